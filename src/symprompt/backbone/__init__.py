@@ -1,0 +1,6 @@
+"""The model as a function: load, embed, logits at chosen positions."""
+
+from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.vocabulary import Vocabulary
+
+__all__ = ["Backbone", "Inputs", "Vocabulary"]

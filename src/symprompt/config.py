@@ -1,0 +1,311 @@
+"""What a run is made from: frozen dataclasses, read from TOML, unknown keys refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+import typing
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from symprompt.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FactsConfig:
+    """Which facts, and which answers are allowed."""
+
+    layout: Literal["auto", "lama", "table", "world"] = "auto"
+    """How the data is laid out; auto looks."""
+    relations: tuple[str, ...] = ()
+    """Only these relations; empty takes all."""
+    templates: str = ""
+    """File or folder of manual templates; empty looks beside the data."""
+    vocabulary: str = "full"
+    """Allowed answers: full (every token), objects (those seen in the relation's training facts),
+    or the path of a word list, one word a line."""
+    uhn: bool = False
+    """Leave out facts whose object is named in the subject (LAMA-UHN's string filter)."""
+    strict: bool = False
+    """Stop at a fact whose object is not one allowed token, instead of counting it as dropped."""
+    split_seed: int = 0
+    """Seed of the split where the data has none."""
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """The template and what makes its vectors."""
+
+    template: str = "<3> [X] <3> [Y] <3>"
+    """<n> learned vectors, [X] the subject, [Y] the object, words are anchors; "manual" takes each
+    relation's manual template."""
+    encoder: Literal["free", "mlp", "bilstm"] = "bilstm"
+    """free: the vectors are parameters; mlp, bilstm: they come out of a small network."""
+    start: Literal["random", "manual"] = "random"
+    """manual: free vectors start from the embeddings of the relation's manual template."""
+    lstm_hidden: int = 0
+    """LSTM size per direction; 0 is half the model's embedding width."""
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """The method; what follows the name concerns asking back (SPE) alone."""
+
+    name: Literal["manual", "ptuning", "spe"] = "spe"
+    """manual, ptuning or spe."""
+    k: int = 15
+    """How many candidates are asked back (equation 8); also how many are stored."""
+    weight: float = 0.8
+    """Weight of the backward score when re-ranking (lambda in equation 10)."""
+    train_weight: float = 0.8
+    """Weight of the backward loss in training (lambda in equation 7)."""
+    masking: Literal["one", "whole"] = "one"
+    """Mask the subject one token at a time, or all of it at once."""
+    average: Literal["log", "probability"] = "log"
+    """Subject score: mean of its tokens' log-likelihoods, or log of their mean likelihood."""
+    blanks: Literal["swapped", "kept"] = "swapped"
+    """swapped: on the way back the object fills the first blank (equation 4)."""
+    vectors: Literal["shared", "separate"] = "shared"
+    """One set of vectors for both directions (the paper), or one for each."""
+    choose_weight: Literal["fixed", "dev", "dev-relation"] = "fixed"
+    """Where the re-ranking weight comes from: as given, best dev MRR for all, or per relation."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the vectors are learned. Every relation keeps its own clock, clip and best epoch."""
+
+    optimizer: Literal["adam", "adamw"] = "adam"
+    """adam adds weight decay to the gradient (L2); adamw shrinks the weights."""
+    rate: float = 5e-4
+    """Learning rate."""
+    weight_decay: float = 0.0
+    """Weight decay."""
+    schedule: Literal["constant", "exponential", "linear"] = "exponential"
+    """exponential: times decay after each epoch; linear: to zero at the last step."""
+    decay: float = 0.98
+    """Factor per epoch of the exponential schedule."""
+    warmup: float = 0.0
+    """Share of all steps over which the rate rises from zero."""
+    clip: float = 0.0
+    """Largest gradient norm per relation; 0 does not clip."""
+    batch: int = 8
+    """Facts per relation and step."""
+    drop_last: bool = True
+    """Leave out an epoch's last, smaller batch (unless it is the only one)."""
+    epochs: int = 20
+    """Most passes over the training facts."""
+    patience: int = 0
+    """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
+    select: Literal["p@1", "mrr", "loss"] = "mrr"
+    """Dev score that chooses each relation's best epoch; ties take the later epoch."""
+    lm_dropout: bool = False
+    """Train with the language model's own dropout on, as the P-tuning code does."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run: a model, facts, a method. Flags override the config file."""
+
+    model: str = ""
+    """Folder or hub name of a masked language model."""
+    data: str = "world"
+    """Folder or file of facts, or "world" for the facts about countries and cities."""
+    out: str = ""
+    """Run folder to write."""
+    seed: int = 34
+    """Seed of vectors and shuffling."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    dtype: str = "auto"
+    """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
+    max_tokens: int = 0
+    """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
+    checkpoint_seconds: float = 60.0
+    """Least time between two checkpoints of an unfinished run."""
+    keep_encoder: bool = True
+    """Store the prompt encoder too, so that training can go on from the run."""
+    start_from: str = ""
+    """A finished run whose prompts training goes on from."""
+    facts: FactsConfig = field(default_factory=FactsConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+
+# What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
+INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Return the configs in the package, name -> file."""
+    folder = Path(str(resources.files("symprompt") / "configs"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_config(name: str) -> RunConfig:
+    """Load a shipped config by name, or a TOML file by path.
+
+    Raises:
+        ConfigError: no such config, not TOML, an unknown key or a bad value.
+    """
+    shipped = shipped_configs()
+    path = shipped.get(name, Path(name))
+    if not path.is_file():
+        near = difflib.get_close_matches(name, shipped, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigError(
+            f"config {name!r} is neither a file nor shipped{hint}; shipped are: "
+            f"{', '.join(shipped)}."
+        )
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    table.pop("expected", None)
+    return make_config(table, where=str(path))
+
+
+def make_config(table: dict[str, Any], *, where: str = "config") -> RunConfig:
+    """Build a config from nested plain values, refusing unknown keys and bad values."""
+    config = _build(RunConfig, table, where)
+    check_config(config)
+    return config
+
+
+def check_config(config: RunConfig) -> None:
+    """Refuse values out of range.
+
+    Raises:
+        ConfigError: naming the key, what was got and what is allowed.
+    """
+    training, method = config.training, config.method
+    _at_least("method.k", method.k, 1)
+    _at_least("method.weight", method.weight, 0)
+    _at_least("method.train_weight", method.train_weight, 0)
+    _at_least("training.batch", training.batch, 1)
+    _at_least("training.epochs", training.epochs, 0)
+    _at_least("training.patience", training.patience, 0)
+    _at_least("training.weight_decay", training.weight_decay, 0)
+    _at_least("training.clip", training.clip, 0)
+    _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, 0)
+    _at_least("max_tokens", config.max_tokens, 0)
+    if not training.rate > 0:
+        raise ConfigError(f"training.rate is {training.rate}; it must be above 0.")
+    if not 0 < training.decay <= 1:
+        raise ConfigError(f"training.decay is {training.decay}; it must be in (0, 1].")
+    if not 0 <= training.warmup < 1:
+        raise ConfigError(f"training.warmup is {training.warmup}; it must be in [0, 1).")
+    if config.prompt.start == "manual" and config.prompt.encoder != "free":
+        raise ConfigError(
+            f'prompt.start = "manual" goes with prompt.encoder = "free", not '
+            f'"{config.prompt.encoder}".'
+        )
+
+
+def differing_keys(one: RunConfig, other: RunConfig) -> list[str]:
+    """Return the dotted keys in which two configs differ, incidental ones left out."""
+    left, right = flatten(one), flatten(other)
+    return [key for key in left if left[key] != right[key] and key not in INCIDENTAL]
+
+
+def flatten(config: RunConfig) -> dict[str, Any]:
+    """Return the config as dotted key -> value."""
+    flat: dict[str, Any] = {}
+    for key, value in asdict(config).items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": entry for inner, entry in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def to_toml(config: RunConfig) -> str:
+    """Write the whole config as TOML that ``load_config`` reads back to an equal config."""
+    lines: list[str] = []
+    tables: list[str] = []
+    for key, value in asdict(config).items():
+        if isinstance(value, dict):
+            tables.append(f"\n[{key}]")
+            tables.extend(f"{inner} = {_toml(entry)}" for inner, entry in value.items())
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return "\n".join(lines + tables) + "\n"
+
+
+def override(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return the config with top-level values replaced, checked again."""
+    changed = replace(config, **changes)
+    check_config(changed)
+    return changed
+
+
+def _at_least(key: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ConfigError(f"{key} is {value}; it must be at least {least}.")
+
+
+def _build(kind: type[T], table: dict[str, Any], where: str, prefix: str = "") -> T:
+    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known)}."
+            raise ConfigError(f"{where}: unknown key {prefix}{key}; {hint}")
+        wanted = hints[key]
+        if is_dataclass(wanted):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}: {prefix}{key} is a table ([{key}]), got {value!r}.")
+            values[key] = _build(wanted, value, where, f"{prefix}{key}.")  # type: ignore[arg-type]
+        else:
+            values[key] = _convert(value, wanted, f"{where}: {prefix}{key}")
+    for name, entry in known.items():
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        if required and name not in values:
+            raise ConfigError(f"{where}: {prefix}{name} is missing.")
+    return kind(**values)
+
+
+def _convert(value: Any, wanted: Any, key: str) -> Any:
+    origin = typing.get_origin(wanted)
+    if origin is Literal:
+        allowed = typing.get_args(wanted)
+        if value not in allowed:
+            raise ConfigError(f"{key} is {value!r}; allowed are: {', '.join(map(str, allowed))}.")
+        return value
+    if origin in (Union, types.UnionType):
+        raise TypeError(f"{key}: unions are not used in configs")
+    if origin is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"{key} is {value!r}; it must be a list of strings.")
+        return tuple(value)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
+        raise ConfigError(f"{key} is {value!r}; it must be of type {wanted.__name__}.")
+    return value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + "".join(_escape(character) for character in value) + '"'
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return repr(value)
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if ord(character) < 0x20 or ord(character) == 0x7F:
+        return f"\\u{ord(character):04x}"
+    return character

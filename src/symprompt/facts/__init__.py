@@ -1,0 +1,24 @@
+"""Facts, where they come from, and what to know about them before asking a model."""
+
+from symprompt.facts.check import CheckReport, RelationCheck, check
+from symprompt.facts.filters import in_word_list, load_word_list, uhn
+from symprompt.facts.load import load_facts
+from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
+from symprompt.facts.world import world_facts
+
+__all__ = [
+    "SPLITS",
+    "CheckReport",
+    "Dropped",
+    "Fact",
+    "FactSet",
+    "Relation",
+    "RelationCheck",
+    "Split",
+    "check",
+    "in_word_list",
+    "load_facts",
+    "load_word_list",
+    "uhn",
+    "world_facts",
+]

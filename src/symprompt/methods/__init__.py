@@ -1,0 +1,8 @@
+"""One file per method, all through the same contract."""
+
+from symprompt.methods.base import Method, Sentences
+from symprompt.methods.manual import Manual
+from symprompt.methods.ptuning import PTuning
+from symprompt.methods.spe import SPE
+
+__all__ = ["SPE", "Manual", "Method", "PTuning", "Sentences"]

@@ -1,0 +1,146 @@
+"""The two questions every method is made of: which object, and how likely is the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.backbone import Backbone
+from symprompt.prompts import Layout
+
+Masking = Literal["one", "whole"]
+Average = Literal["log", "probability"]
+
+
+def ask_object(
+    backbone: Backbone, layout: Layout, rows: np.ndarray, vectors: Tensor | None
+) -> Tensor:
+    """Return the logits [b, v] of the object blank, the subject in place (equation 5)."""
+    index = torch.from_numpy(rows).to(backbone.device)
+    question = layout.question(
+        index,
+        layout.object_at[index],
+        width=int(layout.lengths[rows].max()),
+        mask_id=backbone.vocabulary.mask_id,
+    )
+    return backbone.logits_at(question.inputs(backbone, vectors), question.at)
+
+
+@dataclass(frozen=True)
+class TokenLikelihoods:
+    """Log-likelihoods of subject tokens, flat, with the row each belongs to."""
+
+    log_likelihood: Tensor
+    owner: Tensor
+    count: Tensor
+
+    def mean_log(self) -> Tensor:
+        """Return each row's mean of log-likelihoods, [b]."""
+        total = self.log_likelihood.new_zeros(len(self.count))
+        return total.index_add(0, self.owner, self.log_likelihood) / self.count
+
+    def log_mean(self) -> Tensor:
+        """Return the log of each row's mean likelihood, [b]."""
+        total = torch.zeros(len(self.count), dtype=torch.float64, device=self.count.device)
+        # float64 holds likelihoods down to e^-745, below anything a softmax here gives.
+        total = total.index_add(0, self.owner, self.log_likelihood.double().exp())
+        return (total / self.count).log().to(self.log_likelihood.dtype)
+
+
+def ask_subject(
+    backbone: Backbone,
+    layout: Layout,
+    rows: np.ndarray,
+    vectors: Tensor | None,
+    *,
+    masking: Masking,
+    objects: Tensor | None = None,
+) -> TokenLikelihoods:
+    """Return how likely each subject token is, the object in place (equation 6).
+
+    Args:
+        layout: the sentences of the way back.
+        rows: [b] fact indices; one may stand several times, with different objects.
+        masking: "one" masks one token and leaves the subject's others visible, in as many
+            sentences as the subject has tokens; "whole" masks all of them in one sentence.
+        objects: [b] candidates that replace the true objects.
+    """
+    counts = layout.subject_lengths[rows]
+    owner_rows = np.repeat(np.arange(len(rows)), counts)
+    offsets = np.arange(len(owner_rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    device = backbone.device
+    owner = torch.from_numpy(owner_rows).to(device)
+    index = torch.from_numpy(rows).to(device)
+    width = int(layout.lengths[rows].max())
+    mask_id = backbone.vocabulary.mask_id
+    if masking == "one":
+        each = index[owner]
+        at = layout.subject_at[each] + torch.from_numpy(offsets).to(device)
+        filled = None if objects is None else objects[owner]
+        question = layout.question(each, at, width=width, mask_id=mask_id, objects=filled)
+        logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)
+        target = question.target
+    else:
+        # Shorter subjects repeat their last position, which the flat selection below leaves out.
+        last = layout.subject_length[index] - 1
+        steps = torch.arange(int(counts.max()), device=device)
+        at = layout.subject_at[index, None] + torch.minimum(steps[None, :], last[:, None])
+        question = layout.question(index, at, width=width, mask_id=mask_id, objects=objects)
+        real = steps[None, :] <= last[:, None]
+        logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)[real]
+        target = question.target[real]
+    return TokenLikelihoods(
+        log_likelihood=-functional.cross_entropy(logits, target, reduction="none"),
+        owner=owner,
+        count=layout.subject_length[index],
+    )
+
+
+def score_subjects(
+    backbone: Backbone,
+    layout: Layout,
+    rows: np.ndarray,
+    candidates: Tensor,
+    vectors: Tensor | None,
+    *,
+    masking: Masking,
+    average: Average,
+    max_tokens: int,
+) -> Tensor:
+    """Return each row's subject score for each candidate object, [b, k], float32.
+
+    All candidates of all rows are asked in passes of at most ``max_tokens`` tokens.
+    """
+    k = candidates.shape[1]
+    each = np.repeat(rows, k)
+    sentences = layout.subject_lengths[each] if masking == "one" else np.ones_like(each)
+    objects = candidates.reshape(-1)
+    scores = []
+    for part in chunks(layout.lengths[each], sentences, max_tokens):
+        found = ask_subject(
+            backbone, layout, each[part], vectors, masking=masking, objects=objects[part]
+        )
+        scores.append(found.mean_log() if average == "log" else found.log_mean())
+    return torch.cat(scores).reshape(len(rows), k)
+
+
+def chunks(lengths: np.ndarray, sentences: np.ndarray, max_tokens: int) -> Iterator[slice]:
+    """Yield slices of consecutive rows whose padded passes hold at most ``max_tokens`` tokens.
+
+    A row that alone is larger gets a pass of its own.
+    """
+    start, width, count = 0, 0, 0
+    for row, (length, several) in enumerate(zip(lengths.tolist(), sentences.tolist(), strict=True)):
+        wider = max(width, length)
+        if row > start and wider * (count + several) > max_tokens:
+            yield slice(start, row)
+            start, wider, count = row, length, 0
+        width, count = wider, count + several
+    if len(lengths) > start:
+        yield slice(start, len(lengths))

@@ -1,0 +1,85 @@
+"""What a method is: encoders to train, a loss per fact, scores per answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.backbone import Backbone
+from symprompt.methods.asking import ask_object
+from symprompt.prompts import Layout, PromptEncoder
+
+Vectors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """One split, laid out: the way forth, the way back, and the gold objects [n]."""
+
+    forth: Layout
+    back: Layout
+    gold: Tensor
+
+    def __len__(self) -> int:
+        return len(self.forth)
+
+
+class Method(ABC):
+    """Abstract: asks a frozen model for objects.
+
+    ``encoders`` maps a part ("forth", "back") to what makes its vectors. Parts share no parameter,
+    so each relation's best epoch is chosen for each part by itself.
+    """
+
+    asks_back: ClassVar[bool] = False
+
+    def __init__(self, backbone: Backbone, encoders: Mapping[str, PromptEncoder]) -> None:
+        self.backbone = backbone
+        self.encoders = dict(encoders)
+
+    def vectors(self) -> dict[str, Tensor]:
+        """Return every part's vectors, [relation, n, width]."""
+        return {part: encoder() for part, encoder in self.encoders.items()}
+
+    @abstractmethod
+    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the training loss of each row, [b]."""
+
+    def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the log-probability of every token as the object, [b, v], float32."""
+        logits = ask_object(self.backbone, sentences.forth, rows, vectors.get("forth"))
+        return torch.log_softmax(logits, dim=-1).float()
+
+    def subject_scores(
+        self,
+        sentences: Sentences,
+        rows: np.ndarray,
+        candidates: Tensor,
+        vectors: Vectors,
+        *,
+        max_tokens: int,
+    ) -> Tensor:
+        """Return how likely the subject is given each candidate, [b, k]; only if ``asks_back``."""
+        raise TypeError(f"{type(self).__name__} does not ask back")
+
+    def dev_losses(
+        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+    ) -> dict[str, Tensor]:
+        """Return losses [b] by which parts other than "forth" choose their best epoch."""
+        return {}
+
+
+def object_loss(
+    backbone: Backbone, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+) -> Tensor:
+    """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
+    logits = ask_object(backbone, sentences.forth, rows, vectors.get("forth"))
+    index = torch.from_numpy(rows).to(backbone.device)
+    return functional.cross_entropy(logits, sentences.gold[index], reduction="none")

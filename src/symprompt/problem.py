@@ -1,0 +1,321 @@
+"""From a config to something trainable: facts the model can answer, laid out, and a method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from symprompt.backbone import Backbone, Vocabulary
+from symprompt.config import PromptConfig, RunConfig
+from symprompt.errors import ConfigError, DataError
+from symprompt.facts import SPLITS, Fact, FactSet, Split, in_word_list, load_word_list, uhn
+from symprompt.methods import SPE, Manual, Method, PTuning, Sentences
+from symprompt.prompts import (
+    BiLSTMEncoder,
+    FreeVectors,
+    MLPEncoder,
+    Piece,
+    PromptEncoder,
+    Template,
+    encode_facts,
+    make_layout,
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Facts that this model can be asked, as tensors on its device.
+
+    Attributes:
+        facts: what is left after dropping, with the counts of what was dropped.
+        templates: one per relation.
+        allowed: [relation, v] bool, the answers each relation may give.
+        sentences: each non-empty split, laid out.
+        true_objects: per split [n, m] int64 padded with -1.
+    """
+
+    backbone: Backbone
+    facts: FactSet
+    templates: tuple[Template, ...]
+    allowed: Tensor
+    sentences: dict[Split, Sentences]
+    true_objects: dict[Split, Tensor]
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The relations' names, in the order of every leading axis."""
+        return self.facts.names
+
+
+def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
+    """Drop what cannot be asked (counted), lay out the rest, and say which answers are allowed.
+
+    Raises:
+        DataError: a relation has no usable facts in a split that the method needs, or with
+            ``facts.strict`` any fact cannot be used.
+        ConfigError: K is larger than a relation's set of answers.
+    """
+    templates = make_templates(config, backbone.vocabulary, facts)
+    usable = _usable(config, backbone.vocabulary, facts, templates)
+    _refuse_empty(config, usable)
+    allowed = _allowed(config, backbone, usable, templates)
+    swapped = config.method.blanks == "swapped"
+    sentences: dict[Split, Sentences] = {}
+    known: dict[Split, Tensor] = {}
+    answers = usable.true_objects()
+    for split in SPLITS:
+        listed = usable.facts(split)
+        if listed:
+            sentences[split] = lay_out(
+                backbone, templates, usable.names, listed, swapped=swapped
+            )
+            known[split] = _true_objects(
+                backbone, templates, usable.names, listed, answers
+            ).to(backbone.device)
+    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, known)
+
+
+def lay_out(
+    backbone: Backbone,
+    templates: Sequence[Template],
+    relations: Sequence[str],
+    facts: Sequence[Fact],
+    *,
+    swapped: bool,
+) -> Sentences:
+    """Lay out facts for the way forth and the way back, on the model's device."""
+    place = {name: index for index, name in enumerate(relations)}
+    encoded = encode_facts(
+        backbone.vocabulary,
+        templates,
+        [(place[fact.relation], fact.subject, fact.object) for fact in facts],
+    )
+    length = backbone.max_length
+    forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
+    back = forth
+    if swapped:
+        back = make_layout(
+            backbone.vocabulary, templates, encoded, max_length=length, swapped=True
+        )
+    return Sentences(
+        forth.to(backbone.device),
+        back.to(backbone.device),
+        torch.from_numpy(encoded.objects).to(backbone.device),
+    )
+
+
+def make_templates(
+    config: RunConfig, vocabulary: Vocabulary, facts: FactSet
+) -> tuple[Template, ...]:
+    """Return each relation's template: the config's, the manual one, or vectors in its shape."""
+    prompt = config.prompt
+    manual = prompt.template == "manual" or config.method.name == "manual"
+    if not manual and prompt.start == "random":
+        return (Template.parse(prompt.template),) * len(facts.relations)
+    missing = [relation.name for relation in facts.relations if not relation.template]
+    if missing:
+        raise DataError(
+            f"relation {missing[0]} has no manual template ({len(missing)} such); add a template "
+            "column, or name a file with facts.templates."
+        )
+    written = tuple(Template.parse(relation.template) for relation in facts.relations)
+    if prompt.start == "random":
+        return written
+    return tuple(words_to_vectors(vocabulary, template)[0] for template in written)
+
+
+def words_to_vectors(vocabulary: Vocabulary, template: Template) -> tuple[Template, list[int]]:
+    """Return a manual template with one vector for each token of its words, and those tokens."""
+    pieces: list[Piece] = []
+    tokens: list[int] = []
+    for piece in template.pieces:
+        if piece.kind == "words":
+            ids = vocabulary.encode([" " * piece.space + piece.text])[0]
+            tokens += ids
+            pieces.append(Piece("vectors", piece.space, count=len(ids)))
+        else:
+            pieces.append(piece)
+    return Template(tuple(pieces)), tokens
+
+
+def make_method(config: RunConfig, problem: Problem) -> Method:
+    """Build the method a config names, its encoders drawn from the config's seed."""
+    backbone = problem.backbone
+    if config.method.name == "manual":
+        return Manual(backbone)
+    forth = make_encoder(config, problem, "forth")
+    if config.method.name == "ptuning":
+        return PTuning(backbone, forth)
+    separate = config.method.vectors == "separate"
+    back = make_encoder(config, problem, "back") if separate else None
+    return SPE(backbone, forth, back, config.method)
+
+
+def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
+    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
+    backbone, prompt = problem.backbone, config.prompt
+    count = max(template.vectors for template in problem.templates)
+    if count == 0:
+        raise ConfigError(
+            f"template {prompt.template!r} has no learned vector, so {config.method.name} has "
+            'nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
+        )
+    encoder = _encoder(prompt, problem, count, (config.seed, part))
+    exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
+    return encoder.to(device=backbone.device, dtype=exact)
+
+
+def _encoder(
+    prompt: PromptConfig, problem: Problem, count: int, seed: tuple[object, ...]
+) -> PromptEncoder:
+    names, width = problem.relations, problem.backbone.width
+    if prompt.encoder == "bilstm":
+        return BiLSTMEncoder(
+            names, count, width, seed=seed, lstm_hidden=prompt.lstm_hidden or None
+        )
+    if prompt.encoder == "mlp":
+        return MLPEncoder(names, count, width, seed=seed)
+    words = problem.backbone.model.get_input_embeddings().weight.detach().float()
+    if prompt.start == "random":
+        return FreeVectors(names, count, width, seed=seed, scale=float(words.std()))
+    start = torch.zeros(len(names), count, width)
+    for index, relation in enumerate(problem.facts.relations):
+        _, tokens = words_to_vectors(
+            problem.backbone.vocabulary, Template.parse(relation.template)
+        )
+        start[index, : len(tokens)] = words[tokens].cpu()
+    return FreeVectors(names, count, width, seed=seed, start=start)
+
+
+def _usable(
+    config: RunConfig, vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template]
+) -> FactSet:
+    tokens = _object_tokens(vocabulary, facts, templates)
+    subjects = sorted({fact.subject for relation in facts.relations for fact in relation.all()})
+    readable = {
+        subject
+        for subject, ids in zip(subjects, vocabulary.encode_words(subjects), strict=True)
+        if ids and vocabulary.mask_id not in ids
+    }
+    kept = facts.keep(
+        lambda fact: tokens[fact.relation, fact.object] is not None,
+        "object is not one token of the model",
+    )
+    kept = kept.keep(lambda fact: fact.subject in readable, "subject is not readable text")
+    if config.facts.vocabulary == "objects":
+        seen = {
+            relation.name: {fact.object for fact in relation.train} for relation in kept.relations
+        }
+        kept = kept.keep(
+            lambda fact: fact.object in seen[fact.relation],
+            "object not among the relation's training objects",
+        )
+    elif config.facts.vocabulary != "full":
+        kept = in_word_list(kept, set(load_word_list(config.facts.vocabulary)))
+    if config.facts.uhn:
+        kept = uhn(kept)
+    new = len(facts.dropped)
+    if config.facts.strict and len(kept.dropped) > new:
+        first = kept.dropped[new]
+        total = sum(entry.count for entry in kept.dropped[new:])
+        raise DataError(
+            f"{total} facts cannot be used, the first in relation {first.relation} "
+            f"({first.split}): {first.reason}; drop facts.strict to leave them out and count them."
+        )
+    return kept
+
+
+def _object_tokens(
+    vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template]
+) -> dict[tuple[str, str], int | None]:
+    tokens: dict[tuple[str, str], int | None] = {}
+    for relation, template in zip(facts.relations, templates, strict=True):
+        names = sorted({fact.object for fact in relation.all()})
+        found = vocabulary.single_tokens(names, after_space=template.space_before("object"))
+        tokens |= {
+            (relation.name, name): token for name, token in zip(names, found, strict=True)
+        }
+    return tokens
+
+
+def _refuse_empty(config: RunConfig, facts: FactSet) -> None:
+    trains = config.method.name != "manual" and config.training.epochs > 0
+    needed: tuple[Split, ...] = SPLITS if trains else ("test",)
+    for relation in facts.relations:
+        for split in needed:
+            if not relation.split(split):
+                lost = {
+                    entry.reason: entry.count
+                    for entry in facts.dropped
+                    if entry.relation == relation.name and entry.split == split
+                }
+                why = "; ".join(f"{count} dropped: {reason}" for reason, count in lost.items())
+                raise DataError(
+                    f"relation {relation.name} has no usable {split} facts"
+                    f"{' (' + why + ')' if why else ''}; add facts, or leave it out with "
+                    "facts.relations."
+                )
+
+
+def _allowed(
+    config: RunConfig, backbone: Backbone, facts: FactSet, templates: Sequence[Template]
+) -> Tensor:
+    vocabulary = backbone.vocabulary
+    allowed = torch.zeros(len(facts.relations), backbone.vocabulary_size, dtype=torch.bool)
+    if config.facts.vocabulary == "full":
+        allowed[:, : len(vocabulary)] = True
+    else:
+        words = (
+            None
+            if config.facts.vocabulary == "objects"
+            else sorted(load_word_list(config.facts.vocabulary))
+        )
+        for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
+            names = words or sorted({fact.object for fact in relation.train})
+            found = vocabulary.single_tokens(names, after_space=template.space_before("object"))
+            allowed[index, [token for token in found if token is not None]] = True
+    fewest = int(allowed.sum(1).min())
+    if config.method.k > fewest:
+        name = facts.names[int(allowed.sum(1).argmin())]
+        raise ConfigError(
+            f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "
+            f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
+        )
+    return allowed
+
+
+def _true_objects(
+    backbone: Backbone,
+    templates: Sequence[Template],
+    relations: Sequence[str],
+    facts: Sequence[Fact],
+    answers: dict[tuple[str, str], set[str]],
+) -> Tensor:
+    spaced = dict(
+        zip(relations, (template.space_before("object") for template in templates), strict=True)
+    )
+    cache: dict[tuple[bool, str], int] = {}
+    for after_space in set(spaced.values()):
+        names = sorted({name for group in answers.values() for name in group})
+        found = backbone.vocabulary.single_tokens(names, after_space=after_space)
+        cache |= {
+            (after_space, name): token
+            for name, token in zip(names, found, strict=True)
+            if token is not None
+        }
+    listed = [
+        sorted(
+            cache[spaced[fact.relation], name]
+            for name in answers[fact.relation, fact.subject]
+            if (spaced[fact.relation], name) in cache
+        )
+        for fact in facts
+    ]
+    table = np.full((len(facts), max(len(tokens) for tokens in listed)), -1, dtype=np.int64)
+    for row, tokens in enumerate(listed):
+        table[row, : len(tokens)] = tokens
+    return torch.from_numpy(table)

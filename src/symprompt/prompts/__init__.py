@@ -1,0 +1,19 @@
+"""Templates of words and learned vectors, their layout as index tensors, and prompt encoders."""
+
+from symprompt.prompts.encoders import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
+from symprompt.prompts.layout import EncodedFacts, Layout, Question, encode_facts, make_layout
+from symprompt.prompts.template import Piece, Template
+
+__all__ = [
+    "BiLSTMEncoder",
+    "EncodedFacts",
+    "FreeVectors",
+    "Layout",
+    "MLPEncoder",
+    "Piece",
+    "PromptEncoder",
+    "Question",
+    "Template",
+    "encode_facts",
+    "make_layout",
+]

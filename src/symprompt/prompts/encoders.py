@@ -1,0 +1,165 @@
+"""Prompt encoders: modules whose output is the learned vectors, [relation, n, width].
+
+Every parameter has a leading relation axis and is drawn from a generator of its own relation, so
+that training R relations in one stack is the same computation as training each alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from symprompt.runtime import make_generator
+
+EncoderName = Literal["free", "mlp", "bilstm"]
+
+
+class PromptEncoder(nn.Module):
+    """Abstract: parameters with a leading relation axis; ``forward()`` gives [relation, n, width]."""
+
+    def __init__(self, relations: Sequence[str], seed: tuple[object, ...]) -> None:
+        super().__init__()
+        self._generators = [make_generator(*seed, name) for name in relations]
+
+    def forward(self) -> Tensor:
+        """Return the learned vectors, [relation, n, width]."""
+        raise TypeError("PromptEncoder is abstract; use FreeVectors, MLPEncoder or BiLSTMEncoder.")
+
+    def _normal(self, *shape: int, scale: float = 1.0) -> nn.Parameter:
+        draws = [torch.randn(shape, generator=generator) for generator in self._generators]
+        return nn.Parameter(torch.stack(draws) * scale)
+
+    def _uniform(self, *shape: int, bound: float) -> nn.Parameter:
+        draws = [torch.rand(shape, generator=generator) for generator in self._generators]
+        return nn.Parameter((torch.stack(draws) * 2 - 1) * bound)
+
+
+class FreeVectors(PromptEncoder):
+    """Vectors that are parameters themselves (OptiPrompt); final.
+
+    Args:
+        relations: the relations' names; each seeds its own random numbers.
+        count: vectors per relation.
+        width: the model's input embedding size.
+        seed: what else the random numbers depend on.
+        scale: standard deviation of random vectors.
+        start: [relation, n, width] to start from instead, for example a manual template's
+            embeddings.
+    """
+
+    def __init__(
+        self,
+        relations: Sequence[str],
+        count: int,
+        width: int,
+        *,
+        seed: tuple[object, ...] = (0,),
+        scale: float = 1.0,
+        start: Tensor | None = None,
+    ) -> None:
+        super().__init__(relations, seed)
+        if start is None:
+            self.vectors = self._normal(count, width, scale=scale)
+        else:
+            self.vectors = nn.Parameter(start.detach().clone())
+
+    def forward(self) -> Tensor:
+        """Return the vectors."""
+        return self.vectors
+
+
+class _MLPTop(PromptEncoder):
+    """Abstract: a two-layer ReLU MLP per relation, inner -> width -> width."""
+
+    def _make_mlp(self, inner: int, width: int) -> None:
+        self.weight_1 = self._uniform(width, inner, bound=1 / math.sqrt(inner))
+        self.bias_1 = self._uniform(width, bound=1 / math.sqrt(inner))
+        self.weight_2 = self._uniform(width, width, bound=1 / math.sqrt(width))
+        self.bias_2 = self._uniform(width, bound=1 / math.sqrt(width))
+
+    def _mlp(self, hidden: Tensor) -> Tensor:
+        hidden = torch.baddbmm(self.bias_1[:, None], hidden, self.weight_1.mT).relu()
+        return torch.baddbmm(self.bias_2[:, None], hidden, self.weight_2.mT)
+
+
+class MLPEncoder(_MLPTop):
+    """Base vectors through a two-layer ReLU MLP, one MLP per relation; final."""
+
+    def __init__(
+        self, relations: Sequence[str], count: int, width: int, *, seed: tuple[object, ...] = (0,)
+    ) -> None:
+        super().__init__(relations, seed)
+        self.base = self._normal(count, width)
+        self._make_mlp(width, width)
+
+    def forward(self) -> Tensor:
+        """Return MLP(base)."""
+        return self._mlp(self.base)
+
+
+class BiLSTMEncoder(_MLPTop):
+    """P-tuning's encoder: base vectors, two-layer BiLSTM, two-layer ReLU MLP (equation 4); final.
+
+    Three published variants differ in ``lstm_hidden``, the size per direction: half the width
+    (the P-tuning LAMA code, our default), the full width (SPE's appendix, P-tuning's few-shot
+    code). The MLP maps 2 x lstm_hidden -> width -> width.
+    """
+
+    layers = 2
+
+    def __init__(
+        self,
+        relations: Sequence[str],
+        count: int,
+        width: int,
+        *,
+        seed: tuple[object, ...] = (0,),
+        lstm_hidden: int | None = None,
+    ) -> None:
+        super().__init__(relations, seed)
+        self.hidden = hidden = lstm_hidden or width // 2
+        self.base = self._normal(count, width)
+        self._make_mlp(2 * hidden, width)
+        bound = 1 / math.sqrt(hidden)
+        for layer in range(self.layers):
+            size = width if layer == 0 else 2 * hidden
+            # The axis of 2 is the direction: forth, then back.
+            self.register_parameter(
+                f"input_{layer}", self._uniform(2, 4 * hidden, size, bound=bound)
+            )
+            self.register_parameter(
+                f"recurrent_{layer}", self._uniform(2, 4 * hidden, hidden, bound=bound)
+            )
+            # torch.nn.LSTM adds two biases; both are kept so that training moves as it does there.
+            self.register_parameter(f"biases_{layer}", self._uniform(2, 2, 4 * hidden, bound=bound))
+
+    def forward(self) -> Tensor:
+        """Return MLP(BiLSTM(base))."""
+        hidden = self.base
+        for layer in range(self.layers):
+            hidden = self._layer(hidden, layer)
+        return self._mlp(hidden)
+
+    def _layer(self, sequence: Tensor, layer: int) -> Tensor:
+        """Run both directions of every relation's LSTM layer at once, [r, n, in] -> [r, n, 2h]."""
+        relations, steps, size = sequence.shape
+        weight = self.get_parameter(f"input_{layer}").flatten(0, 1)
+        recurrent = self.get_parameter(f"recurrent_{layer}").flatten(0, 1).mT
+        bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(0, 1)
+        both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
+        drive = torch.baddbmm(bias[:, None], both, weight.mT)
+        state = sequence.new_zeros(2 * relations, 1, self.hidden)
+        cell = state
+        outputs = []
+        for step in range(steps):
+            gates = torch.baddbmm(drive[:, step : step + 1], state, recurrent)
+            take, forget, new, show = gates.chunk(4, dim=-1)
+            cell = forget.sigmoid() * cell + take.sigmoid() * new.tanh()
+            state = show.sigmoid() * cell.tanh()
+            outputs.append(state)
+        hidden = torch.cat(outputs, dim=1).reshape(relations, 2, steps, self.hidden)
+        return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)

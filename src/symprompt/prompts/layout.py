@@ -1,0 +1,272 @@
+"""Facts laid out once as index tensors, so that no batch needs Python per example.
+
+A layout holds every fact's sentence with both blanks filled. A question is the same sentence with
+some positions masked: the object's for the way forth, one subject token's for the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.backbone import Backbone, Inputs, Vocabulary
+from symprompt.errors import DataError, TemplateError
+from symprompt.prompts.template import Template
+
+
+@dataclass(frozen=True)
+class EncodedFacts:
+    """Facts as numbers: each fact's relation index, subject token ids and object token id."""
+
+    relation: np.ndarray
+    subjects: list[list[int]]
+    objects: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A batch of sentences with masked positions, ready to embed.
+
+    Shapes: ids, slots, mask [b, t]; relation [b]; at, target [b] or [b, m].
+    """
+
+    ids: Tensor
+    slots: Tensor
+    mask: Tensor
+    relation: Tensor
+    at: Tensor
+    target: Tensor
+
+    def inputs(self, backbone: Backbone, vectors: Tensor | None) -> Inputs:
+        """Return the model's input: word embeddings, with learned vectors at their slots.
+
+        Args:
+            vectors: [relation, n, width]; None for templates without vectors.
+        """
+        embeddings = backbone.embed(self.ids)
+        if vectors is not None:
+            count = vectors.shape[1]
+            index = self.relation[:, None] * count + self.slots.clamp(min=0)
+            learned = functional.embedding(index, vectors.reshape(-1, vectors.shape[2]))
+            is_slot = (self.slots >= 0)[:, :, None]
+            embeddings = torch.where(is_slot, learned.to(embeddings.dtype), embeddings)
+        return Inputs(embeddings, self.mask)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Every fact's sentence, both blanks filled.
+
+    Device tensors: ids, slots [n, t] (slot -1: a word); relation, object_at, subject_at, length,
+    subject_length [n]. CPU arrays: lengths, subject_lengths [n], to plan batches without waiting
+    for the device.
+    """
+
+    ids: Tensor
+    slots: Tensor
+    relation: Tensor
+    object_at: Tensor
+    subject_at: Tensor
+    length: Tensor
+    subject_length: Tensor
+    lengths: np.ndarray
+    subject_lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def to(self, device: torch.device) -> Layout:
+        """Return the layout with its tensors on a device."""
+        return replace(
+            self,
+            ids=self.ids.to(device),
+            slots=self.slots.to(device),
+            relation=self.relation.to(device),
+            object_at=self.object_at.to(device),
+            subject_at=self.subject_at.to(device),
+            length=self.length.to(device),
+            subject_length=self.subject_length.to(device),
+        )
+
+    def question(
+        self,
+        rows: Tensor,
+        at: Tensor,
+        *,
+        width: int,
+        mask_id: int,
+        objects: Tensor | None = None,
+    ) -> Question:
+        """Return the sentences of some rows with the positions ``at`` masked.
+
+        Args:
+            rows: [b] fact indices, on the device.
+            at: [b] or [b, m] positions to mask; a position given twice in a row is masked once.
+            width: the longest of these sentences; the batch is cut to it.
+            mask_id: the mask token.
+            objects: [b] token ids that replace the true objects (candidates); None keeps them.
+        """
+        ids = self.ids[rows, :width]
+        if objects is not None:
+            ids = ids.scatter(1, self.object_at[rows, None], objects[:, None])
+        wanted = at if at.dim() == 2 else at[:, None]
+        target = ids.gather(1, wanted)
+        ids = ids.scatter(1, wanted, mask_id)
+        steps = torch.arange(width, device=ids.device)
+        return Question(
+            ids=ids,
+            slots=self.slots[rows, :width],
+            mask=steps[None, :] < self.length[rows, None],
+            relation=self.relation[rows],
+            at=at,
+            target=target if at.dim() == 2 else target[:, 0],
+        )
+
+
+def encode_facts(
+    vocabulary: Vocabulary,
+    templates: Sequence[Template],
+    facts: Sequence[tuple[int, str, str]],
+) -> EncodedFacts:
+    """Turn (relation index, subject, object) triples into token ids.
+
+    Each name is read as it stands in its relation's template: after a space, or at the start.
+
+    Raises:
+        DataError: an object is not one token of the vocabulary, or a subject has no token.
+    """
+    spaced_subject = [template.space_before("subject") for template in templates]
+    spaced_object = [template.space_before("object") for template in templates]
+    subjects = vocabulary.encode(
+        [" " * spaced_subject[relation] + subject for relation, subject, _ in facts]
+    )
+    objects = vocabulary.encode([" " * spaced_object[relation] + name for relation, _, name in facts])
+    for (_, subject, name), subject_ids, object_ids in zip(facts, subjects, objects, strict=True):
+        if len(object_ids) != 1:
+            raise DataError(
+                f"object {name!r} is {len(object_ids)} tokens of this model, not one; drop such "
+                "facts first."
+            )
+        if not subject_ids:
+            raise DataError(f"subject {subject!r} has no token in this model's vocabulary.")
+    return EncodedFacts(
+        relation=np.array([relation for relation, _, _ in facts], dtype=np.int64),
+        subjects=subjects,
+        objects=np.array([ids[0] for ids in objects], dtype=np.int64),
+    )
+
+
+def make_layout(
+    vocabulary: Vocabulary,
+    templates: Sequence[Template],
+    facts: EncodedFacts,
+    *,
+    max_length: int,
+    swapped: bool = False,
+) -> Layout:
+    """Lay out facts in their relations' templates.
+
+    Args:
+        templates: one per relation.
+        max_length: the longest sentence the model takes.
+        swapped: exchange the blanks, for the way back (SPE, equation 4).
+
+    Raises:
+        DataError: a sentence is longer than the model takes.
+        TemplateError: an anchor word is a mask token.
+    """
+    frames = [
+        _Frame(vocabulary, template.swapped() if swapped else template) for template in templates
+    ]
+    rows = [
+        frames[relation].fill(subject, int(answer))
+        for relation, subject, answer in zip(
+            facts.relation, facts.subjects, facts.objects, strict=True
+        )
+    ]
+    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
+    longest = int(lengths.max(initial=1))
+    if longest > max_length:
+        raise DataError(
+            f"a fact needs {longest} tokens in its template and the model takes {max_length}; "
+            "shorten the subject or the template."
+        )
+    ids = np.full((len(rows), longest), vocabulary.pad_id, dtype=np.int64)
+    slots = np.full((len(rows), longest), -1, dtype=np.int64)
+    for index, row in enumerate(rows):
+        ids[index, : len(row.ids)] = row.ids
+        slots[index, : len(row.slots)] = row.slots
+    subject_lengths = np.array([len(subject) for subject in facts.subjects], dtype=np.int64)
+    return Layout(
+        ids=torch.from_numpy(ids),
+        slots=torch.from_numpy(slots),
+        relation=torch.from_numpy(facts.relation),
+        object_at=torch.tensor([row.object_at for row in rows], dtype=torch.long),
+        subject_at=torch.tensor([row.subject_at for row in rows], dtype=torch.long),
+        length=torch.from_numpy(lengths),
+        subject_length=torch.from_numpy(subject_lengths),
+        lengths=lengths,
+        subject_lengths=subject_lengths,
+    )
+
+
+@dataclass
+class _Row:
+    ids: list[int]
+    slots: list[int]
+    object_at: int = -1
+    subject_at: int = -1
+
+
+class _Frame:
+    """A template with its words tokenised, to be filled by facts."""
+
+    def __init__(self, vocabulary: Vocabulary, template: Template) -> None:
+        self.parts: list[tuple[str, list[int]]] = [("words", vocabulary.prefix)]
+        self.pad_id = vocabulary.pad_id
+        for index, piece in enumerate(template.pieces):
+            if piece.kind == "words":
+                ids = _encode_words(vocabulary, piece.text, piece.space, first=index == 0)
+                if vocabulary.mask_id in ids:
+                    raise TemplateError(
+                        f"template {str(template)!r} contains the mask token; the blanks are "
+                        "written [X] and [Y]."
+                    )
+                self.parts.append(("words", ids))
+            elif piece.kind == "vectors":
+                self.parts.append(("vectors", [self.pad_id] * piece.count))
+            else:
+                self.parts.append((piece.kind, []))
+        self.parts.append(("words", vocabulary.suffix))
+
+    def fill(self, subject: list[int], answer: int) -> _Row:
+        row = _Row([], [])
+        slot = 0
+        for kind, ids in self.parts:
+            if kind == "subject":
+                row.subject_at = len(row.ids)
+                ids = subject
+            elif kind == "object":
+                row.object_at = len(row.ids)
+                ids = [answer]
+            if kind == "vectors":
+                row.slots.extend(range(slot, slot + len(ids)))
+                slot += len(ids)
+            else:
+                row.slots.extend([-1] * len(ids))
+            row.ids.extend(ids)
+        return row
+
+
+def _encode_words(vocabulary: Vocabulary, text: str, space: bool, *, first: bool) -> list[int]:
+    if space:
+        return vocabulary.encode_words([text])[0]
+    return vocabulary.encode([text])[0] if first else vocabulary.encode_glued(text)

@@ -1,0 +1,383 @@
+"""Tables that compare runs: P@1, P@10 and MRR with intervals, paired differences, per relation.
+
+Everything here takes plain arrays and returns text, dictionaries or rich tables; only ``show``
+prints. Means are named *mean over relations* and *mean over facts*, never micro and macro.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from symprompt import ranking
+from symprompt.errors import SympromptError
+from symprompt.ranking import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval, Summary
+
+_LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
+_MISSING = "–"
+
+
+@dataclass(frozen=True, eq=False)
+class RunScores:
+    """The ranks of one run, checked to be complete and consistent.
+
+    Attributes:
+        name: the run folder's name.
+        title: the method on the model, as a reader should see it.
+        relation_names: names of all relations of the run, distinct.
+        relation: ``[facts]`` integers, positions in ``relation_names``.
+        rank: ``[facts]``, the chosen kind of rank (optimistic, realistic or pessimistic).
+        key: per fact (relation, subject, object): tells whether two runs hold the same facts.
+        note: a remark to print below the table, or "".
+    """
+
+    name: str
+    title: str
+    relation_names: tuple[str, ...]
+    relation: npt.NDArray[Any]
+    rank: npt.NDArray[Any]
+    key: Sequence[tuple[Any, ...]]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        facts = len(self.key)
+        if not facts or self.relation.shape != (facts,) or self.rank.shape != (facts,):
+            raise SympromptError(
+                f"Run {self.name!r}: {facts} keys, relation {list(self.relation.shape)}, rank "
+                f"{list(self.rank.shape)}; needed is one of each per fact, and at least one fact."
+            )
+        if len(set(self.relation_names)) != len(self.relation_names):
+            raise SympromptError(f"Run {self.name!r}: a relation's name occurs twice.")
+        low, high = int(self.relation.min()), int(self.relation.max())
+        if low < 0 or high >= len(self.relation_names):
+            raise SympromptError(
+                f"Run {self.name!r}: relation holds {low} to {high}, allowed are 0 to "
+                f"{len(self.relation_names) - 1}, the positions in relation_names."
+            )
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run's row: its averages and their intervals, by averaging and metric."""
+
+    name: str
+    title: str
+    facts: int
+    relations: int
+    means: dict[str, Summary]
+    intervals: dict[str, dict[str, Interval]]
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """One run against the first run, over the same facts."""
+
+    name: str
+    title: str
+    values: dict[str, dict[str, Difference]]
+
+
+@dataclass(frozen=True)
+class RelationRow:
+    """One relation: the number of facts and the averages, per run; None where a run lacks it."""
+
+    relation: str
+    facts: tuple[int, ...]
+    means: tuple[Summary | None, ...]
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Text cells that become Markdown or a rich table; a line break only shows in the latter."""
+
+    title: str
+    header: tuple[str, ...]
+    sections: tuple[tuple[tuple[str, ...], ...], ...]
+
+    def to_markdown(self) -> str:
+        """Return the grid as a Markdown table under a bold title."""
+        rule = "|---|" + "---:|" * (len(self.header) - 1)
+        rows = [_markdown_row(row) for section in self.sections for row in section]
+        return "\n".join([f"**{self.title}**", "", _markdown_row(self.header), rule, *rows])
+
+    def to_rich(self) -> Table:
+        """Return the grid as a rich table, cells taken literally (no markup)."""
+        table = Table(
+            title=Text(self.title),
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            collapse_padding=True,
+            pad_edge=False,
+        )
+        for index, heading in enumerate(self.header):
+            justify: JustifyMethod = "right" if index else "left"
+            # On a narrow terminal names may break over lines, numbers and intervals should not.
+            unbroken = index > 0 and "\n" not in heading
+            table.add_column(Text(heading), justify=justify, no_wrap=unbroken, overflow="fold")
+        for section in self.sections:
+            for row in section:
+                table.add_row(*(Text(cell) for cell in row))
+            table.add_section()
+        return table
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side; ``relations`` is empty unless asked for.
+
+    Attributes:
+        runs: one row per run, the first one is what the others are compared with.
+        differences: the later runs that hold the same facts as the first, minus the first.
+        relations: one row per relation.
+        notes: remarks that belong under the table.
+        draws: bootstrap resamplings behind every interval.
+        seed: the bootstrap's seed.
+    """
+
+    runs: tuple[RunRow, ...]
+    differences: tuple[DifferenceRow, ...]
+    relations: tuple[RelationRow, ...]
+    notes: tuple[str, ...]
+    draws: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain dictionaries, lists, strings and numbers, ready for JSON."""
+        return {
+            "runs": [
+                {
+                    "name": run.name,
+                    "title": run.title,
+                    "facts": run.facts,
+                    "relations": run.relations,
+                }
+                | {
+                    averaging: {
+                        metric: {
+                            "value": getattr(run.means[averaging], metric),
+                            **asdict(run.intervals[averaging][metric]),
+                        }
+                        for metric in METRICS
+                    }
+                    for averaging in (OVER_RELATIONS, OVER_FACTS)
+                }
+                for run in self.runs
+            ],
+            "differences": [
+                {"name": row.name, "title": row.title, "to": self.runs[0].name}
+                | asdict(row)["values"]
+                for row in self.differences
+            ],
+            "relations": [
+                {
+                    "relation": row.relation,
+                    "runs": [
+                        {"name": run.name, "facts": facts} | (asdict(means) if means else {})
+                        for run, facts, means in zip(self.runs, row.facts, row.means, strict=True)
+                    ],
+                }
+                for row in self.relations
+            ],
+            "notes": list(self.notes),
+            "bootstrap": {"draws": self.draws, "seed": self.seed, "level": 0.95},
+        }
+
+    def to_markdown(self) -> str:
+        """Return the tables and notes as Markdown."""
+        parts = [grid.to_markdown() for grid in self._grids()]
+        if self.notes:
+            parts.append("\n".join(f"- {note}" for note in self.notes))
+        return "\n\n".join(parts) + "\n"
+
+    def to_rich(self) -> Group:
+        """Return the tables and notes as one rich renderable."""
+        return Group(*(grid.to_rich() for grid in self._grids()), *map(Text, self.notes))
+
+    def __rich__(self) -> Group:
+        """Let a rich console print the comparison directly."""
+        return self.to_rich()
+
+    def _grids(self) -> list[_Grid]:
+        grids = [self._means_grid(averaging) for averaging in (OVER_RELATIONS, OVER_FACTS)]
+        return [*grids, self._relation_grid()] if self.relations else grids
+
+    def _labels(self) -> dict[str, str]:
+        return _labels([(run.name, run.title) for run in self.runs])
+
+    def _means_grid(self, averaging: str) -> _Grid:
+        labels = self._labels()
+        rows = tuple(
+            (
+                labels[run.name],
+                str(run.facts),
+                *(_mean_cell(run, averaging, metric) for metric in METRICS),
+            )
+            for run in self.runs
+        )
+        changes = tuple(
+            (
+                f"{labels[row.name]}\nminus {labels[self.runs[0].name]}",
+                "",
+                *(_difference_cell(row.values[averaging][metric]) for metric in METRICS),
+            )
+            for row in self.differences
+        )
+        title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
+        return _Grid(title, ("run", "facts", *_LABELS.values()), (rows, changes))
+
+    def _relation_grid(self) -> _Grid:
+        labels = self._labels()
+        columns = [
+            f"{labels[run.name]}\n{label}" for run in self.runs for label in _LABELS.values()
+        ]
+        rows = tuple(
+            (
+                row.relation,
+                # One number where the runs agree, one per run where they do not.
+                " / ".join(map(str, set(row.facts) if len(set(row.facts)) == 1 else row.facts)),
+                *(
+                    f"{getattr(means, metric):.2f}" if means else _MISSING
+                    for means in row.means
+                    for metric in METRICS
+                ),
+            )
+            for row in self.relations
+        )
+        return _Grid("By relation, in percent", ("relation", "facts", *columns), (rows,))
+
+
+def comparison(
+    runs: Sequence[RunScores], *, by_relation: bool = False, draws: int = 1000, seed: int = 0
+) -> Comparison:
+    """Compare runs with bootstrap intervals, each later run also paired with the first one.
+
+    A run whose facts differ from the first run's gets no paired line but a note that says how many
+    facts differ. Relations without a fact are named in a note.
+
+    Args:
+        runs: at least one run, with distinct names.
+        by_relation: also make one row per relation.
+        draws: bootstrap resamplings.
+        seed: the bootstrap's seed.
+    """
+    if not runs:
+        raise SympromptError("No runs to compare; give at least one.")
+    names = [run.name for run in runs]
+    if len(set(names)) != len(names):
+        raise SympromptError(f"Runs {names} must have distinct names.")
+    labels = _labels([(run.name, run.title) for run in runs])
+    notes: list[str] = []
+    differences: list[DifferenceRow] = []
+    for run in runs:
+        notes += [f"{labels[run.name]}: {remark}" for remark in _remarks(run)]
+    first = runs[0]
+    for run in runs[1:]:
+        mismatch = _mismatch(first, run)
+        if mismatch:
+            notes.append(
+                f"{labels[run.name]}: {mismatch} {labels[first.name]}, so no paired comparison."
+            )
+            continue
+        values = ranking.paired_bootstrap(
+            first.rank, run.rank, first.relation, draws=draws, seed=seed
+        )
+        differences.append(DifferenceRow(run.name, run.title, values))
+    return Comparison(
+        tuple(_run_row(run, draws, seed) for run in runs),
+        tuple(differences),
+        _relation_rows(runs) if by_relation else (),
+        tuple(notes),
+        draws,
+        seed,
+    )
+
+
+def show(table: Comparison | RenderableType, console: Console | None = None) -> None:
+    """Print a comparison or any rich renderable to the terminal, or to the given console."""
+    (console or Console()).print(table)
+
+
+def _run_row(run: RunScores, draws: int, seed: int) -> RunRow:
+    return RunRow(
+        run.name,
+        run.title,
+        len(run.key),
+        np.unique(run.relation).size,
+        ranking.summarise(run.rank, run.relation),
+        ranking.bootstrap(run.rank, run.relation, draws=draws, seed=seed),
+    )
+
+
+def _relation_rows(runs: Sequence[RunScores]) -> tuple[RelationRow, ...]:
+    """Return one row per relation name of any run, in order of first appearance."""
+    names = dict.fromkeys(name for run in runs for name in run.relation_names)
+    means: list[dict[str, Summary]] = []
+    facts: list[Counter[str]] = []
+    for run in runs:
+        numbered = ranking.by_relation(run.rank, run.relation)
+        means.append({run.relation_names[number]: value for number, value in numbered.items()})
+        facts.append(Counter(run.relation_names[number] for number in run.relation.tolist()))
+    return tuple(
+        RelationRow(
+            name, tuple(count[name] for count in facts), tuple(mean.get(name) for mean in means)
+        )
+        for name in names
+    )
+
+
+def _remarks(run: RunScores) -> list[str]:
+    present = set(run.relation.tolist())
+    empty = [name for number, name in enumerate(run.relation_names) if number not in present]
+    remarks = [run.note] if run.note else []
+    if empty:
+        remarks.append(f"no facts, so not in the means: {', '.join(empty)}.")
+    return remarks
+
+
+def _mismatch(first: RunScores, other: RunScores) -> str:
+    """Return how the facts of two runs differ, or "" if they are the same in the same order."""
+    keys_first = [tuple(key) for key in first.key]
+    keys_other = [tuple(key) for key in other.key]
+    if keys_first == keys_other:
+        return ""
+    missing = (Counter(keys_first) - Counter(keys_other)).total()
+    added = (Counter(keys_other) - Counter(keys_first)).total()
+    if not missing and not added:
+        places = sum(a != b for a, b in zip(keys_first, keys_other, strict=True))
+        return f"the same facts in another order ({places} places differ) than"
+    return f"{missing + added} facts differ ({missing} missing, {added} added) from"
+
+
+def _labels(names_and_titles: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return what to call each run: its title, with the name where two runs share a title."""
+    count = Counter(title for _, title in names_and_titles)
+    return {
+        name: title if count[title] == 1 else f"{title} ({name})"
+        for name, title in names_and_titles
+    }
+
+
+def _mean_cell(run: RunRow, averaging: str, metric: str) -> str:
+    interval = run.intervals[averaging][metric]
+    value = getattr(run.means[averaging], metric)
+    return f"{value:.2f}\n({interval.low:.2f} to {interval.high:.2f})"
+
+
+def _difference_cell(change: Difference) -> str:
+    """Return difference, interval and p; z keeps a rounded zero from showing as -0.00."""
+    bounds = f"({change.low:+z.2f} to {change.high:+z.2f})"
+    p = "p < 0.01" if change.p < 0.01 else f"p = {change.p:.2f}"
+    return f"{change.difference:+z.2f}\n{bounds}\n{p}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -1,0 +1,87 @@
+"""Device, dtype, seeds and versions: what a run must state to be repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+import torch
+
+from symprompt.errors import ConfigError
+
+DTYPES: dict[str, torch.dtype] = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_VERSIONED = ("symprompt", "torch", "transformers", "tokenizers", "safetensors", "numpy")
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the named device; "auto" takes the first GPU there is, else the CPU."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        if torch.backends.mps.is_available():
+            return torch.device("mps")
+        return torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device {name!r} is not known; use auto, cpu, cuda, cuda:N or mps."
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device {name!r} was asked for, but torch sees no GPU; use cpu or auto.")
+    return device
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the named dtype; "auto" is bfloat16 on a CUDA device and float32 elsewhere."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in DTYPES:
+        raise ConfigError(f"dtype {name!r} is not known; use auto, {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a 63-bit seed that depends only on the parts, so no global random state is needed."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def make_generator(*parts: object) -> torch.Generator:
+    """Return a CPU random generator seeded from the parts; draws are the same on every device."""
+    return torch.Generator().manual_seed(derive_seed(*parts))
+
+
+def describe_environment(device: torch.device) -> dict[str, str]:
+    """Return versions and hardware, as strings, for a run's record."""
+    facts = {name: _version(name) for name in _VERSIONED}
+    facts["python"] = platform.python_version()
+    facts["platform"] = f"{sys.platform} {platform.machine()}"
+    facts["device"] = (
+        torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    )
+    facts["threads"] = str(torch.get_num_threads())
+    return facts
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed as a package"
+
+
+Tick = Callable[[str, int, int, str], None]
+"""Told of progress: (stage, done, total, note)."""
+
+
+def silent(stage: str, done: int, total: int, note: str) -> None:
+    """Take progress and show nothing."""

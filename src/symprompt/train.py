@@ -1,0 +1,309 @@
+"""The training loop: all relations in one batch, each with its own clock.
+
+Prompts are separate parameters per relation and Adam works element by element, so training R
+relations stacked equals training each alone, as long as what is not element-wise is kept per
+relation: shuffling, step counts, learning rate, clipping, early stopping, the best epoch. (With the
+language model's dropout on, the two agree in distribution only.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from symprompt.config import TrainingConfig
+from symprompt.errors import TrainingError
+from symprompt.methods.asking import chunks
+from symprompt.methods.base import Method, Sentences
+from symprompt.runtime import Tick, derive_seed, silent
+
+DevScores = Callable[[], Mapping[str, np.ndarray]]
+
+
+class StackedAdam:
+    """Adam over parameters [relation, ...] with a step count and rate per relation; final.
+
+    Relations that are not active in a step keep parameters, moments and step count unchanged.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        config: TrainingConfig,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.config = config
+        self.betas = betas
+        self.epsilon = epsilon
+        first = next(iter(self.parameters.values()))
+        self.steps = torch.zeros(len(first), dtype=torch.float64, device=first.device)
+        self.mean = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self.square = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self, active: Tensor, rate: Tensor) -> None:
+        """Update the active relations.
+
+        Args:
+            active: [relation] bool.
+            rate: [relation] learning rates, float64.
+        """
+        self.steps += active
+        moving = active.double()
+        first, second = self.betas
+        done = self.steps.clamp(min=1)
+        size = rate * moving / (1 - first**done)
+        correction = (1 - second**done).sqrt()
+        scale = self._clip_scale() if self.config.clip else None
+        for name, value in self.parameters.items():
+            gradient = value.grad
+            if gradient is None:
+                continue
+
+            def spread(number: Tensor, like: Tensor = value) -> Tensor:
+                return number.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
+
+            if scale is not None:
+                gradient = gradient * spread(scale)
+            if self.config.weight_decay:
+                if self.config.optimizer == "adam":
+                    gradient = gradient + self.config.weight_decay * value
+                else:
+                    value.mul_(spread(1 - rate * moving * self.config.weight_decay))
+            self.mean[name].lerp_(gradient, spread(moving * (1 - first)))
+            self.square[name].lerp_(gradient * gradient, spread(moving * (1 - second)))
+            below = self.square[name].sqrt().div_(spread(correction)).add_(self.epsilon)
+            value.sub_(spread(size) * self.mean[name] / below)
+            value.grad = None
+
+    def _clip_scale(self) -> Tensor:
+        total = torch.zeros_like(self.steps)
+        for value in self.parameters.values():
+            if value.grad is not None:
+                total += value.grad.double().square().flatten(1).sum(1)
+        return (self.config.clip / (total.sqrt() + 1e-6)).clamp(max=1.0)
+
+
+@dataclass
+class PartProgress:
+    """One part's best epoch per relation, and who has stopped."""
+
+    best: np.ndarray
+    epoch: np.ndarray
+    waited: np.ndarray
+    stopped: np.ndarray
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, relations: int, values: Mapping[str, Tensor]) -> PartProgress:
+        """Return the state before the first epoch."""
+        return cls(
+            best=np.full(relations, -np.inf),
+            epoch=np.full(relations, -1, dtype=np.int64),
+            waited=np.zeros(relations, dtype=np.int64),
+            stopped=np.zeros(relations, dtype=bool),
+            values={name: value.detach().clone() for name, value in values.items()},
+        )
+
+    def update(
+        self, scores: np.ndarray, epoch: int, values: Mapping[str, Tensor], patience: int
+    ) -> None:
+        """Take an epoch's dev scores, higher is better; ties take the later epoch."""
+        better = (scores >= self.best) & ~self.stopped
+        self.best = np.where(better, scores, self.best)
+        self.epoch = np.where(better, epoch, self.epoch)
+        self.waited = np.where(better, 0, self.waited + 1)
+        if patience:
+            self.stopped = self.stopped | (self.waited >= patience)
+        for name, value in values.items():
+            mask = torch.from_numpy(better).to(value.device)
+            self.values[name][mask] = value.detach()[mask]
+
+
+class Trainer:
+    """Trains a method's encoders on stacked relations; final.
+
+    Args:
+        method: what to train.
+        sentences: the training facts, laid out.
+        relations: the relations' names; each seeds its own shuffling.
+        config: how.
+        seed: of the shuffling.
+        max_tokens: most tokens in one pass; larger batches are split and gradients added up.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        sentences: Sentences,
+        relations: Sequence[str],
+        config: TrainingConfig,
+        *,
+        seed: int,
+        max_tokens: int,
+    ) -> None:
+        self.method = method
+        self.sentences = sentences
+        self.relations = list(relations)
+        self.config = config
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self.device = method.backbone.device
+        self.epoch = 0
+        self.history: list[dict[str, Any]] = []
+        self.optimizers = {
+            part: StackedAdam(dict(encoder.named_parameters()), config)
+            for part, encoder in method.encoders.items()
+        }
+        self.parts = {
+            part: PartProgress.start(len(self.relations), dict(encoder.named_parameters()))
+            for part, encoder in method.encoders.items()
+        }
+        owner = sentences.forth.relation.cpu().numpy()
+        self.rows = [np.flatnonzero(owner == index) for index in range(len(self.relations))]
+        self.owner = owner
+
+    def run(
+        self,
+        dev_scores: DevScores,
+        *,
+        tick: Tick = silent,
+        checkpoint: Callable[[Trainer], None] | None = None,
+        checkpoint_seconds: float = 60.0,
+    ) -> None:
+        """Train to the last epoch or until every relation has stopped; load the best epochs.
+
+        Args:
+            dev_scores: gives each part's dev score per relation, higher is better.
+            tick: told of every step.
+            checkpoint: called between epochs, at most once in ``checkpoint_seconds``.
+
+        Raises:
+            TrainingError: a loss is not finite; names step and relation.
+        """
+        saved = time.monotonic()
+        while self.epoch < self.config.epochs and not self.finished():
+            loss = self._train_epoch(tick)
+            scores = dev_scores()
+            for part, progress in self.parts.items():
+                named = dict(self.method.encoders[part].named_parameters())
+                progress.update(scores[part], self.epoch, named, self.config.patience)
+            means = {part: float(np.mean(value)) for part, value in scores.items()}
+            self.history.append({"epoch": self.epoch, "loss": loss, "dev": means})
+            self.epoch += 1
+            if checkpoint and time.monotonic() - saved >= checkpoint_seconds:
+                checkpoint(self)
+                saved = time.monotonic()
+        if self.epoch:
+            self._load_best()
+
+    def finished(self) -> bool:
+        """Say whether every part of every relation has stopped early."""
+        return all(bool(progress.stopped.all()) for progress in self.parts.values())
+
+    def _load_best(self) -> None:
+        for part, progress in self.parts.items():
+            with torch.no_grad():
+                for name, value in self.method.encoders[part].named_parameters():
+                    value.copy_(progress.values[name])
+
+    def _plan(self) -> list[list[np.ndarray]]:
+        """Return this epoch's batches, [step][relation with a batch left] -> rows."""
+        size = self.config.batch
+        plan: list[list[np.ndarray]] = []
+        for index, name in enumerate(self.relations):
+            if all(progress.stopped[index] for progress in self.parts.values()):
+                continue
+            rows = self.rows[index]
+            shuffle = np.random.default_rng(derive_seed(self.seed, "shuffle", name, self.epoch))
+            rows = rows[shuffle.permutation(len(rows))]
+            batches = [rows[start : start + size] for start in range(0, len(rows), size)]
+            if self.config.drop_last and len(batches) > 1 and len(batches[-1]) < size:
+                batches.pop()
+            for step, batch in enumerate(batches):
+                if step == len(plan):
+                    plan.append([])
+                plan[step].append(batch)
+        return plan
+
+    def _rates(self, plan: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return [step, relation]: who has a batch, and at which learning rate."""
+        active = np.zeros((len(plan), len(self.relations)), dtype=bool)
+        for step, batches in enumerate(plan):
+            active[step, [self.owner[batch[0]] for batch in batches]] = True
+        total = np.maximum(active.sum(0), 1)
+        done = (self.epoch + (np.cumsum(active, axis=0) - 1) / total) / self.config.epochs
+        if self.config.schedule == "exponential":
+            rates = np.full_like(done, self.config.rate * self.config.decay**self.epoch)
+        elif self.config.schedule == "linear":
+            rates = self.config.rate * np.clip(1 - done, 0, 1)
+        else:
+            rates = np.full_like(done, self.config.rate)
+        if self.config.warmup:
+            rising = (done * self.config.epochs * total + 1) / (
+                self.config.warmup * self.config.epochs * total
+            )
+            rates = rates * np.clip(rising, 0, 1)
+        return active, rates
+
+    def _train_epoch(self, tick: Tick) -> float:
+        plan = self._plan()
+        active, rates = self._rates(plan)
+        losses = torch.zeros(len(plan), len(self.relations), device=self.device)
+        on = torch.from_numpy(active).to(self.device)
+        running = {
+            part: torch.from_numpy(~progress.stopped).to(self.device)
+            for part, progress in self.parts.items()
+        }
+        rate = torch.from_numpy(rates).to(self.device)
+        dropout = self.method.backbone.dropout() if self.config.lm_dropout else nullcontext()
+        total = self.config.epochs * len(plan)
+        with dropout:
+            for step, batches in enumerate(plan):
+                self._backward(batches, losses[step])
+                for part, optimizer in self.optimizers.items():
+                    optimizer.step(on[step] & running[part], rate[step])
+                tick("training", self.epoch * len(plan) + step + 1, total, f"epoch {self.epoch + 1}")
+        self._check_finite(losses)
+        return float(losses.sum() / on.sum())
+
+    def _backward(self, batches: list[np.ndarray], losses: Tensor) -> None:
+        """Add up the gradients of each relation's mean loss; write those means into ``losses``."""
+        rows = np.concatenate(batches)
+        share = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
+        layout = self.sentences.forth
+        order = np.argsort(layout.lengths[rows], kind="stable")
+        rows, share = rows[order], share[order]
+        sentences = 1 + layout.subject_lengths[rows] * int(self.method.asks_back)
+        vectors = self.method.vectors()
+        # The encoder's graph is walked once, whatever number of passes the batch takes.
+        leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
+        for part in chunks(layout.lengths[rows], sentences, self.max_tokens):
+            loss = self.method.loss(self.sentences, rows[part], leaves)
+            weighted = loss * torch.from_numpy(share[part]).to(loss)
+            weighted.sum().backward()  # type: ignore[no-untyped-call]
+            owner = torch.from_numpy(self.owner[rows[part]]).to(self.device)
+            losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
+        torch.autograd.backward(
+            list(vectors.values()), [leaves[part].grad for part in vectors]  # type: ignore[misc]
+        )
+
+    def _check_finite(self, losses: Tensor) -> None:
+        bad = torch.nonzero(~torch.isfinite(losses))
+        if len(bad):
+            step, relation = bad[0].tolist()
+            raise TrainingError(
+                f"the loss of relation {self.relations[relation]} is not finite at epoch "
+                f"{self.epoch + 1}, step {step + 1}; lower training.rate (now "
+                f"{self.config.rate}) or set training.clip, or use dtype float32."
+            )

@@ -1,0 +1,112 @@
+"""The check report against figures worked out by hand and against brute force."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symprompt.facts import Fact, FactSet, Relation, check
+
+
+def make_relation(name: str, **splits: list[tuple[str, str]]) -> Relation:
+    facts = {
+        split: tuple(Fact(name, subject, answer) for subject, answer in pairs)
+        for split, pairs in splits.items()
+    }
+    return Relation(name, facts.get("train", ()), facts.get("dev", ()), facts.get("test", ()))
+
+
+def make_set() -> FactSet:
+    first = make_relation(
+        "P1",
+        train=[("a", "x"), ("b", "y"), ("b", "y"), ("c", "x"), ("d", "y")],
+        dev=[("e", "z")],
+        test=[("a", "y"), ("a", "x"), ("e", "z"), ("f y", "y"), ("f y", "y"), ("Y", "y")],
+    )
+    second = make_relation("P2", train=[("a", "q"), ("b", "r")], test=[("c", "r"), ("d", "q")])
+    third = make_relation("P3", test=[("zebra", "zeb")])
+    return FactSet((first, second, third), "hand", "lama").keep(
+        lambda fact: fact.object != "zeb!", "never"
+    )
+
+
+def test_counts_worked_out_by_hand() -> None:
+    report = check(make_set())
+    first, second, third = report.relations
+    assert first.facts == {"train": 5, "dev": 1, "test": 6}
+    assert first.distinct_objects == 3
+    assert (first.majority_object, first.majority_correct) == ("y", 4)
+    assert first.duplicates == {"train": 1, "dev": 0, "test": 1}
+    assert first.test_pairs_in_train_or_dev == 2
+    assert first.test_subjects_in_train == 2
+    assert first.test_facts_with_several_objects == 2
+    assert first.object_in_subject == {"train": 0, "dev": 0, "test": 2}
+    # A tie in train goes to the object met first.
+    assert (second.majority_object, second.majority_accuracy) == ("q", 0.5)
+    assert (third.majority_object, third.majority_accuracy) == ("", None)
+
+
+def test_totals_and_both_means() -> None:
+    report = check(make_set())
+    assert report.facts == {"train": 7, "dev": 1, "test": 9}
+    assert report.distinct_objects == 6
+    assert report.duplicates == {"train": 1, "dev": 0, "test": 1}
+    assert report.object_in_subject["test"] == 3
+    assert report.majority_mean_over_relations == pytest.approx((4 / 6 + 1 / 2) / 2)
+    assert report.majority_mean_over_facts == pytest.approx(5 / 8)
+    assert report.majority_unknown == ("P3",)
+
+
+def test_without_training_facts_the_majority_is_unknown() -> None:
+    report = check(make_set().select(["P3"]))
+    assert report.majority_mean_over_relations is None
+    assert report.majority_mean_over_facts is None
+
+
+def test_dropped_facts_are_counted_by_reason_and_relation() -> None:
+    facts = make_set().keep(lambda fact: fact.subject != "a", "subject a")
+    facts = facts.keep(lambda fact: fact.object != "zeb", "zeb")
+    report = check(facts)
+    assert report.dropped_by_reason == {"subject a": 4, "zeb": 1}
+    assert report.dropped_by_relation == {
+        "P1": {"subject a": 3},
+        "P2": {"subject a": 1},
+        "P3": {"zeb": 1},
+    }
+
+
+def test_the_report_is_plain_json() -> None:
+    report = check(make_set())
+    plain = report.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["relations"][0]["facts"]["test"] == 6
+    assert plain["fingerprint"] == make_set().fingerprint()
+
+
+pairs = st.lists(st.tuples(st.text("ab", min_size=1, max_size=2), st.sampled_from("abc")))
+
+
+@given(train=pairs, dev=pairs, test=pairs)
+def test_counts_agree_with_brute_force(
+    train: list[tuple[str, str]], dev: list[tuple[str, str]], test: list[tuple[str, str]]
+) -> None:
+    facts = FactSet((make_relation("P1", train=train, dev=dev, test=test),), "hand", "lama")
+    entry = check(facts).relations[0]
+    assert entry.duplicates["test"] == sum(pair in test[:i] for i, pair in enumerate(test))
+    assert entry.test_pairs_in_train_or_dev == sum(pair in train + dev for pair in test)
+    assert entry.test_subjects_in_train == sum(
+        any(subject == other for other, _ in train) for subject, _ in test
+    )
+    assert entry.test_facts_with_several_objects == sum(
+        any(subject == s and answer != a for s, a in test) for subject, answer in test
+    )
+    assert entry.object_in_subject["train"] == sum(answer in subject for subject, answer in train)
+    if train and test:
+        answered = [answer for _, answer in train]
+        assert answered.count(entry.majority_object) == max(map(answered.count, answered))
+        assert entry.majority_correct == sum(a == entry.majority_object for _, a in test)
+    else:
+        assert entry.majority_correct is None

@@ -1,0 +1,193 @@
+"""Contents of the comparison tables: numbers, differences, notes, and literal text."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from symprompt import ranking
+from symprompt.errors import SympromptError
+from symprompt.report import Comparison, RunScores, comparison, show
+
+
+def make_run(name: str = "a", **changes: Any) -> RunScores:
+    fields: dict[str, Any] = {
+        "name": name,
+        "title": f"Method {name} on [X]",
+        "relation_names": ("P19", "P36"),
+        "relation": np.array([0, 0, 0, 1]),
+        "rank": np.array([1.0, 2.0, 20.0, 1.0]),
+        "key": [("P19", "s", "o"), ("P19", "t", "o"), ("P19", "u", "o"), ("P36", "s", "o")],
+        "note": "",
+    }
+    return RunScores(**(fields | changes))
+
+
+def printed(table: Comparison, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(table, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_one_run_shows_means_intervals_and_facts() -> None:
+    found = comparison([make_run()])
+    entry = found.to_dict()["runs"][0]
+    assert entry["name"] == "a"
+    assert (entry["facts"], entry["relations"]) == (4, 2)
+    assert entry["mean over relations"]["p1"]["value"] == pytest.approx((100 / 3 + 100) / 2)
+    assert entry["mean over facts"]["p1"]["value"] == pytest.approx(50.0)
+    intervals = ranking.bootstrap(make_run().rank, make_run().relation, draws=1000)
+    assert entry["mean over facts"]["mrr"]["low"] == intervals["mean over facts"]["mrr"].low
+    assert found.to_dict()["differences"] == []
+    assert "| Method a on [X] | 4 | 66.67 (50.00 to 100.00) | 83.33" in found.to_markdown()
+    assert "| Method a on [X] | 4 | 50.00 (25.00 to 100.00) | 75.00" in found.to_markdown()
+
+
+def test_dictionary_is_json_and_keeps_its_numbers() -> None:
+    runs = [make_run("a"), make_run("b", rank=np.array([2.0, 2, 30, 1]))]
+    found = comparison(runs, by_relation=True).to_dict()
+    assert json.loads(json.dumps(found)) == found
+    assert found["bootstrap"] == {"draws": 1000, "seed": 0, "level": 0.95}
+
+
+def test_a_worse_run_is_shown_as_worse() -> None:
+    worse = make_run("b", rank=np.array([2.0, 3.0, 30.0, 2.0]))
+    found = comparison([make_run("a"), worse])
+    entry = found.to_dict()["differences"][0]
+    assert (entry["name"], entry["to"]) == ("b", "a")
+    assert entry["mean over facts"]["p1"]["difference"] == pytest.approx(-50.0)
+    assert entry["mean over facts"]["p1"]["p"] == 1.0
+    assert "| Method b on [X] minus Method a on [X] |  | -66.67 (" in found.to_markdown()
+    assert "| +0.00 (+0.00 to +0.00) p = 1.00 |" in found.to_markdown()
+
+
+def test_a_better_run_has_a_small_p() -> None:
+    better = make_run("b", rank=np.ones(4))
+    found = comparison([make_run("a", rank=np.full(4, 30.0)), better])
+    assert "+100.00 (+100.00 to +100.00) p < 0.01" in found.to_markdown()
+
+
+def test_differing_facts_give_a_note_and_no_paired_line() -> None:
+    key = [*make_run().key[:3], ("P36", "other", "o")]
+    found = comparison([make_run("a"), make_run("b", key=key)])
+    assert found.differences == ()
+    assert found.notes == (
+        "Method b on [X]: 2 facts differ (1 missing, 1 added) from Method a on [X], "
+        "so no paired comparison.",
+    )
+    assert "- Method b on [X]: 2 facts differ" in found.to_markdown()
+
+
+def test_another_order_is_noted() -> None:
+    key = [make_run().key[1], make_run().key[0], *make_run().key[2:]]
+    found = comparison([make_run("a"), make_run("b", key=key)])
+    assert found.differences == ()
+    assert "another order (2 places differ)" in found.notes[0]
+
+
+def test_keys_read_from_json_as_lists_are_the_same_facts() -> None:
+    listed = make_run("b", key=[list(key) for key in make_run().key])
+    assert len(comparison([make_run("a"), listed]).differences) == 1
+
+
+def test_notes_and_relations_without_facts_are_shown() -> None:
+    run = make_run(note="seed 3", relation_names=("P19", "P36", "P101"))
+    found = comparison([run], by_relation=True)
+    assert found.notes == (
+        "Method a on [X]: seed 3",
+        "Method a on [X]: no facts, so not in the means: P101.",
+    )
+    assert "| P101 | 0 | – | – | – |" in found.to_markdown()
+
+
+def test_by_relation_has_one_row_per_relation_and_three_columns_per_run() -> None:
+    runs = [make_run("a"), make_run("b", rank=np.ones(4))]
+    found = comparison(runs, by_relation=True)
+    assert [row.relation for row in found.relations] == ["P19", "P36"]
+    assert "| P19 | 3 | 33.33 | 66.67 | 51.67 | 100.00 | 100.00 | 100.00 |" in found.to_markdown()
+    entry = found.to_dict()["relations"][0]["runs"][1]
+    assert entry == {"name": "b", "facts": 3, "p1": 100.0, "p10": 100.0, "mrr": 100.0}
+    assert comparison(runs).relations == ()
+
+
+def test_by_relation_joins_runs_by_name_not_by_number() -> None:
+    other = make_run(
+        "b", relation_names=("P36", "P50"), relation=np.array([0, 0, 1, 1]), rank=np.ones(4)
+    )
+    rows = comparison([make_run("a"), other], by_relation=True).relations
+    assert [(row.relation, row.facts) for row in rows] == [
+        ("P19", (3, 0)),
+        ("P36", (1, 2)),
+        ("P50", (0, 2)),
+    ]
+    assert rows[0].means[1] is None
+    assert rows[2].means[0] is None
+    assert (
+        "| P36 | 1 / 2 | 100.00"
+        in comparison([make_run("a"), other], by_relation=True).to_markdown()
+    )
+
+
+def test_terminal_shows_brackets_literally_and_every_number() -> None:
+    runs = [make_run("a", title="P-tuning [red]"), make_run("b", title="a|b", note="[bold] kept")]
+    found = comparison(runs, by_relation=True)
+    text = printed(found)
+    for piece in ("P-tuning [red]", "66.67", "(50.00 to 100.00)", "[bold] kept", "P36", "a|b"):
+        assert piece in text
+    assert "Mean over relations" in text
+    assert "Mean over facts" in text
+    assert "a\\|b" in found.to_markdown()
+
+
+def test_summary_fits_eighty_columns() -> None:
+    runs = [make_run("a"), make_run("b", title="Symmetrical prompts on bert-base-cased")]
+    found = comparison(runs)
+    text = printed(found, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for run in found.runs:
+        for averaging, metrics in run.intervals.items():
+            for metric, interval in metrics.items():
+                assert f"{getattr(run.means[averaging], metric):.2f}" in text
+                assert f"({interval.low:.2f} to {interval.high:.2f})" in text
+
+
+def test_markdown_tables_are_rectangular() -> None:
+    text = comparison([make_run("a"), make_run("b")], by_relation=True).to_markdown()
+    for block in text.split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in rows}) <= 1
+
+
+def test_runs_with_one_title_are_told_apart_by_name() -> None:
+    text = comparison([make_run("a", title="T"), make_run("b", title="T")]).to_markdown()
+    assert "| T (a) |" in text
+    assert "| T (b) minus T (a) |" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rank": np.ones(3)},
+        {"relation": np.array([0, 0, 0, 2])},
+        {"relation": np.array([0, 0, 0, -1])},
+        {"relation_names": ("P19", "P19")},
+        {"key": [], "rank": np.ones(0), "relation": np.zeros(0, dtype=int)},
+    ],
+)
+def test_inconsistent_scores_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SympromptError, match="Run 'a'"):
+        make_run(**changes)
+
+
+def test_no_runs_and_equal_names_are_refused() -> None:
+    with pytest.raises(SympromptError, match="at least one"):
+        comparison([])
+    with pytest.raises(SympromptError, match="distinct names"):
+        comparison([make_run("a"), make_run("a")])
