@@ -49,7 +49,7 @@ class PromptConfig:
     start: Literal["random", "manual"] = "random"
     """manual: free vectors start from the embeddings of the relation's manual template."""
     lstm_hidden: int = 0
-    """LSTM size per direction; 0 is half the model's embedding width."""
+    """LSTM size per direction; 0 is half the model's embedding width, -1 all of it."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ class MethodConfig:
     """Weight of the backward loss in training (lambda in equation 7)."""
     masking: Literal["one", "whole"] = "one"
     """Mask the subject one token at a time, or all of it at once."""
-    average: Literal["log", "probability"] = "log"
-    """Subject score: mean of its tokens' log-likelihoods, or log of their mean likelihood."""
+    average: Literal["log", "probability", "sum"] = "log"
+    """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
+    log-likelihoods (longer subjects then weigh more)."""
     blanks: Literal["swapped", "kept"] = "swapped"
     """swapped: on the way back the object fills the first blank (equation 4)."""
     vectors: Literal["shared", "separate"] = "shared"
@@ -193,7 +194,7 @@ def check_config(config: RunConfig) -> None:
     _at_least("training.patience", training.patience, 0)
     _at_least("training.weight_decay", training.weight_decay, 0)
     _at_least("training.clip", training.clip, 0)
-    _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, 0)
+    _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, -1)
     _at_least("max_tokens", config.max_tokens, 0)
     if not training.rate > 0:
         raise ConfigError(f"training.rate is {training.rate}; it must be above 0.")

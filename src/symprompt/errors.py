@@ -1,10 +1,10 @@
-"""The errors a user can cause, each one clear sentence: what was got, what is allowed, what to do."""
+"""The errors a user can cause: one sentence with what was got, what is allowed, what to do."""
 
 from __future__ import annotations
 
 
 class SympromptError(Exception):
-    """Base of every error symprompt raises on purpose; the command line prints it and exits with 2."""
+    """Base of every error raised on purpose; the command line prints it and exits with 2."""
 
 
 class ConfigError(SympromptError):

@@ -26,7 +26,6 @@ def predict(
     vectors: Vectors,
     *,
     allowed: Tensor,
-    true_objects: Tensor,
     k: int,
     max_tokens: int,
     tick: Tick = silent,
@@ -36,7 +35,6 @@ def predict(
 
     Args:
         allowed: [relation, v] bool, the answers each relation may give.
-        true_objects: [n, m] int64 padded with -1, every true object of each fact's subject.
         k: candidates per fact.
 
     Returns:
@@ -45,12 +43,8 @@ def predict(
     order = np.argsort(sentences.forth.lengths, kind="stable")
     parts: list[Predictions] = []
     done = 0
-    for rows in _passes(sentences, order, max_tokens):
-        parts.append(
-            _predict_rows(
-                method, sentences, rows, vectors, allowed, true_objects, k, max_tokens
-            )
-        )
+    for rows in _passes(sentences, order, max_tokens, np.ones_like(order)):
+        parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
         done += len(rows)
         tick(stage, done, len(order), "")
     found = Predictions.concatenate(parts)
@@ -63,13 +57,12 @@ def _predict_rows(
     rows: np.ndarray,
     vectors: Vectors,
     allowed: Tensor,
-    true_objects: Tensor,
     k: int,
     max_tokens: int,
 ) -> Predictions:
     index = torch.from_numpy(rows).to(method.backbone.device)
     gold, relation = sentences.gold[index], sentences.forth.relation[index]
-    known = true_objects[index]
+    known = sentences.known[index]
     scores = method.scores(sentences, rows, vectors)
     scores = scores.masked_fill(~allowed[relation], -torch.inf)
     raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
@@ -115,7 +108,8 @@ def dev_scores(
     totals: dict[str, Tensor] = {}
     order = np.argsort(sentences.forth.lengths, kind="stable")
     count = torch.bincount(sentences.forth.relation, minlength=relations).double()
-    for rows in _passes(sentences, order, max_tokens, several=method.asks_back):
+    counts = method.sentences_per_fact(sentences, order)
+    for rows in _passes(sentences, order, max_tokens, counts):
         index = torch.from_numpy(rows).to(method.backbone.device)
         relation = sentences.forth.relation[index]
         scores = method.scores(sentences, rows, vectors)
@@ -137,13 +131,12 @@ def _select(scores: Tensor, gold: Tensor, allowed: Tensor, select: str) -> Tenso
 
 
 def _passes(
-    sentences: Sentences, order: np.ndarray, max_tokens: int, *, several: bool = False
+    sentences: Sentences, order: np.ndarray, max_tokens: int, counts: np.ndarray
 ) -> list[np.ndarray]:
     """Return row sets, short sentences first, small enough for one forward pass each."""
     lengths = sentences.forth.lengths[order]
-    count = sentences.back.subject_lengths[order] if several else np.ones_like(order)
     passes: list[np.ndarray] = []
-    for part in chunks(lengths, count, max_tokens):
+    for part in chunks(lengths, counts, max_tokens):
         rows = order[part]
         passes += [
             rows[start : start + _FACTS_AT_ONCE] for start in range(0, len(rows), _FACTS_AT_ONCE)

@@ -12,9 +12,11 @@ from torch import Tensor
 from symprompt.ranking import Ranks, rerank, summarise
 
 WEIGHTS: tuple[float, ...] = (
-    *(round(0.1 * step, 1) for step in range(21)),
+    *(round(0.05 * step, 2) for step in range(20)),
+    *(round(1 + 0.1 * step, 1) for step in range(11)),
     *(2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
 )
+"""The re-ranking weights tried on dev."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +114,7 @@ def choose_weights(predictions: Predictions, relations: int, *, per_relation: bo
     Ties take the smaller weight.
     """
     owner = predictions.relation.numpy()
-    table = np.stack(
-        [1 / predictions.reranked(weight).realistic.numpy() for weight in WEIGHTS]
-    )
+    table = np.stack([1 / predictions.reranked(weight).realistic.numpy() for weight in WEIGHTS])
     if not per_relation:
         overall = [summarise(1 / row, owner)["mean over relations"].mrr for row in table]
         return torch.full((relations,), WEIGHTS[int(np.argmax(overall))], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from symprompt.prompts import (
     PromptEncoder,
     Template,
     encode_facts,
+    encode_piece,
     make_layout,
 )
 
@@ -35,7 +36,6 @@ class Problem:
         templates: one per relation.
         allowed: [relation, v] bool, the answers each relation may give.
         sentences: each non-empty split, laid out.
-        true_objects: per split [n, m] int64 padded with -1.
     """
 
     backbone: Backbone
@@ -43,7 +43,6 @@ class Problem:
     templates: tuple[Template, ...]
     allowed: Tensor
     sentences: dict[Split, Sentences]
-    true_objects: dict[Split, Tensor]
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -60,23 +59,22 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         ConfigError: K is larger than a relation's set of answers.
     """
     templates = make_templates(config, backbone.vocabulary, facts)
-    usable = _usable(config, backbone.vocabulary, facts, templates)
+    usable = drop_unusable(config, backbone.vocabulary, facts, templates)
     _refuse_empty(config, usable)
     allowed = _allowed(config, backbone, usable, templates)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
-    known: dict[Split, Tensor] = {}
-    answers = usable.true_objects()
+    answers: dict[tuple[str, str], set[str]] = {}
     for split in SPLITS:
+        # Training may know what training facts say, dev also dev's, and only test everything.
+        for fact in usable.facts(split):
+            answers.setdefault((fact.relation, fact.subject), set()).add(fact.object)
         listed = usable.facts(split)
         if listed:
             sentences[split] = lay_out(
-                backbone, templates, usable.names, listed, swapped=swapped
+                backbone, templates, usable.names, listed, answers, swapped=swapped
             )
-            known[split] = _true_objects(
-                backbone, templates, usable.names, listed, answers
-            ).to(backbone.device)
-    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, known)
+    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences)
 
 
 def lay_out(
@@ -84,10 +82,15 @@ def lay_out(
     templates: Sequence[Template],
     relations: Sequence[str],
     facts: Sequence[Fact],
+    answers: Mapping[tuple[str, str], Collection[str]],
     *,
     swapped: bool,
 ) -> Sentences:
-    """Lay out facts for the way forth and the way back, on the model's device."""
+    """Lay out facts for the way forth and the way back, on the model's device.
+
+    Args:
+        answers: every known true object of each (relation, subject).
+    """
     place = {name: index for index, name in enumerate(relations)}
     encoded = encode_facts(
         backbone.vocabulary,
@@ -98,13 +101,12 @@ def lay_out(
     forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
     back = forth
     if swapped:
-        back = make_layout(
-            backbone.vocabulary, templates, encoded, max_length=length, swapped=True
-        )
+        back = make_layout(backbone.vocabulary, templates, encoded, max_length=length, swapped=True)
     return Sentences(
         forth.to(backbone.device),
         back.to(backbone.device),
         torch.from_numpy(encoded.objects).to(backbone.device),
+        _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
     )
 
 
@@ -134,7 +136,7 @@ def words_to_vectors(vocabulary: Vocabulary, template: Template) -> tuple[Templa
     tokens: list[int] = []
     for piece in template.pieces:
         if piece.kind == "words":
-            ids = vocabulary.encode([" " * piece.space + piece.text])[0]
+            ids = encode_piece(vocabulary, piece, first=not pieces)
             tokens += ids
             pieces.append(Piece("vectors", piece.space, count=len(ids)))
         else:
@@ -174,9 +176,8 @@ def _encoder(
 ) -> PromptEncoder:
     names, width = problem.relations, problem.backbone.width
     if prompt.encoder == "bilstm":
-        return BiLSTMEncoder(
-            names, count, width, seed=seed, lstm_hidden=prompt.lstm_hidden or None
-        )
+        hidden = width if prompt.lstm_hidden == -1 else prompt.lstm_hidden or None
+        return BiLSTMEncoder(names, count, width, seed=seed, lstm_hidden=hidden)
     if prompt.encoder == "mlp":
         return MLPEncoder(names, count, width, seed=seed)
     words = problem.backbone.model.get_input_embeddings().weight.detach().float()
@@ -184,16 +185,19 @@ def _encoder(
         return FreeVectors(names, count, width, seed=seed, scale=float(words.std()))
     start = torch.zeros(len(names), count, width)
     for index, relation in enumerate(problem.facts.relations):
-        _, tokens = words_to_vectors(
-            problem.backbone.vocabulary, Template.parse(relation.template)
-        )
+        _, tokens = words_to_vectors(problem.backbone.vocabulary, Template.parse(relation.template))
         start[index, : len(tokens)] = words[tokens].cpu()
     return FreeVectors(names, count, width, seed=seed, start=start)
 
 
-def _usable(
+def drop_unusable(
     config: RunConfig, vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template]
 ) -> FactSet:
+    """Return the facts that can be asked, every other one counted with its reason.
+
+    Raises:
+        DataError: with ``facts.strict``, if there is any other one.
+    """
     tokens = _object_tokens(vocabulary, facts, templates)
     subjects = sorted({fact.subject for relation in facts.relations for fact in relation.all()})
     readable = {
@@ -236,9 +240,7 @@ def _object_tokens(
     for relation, template in zip(facts.relations, templates, strict=True):
         names = sorted({fact.object for fact in relation.all()})
         found = vocabulary.single_tokens(names, after_space=template.space_before("object"))
-        tokens |= {
-            (relation.name, name): token for name, token in zip(names, found, strict=True)
-        }
+        tokens |= {(relation.name, name): token for name, token in zip(names, found, strict=True)}
     return tokens
 
 
@@ -288,12 +290,12 @@ def _allowed(
     return allowed
 
 
-def _true_objects(
-    backbone: Backbone,
+def _known(
+    vocabulary: Vocabulary,
     templates: Sequence[Template],
     relations: Sequence[str],
     facts: Sequence[Fact],
-    answers: dict[tuple[str, str], set[str]],
+    answers: Mapping[tuple[str, str], Collection[str]],
 ) -> Tensor:
     spaced = dict(
         zip(relations, (template.space_before("object") for template in templates), strict=True)
@@ -301,7 +303,7 @@ def _true_objects(
     cache: dict[tuple[bool, str], int] = {}
     for after_space in set(spaced.values()):
         names = sorted({name for group in answers.values() for name in group})
-        found = backbone.vocabulary.single_tokens(names, after_space=after_space)
+        found = vocabulary.single_tokens(names, after_space=after_space)
         cache |= {
             (after_space, name): token
             for name, token in zip(names, found, strict=True)

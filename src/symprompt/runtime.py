@@ -65,9 +65,7 @@ def describe_environment(device: torch.device) -> dict[str, str]:
     facts = {name: _version(name) for name in _VERSIONED}
     facts["python"] = platform.python_version()
     facts["platform"] = f"{sys.platform} {platform.machine()}"
-    facts["device"] = (
-        torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    )
+    facts["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     facts["threads"] = str(torch.get_num_threads())
     return facts
 

@@ -273,7 +273,9 @@ class Trainer:
                 self._backward(batches, losses[step])
                 for part, optimizer in self.optimizers.items():
                     optimizer.step(on[step] & running[part], rate[step])
-                tick("training", self.epoch * len(plan) + step + 1, total, f"epoch {self.epoch + 1}")
+                tick(
+                    "training", self.epoch * len(plan) + step + 1, total, f"epoch {self.epoch + 1}"
+                )
         self._check_finite(losses)
         return float(losses.sum() / on.sum())
 
@@ -284,7 +286,7 @@ class Trainer:
         layout = self.sentences.forth
         order = np.argsort(layout.lengths[rows], kind="stable")
         rows, share = rows[order], share[order]
-        sentences = 1 + layout.subject_lengths[rows] * int(self.method.asks_back)
+        sentences = self.method.sentences_per_fact(self.sentences, rows)
         vectors = self.method.vectors()
         # The encoder's graph is walked once, whatever number of passes the batch takes.
         leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
@@ -295,7 +297,8 @@ class Trainer:
             owner = torch.from_numpy(self.owner[rows[part]]).to(self.device)
             losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
         torch.autograd.backward(
-            list(vectors.values()), [leaves[part].grad for part in vectors]  # type: ignore[misc]
+            list(vectors.values()),
+            [leaves[part].grad for part in vectors],
         )
 
     def _check_finite(self, losses: Tensor) -> None:

@@ -1,6 +1,6 @@
 """The model as a function: load, embed, logits at chosen positions."""
 
-from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.model import Backbone, Inputs, load_vocabulary
 from symprompt.backbone.vocabulary import Vocabulary
 
-__all__ = ["Backbone", "Inputs", "Vocabulary"]
+__all__ = ["Backbone", "Inputs", "Vocabulary", "load_vocabulary"]

@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
 
 _HALF = (torch.bfloat16, torch.float16)
+# cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
+_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_CPU_TOKENS = 8192
+_GPU_TOKENS = 1 << 18
 _SAMPLE = 1 << 20  # bytes read at each end of a weight file for its fingerprint
 
 
@@ -82,7 +88,15 @@ class Backbone:
         model = _load_model(path)
         if dtype == "auto" and kind in _HALF and _decoder(model) is None:
             kind = torch.float32
-        backbone = cls(model, _load_vocabulary(path), device=where, dtype=kind)
+        vocabulary = load_vocabulary(path)
+        rows = int(model.get_input_embeddings().weight.shape[0])
+        # Without tokenizer files transformers makes an empty tokenizer of the model's kind.
+        if len(vocabulary) < rows // 2:
+            raise ModelError(
+                f"the tokenizer of {path} has {len(vocabulary)} tokens and the model {rows}; save "
+                "the model's own tokenizer files (tokenizer.json) beside it."
+            )
+        backbone = cls(model, vocabulary, device=where, dtype=kind)
         backbone.source = path
         backbone.fingerprint = _fingerprint(path)
         return backbone
@@ -109,6 +123,21 @@ class Backbone:
                 break
         return min(limit, self.vocabulary.max_length)
 
+    def token_budget(self, *, training: bool = False) -> int:
+        """Return how many tokens one pass may hold: a quarter of the device's memory at most.
+
+        Scoring is bound by the logits (one mask in about twelve tokens, three copies), training by
+        the activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
+        """
+        if self.device.type != "cuda":
+            return _CPU_TOKENS
+        memory = torch.cuda.get_device_properties(self.device).total_memory // 4
+        per_token = self.vocabulary_size * 4 * 3 / 12
+        if training:
+            config = self.model.config
+            per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
+        return max(1024, min(_GPU_TOKENS, int(memory / per_token)))
+
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
         embeddings: Tensor = self.model.get_input_embeddings()(ids)
@@ -127,11 +156,12 @@ class Backbone:
         wanted = positions if positions.dim() == 2 else positions[:, None]
         self._positions = wanted
         try:
-            output = self.model(
-                inputs_embeds=inputs.embeddings,
-                attention_mask=inputs.mask.to(torch.long),
-                return_dict=True,
-            )
+            with sdpa_kernel(_ATTENTION):
+                output = self.model(
+                    inputs_embeds=inputs.embeddings,
+                    attention_mask=inputs.mask.to(torch.long),
+                    return_dict=True,
+                )
         finally:
             self._positions = None
         logits: Tensor = output.logits
@@ -172,7 +202,7 @@ def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> None:
     def forward(hidden: Tensor) -> Tensor:
         return functional.linear(hidden.to(torch.float32), weight, bias)
 
-    decoder.forward = forward  # type: ignore[method-assign]
+    decoder.forward = forward  # type: ignore[method-assign, assignment]
 
 
 def _load_model(path: str) -> Any:
@@ -186,11 +216,13 @@ def _load_model(path: str) -> Any:
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"cannot read the config of model {path!r}: {_first_line(error)}") from error
+        raise ModelError(
+            f"cannot read the config of model {path!r}: {_first_line(error)}"
+        ) from error
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise ModelError(
             f"{path} is a {config.model_type} model, which transformers has no masked-LM head for; "
-            "give a masked language model (BERT, RoBERTa, ALBERT, ELECTRA, DeBERTa, ModernBERT, ...)."
+            "give a masked language model (BERT, RoBERTa, ALBERT, ELECTRA, DeBERTa, ...)."
         )
     try:
         # float32 first: the vocabulary product keeps these weights when the body is halved.
@@ -202,7 +234,7 @@ def _load_model(path: str) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(
             f"cannot load weights of model {path!r} (only safetensors are read): "
             f"{_first_line(error)}"
@@ -210,16 +242,17 @@ def _load_model(path: str) -> Any:
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"{path} holds no complete masked-LM model: {len(missing)} weights are missing, such as "
+            f"{path} holds no complete masked-LM model: {len(missing)} weights are missing, as "
             f"{missing[0]}; give a checkpoint that was saved with its masked-LM head."
         )
     return model
 
 
-def _load_vocabulary(path: str) -> Vocabulary:
+def load_vocabulary(path: str) -> Vocabulary:
+    """Load the tokenizer of a model alone."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the tokenizers library raises plain Exception
         raise ModelError(
             f"cannot load the tokenizer of model {path!r}: {_first_line(error)}"
         ) from error

@@ -69,7 +69,8 @@ class Vocabulary:
         """Return each word's id where it is one known token, else None."""
         encoded = self.encode_words(words) if after_space else self.encode(words)
         return [
-            ids[0] if len(ids) == 1 and ids[0] != self.unknown_id else None for ids in encoded
+            ids[0] if word.strip() and len(ids) == 1 and ids[0] != self.unknown_id else None
+            for word, ids in zip(words, encoded, strict=True)
         ]
 
     def text(self, token: int) -> str:

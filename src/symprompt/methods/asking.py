@@ -15,7 +15,7 @@ from symprompt.backbone import Backbone
 from symprompt.prompts import Layout
 
 Masking = Literal["one", "whole"]
-Average = Literal["log", "probability"]
+Average = Literal["log", "probability", "sum"]
 
 
 def ask_object(
@@ -26,7 +26,7 @@ def ask_object(
     question = layout.question(
         index,
         layout.object_at[index],
-        width=int(layout.lengths[rows].max()),
+        width=layout.width(rows),
         mask_id=backbone.vocabulary.mask_id,
     )
     return backbone.logits_at(question.inputs(backbone, vectors), question.at)
@@ -40,10 +40,20 @@ class TokenLikelihoods:
     owner: Tensor
     count: Tensor
 
+    def average(self, how: Average) -> Tensor:
+        """Return each row's score, [b]."""
+        if how == "sum":
+            return self.sum_log()
+        return self.mean_log() if how == "log" else self.log_mean()
+
+    def sum_log(self) -> Tensor:
+        """Return each row's sum of log-likelihoods, [b]."""
+        total = self.log_likelihood.new_zeros(len(self.count))
+        return total.index_add(0, self.owner, self.log_likelihood)
+
     def mean_log(self) -> Tensor:
         """Return each row's mean of log-likelihoods, [b]."""
-        total = self.log_likelihood.new_zeros(len(self.count))
-        return total.index_add(0, self.owner, self.log_likelihood) / self.count
+        return self.sum_log() / self.count
 
     def log_mean(self) -> Tensor:
         """Return the log of each row's mean likelihood, [b]."""
@@ -77,7 +87,7 @@ def ask_subject(
     device = backbone.device
     owner = torch.from_numpy(owner_rows).to(device)
     index = torch.from_numpy(rows).to(device)
-    width = int(layout.lengths[rows].max())
+    width = layout.width(rows)
     mask_id = backbone.vocabulary.mask_id
     if masking == "one":
         each = index[owner]
@@ -126,7 +136,7 @@ def score_subjects(
         found = ask_subject(
             backbone, layout, each[part], vectors, masking=masking, objects=objects[part]
         )
-        scores.append(found.mean_log() if average == "log" else found.log_mean())
+        scores.append(found.average(average))
     return torch.cat(scores).reshape(len(rows), k)
 
 

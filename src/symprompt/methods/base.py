@@ -21,11 +21,18 @@ Vectors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Sentences:
-    """One split, laid out: the way forth, the way back, and the gold objects [n]."""
+    """One split, laid out.
+
+    Attributes:
+        forth, back: the sentences of the way forth and of the way back.
+        gold: [n] int64, the true objects' tokens.
+        known: [n, m] int64 padded with -1, every known true object of each fact's subject.
+    """
 
     forth: Layout
     back: Layout
     gold: Tensor
+    known: Tensor
 
     def __len__(self) -> int:
         return len(self.forth)
@@ -47,6 +54,10 @@ class Method(ABC):
     def vectors(self) -> dict[str, Tensor]:
         """Return every part's vectors, [relation, n, width]."""
         return {part: encoder() for part, encoder in self.encoders.items()}
+
+    def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
+        """Return how many sentences the loss of each row reads, to plan passes."""
+        return np.ones_like(rows)
 
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:

@@ -5,8 +5,9 @@ the blanks exchanged and the vectors where they were (equation 4). Both are trai
 the top K objects are re-ranked by both (equations 8 to 10).
 
 Options beyond the paper, whose values are the defaults: separate vectors for the way back; blanks
-kept; the subject masked whole; the log of the mean likelihood ("average of pseudo likelihoods", read
-literally) instead of the mean log-likelihood; the re-ranking weight chosen on dev.
+kept; the subject masked whole; the log of the mean likelihood ("average of pseudo likelihoods",
+read literally) or the sum of log-likelihoods instead of their mean; the re-ranking weight chosen
+on dev.
 Not stated in the paper, hence assumed: learning rate, schedule, epochs, early stopping.
 """
 
@@ -44,10 +45,25 @@ class SPE(Method):
         super().__init__(backbone, {"forth": forth} | ({"back": back} if back else {}))
         self.config = config
 
+    def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
+        """Return one sentence forth and those of the way back."""
+        if self.config.masking == "whole":
+            return np.full_like(rows, 2)
+        tokens: np.ndarray = sentences.back.subject_lengths[rows]
+        return tokens + 1
+
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7)."""
         forth = object_loss(self.backbone, sentences, rows, vectors)
         return forth + self.config.train_weight * self._subject_loss(sentences, rows, vectors)
+
+    def dev_losses(
+        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+    ) -> dict[str, Tensor]:
+        """Return the subject's loss, by which separate vectors choose their best epoch."""
+        if "back" not in self.encoders:
+            return {}
+        return {"back": self._subject_loss(sentences, rows, vectors)}
 
     def _subject_loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         tokens = ask_subject(
@@ -68,7 +84,7 @@ class SPE(Method):
         *,
         max_tokens: int,
     ) -> Tensor:
-        """Return log P(subject | candidate), normalised by length, [b, k] (equations 9, 10)."""
+        """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10)."""
         return score_subjects(
             self.backbone,
             sentences.back,
@@ -79,11 +95,3 @@ class SPE(Method):
             average=self.config.average,
             max_tokens=max_tokens,
         )
-
-    def dev_losses(
-        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
-    ) -> dict[str, Tensor]:
-        """Return the subject's loss, by which separate vectors choose their best epoch."""
-        if "back" not in self.encoders:
-            return {}
-        return {"back": self._subject_loss(sentences, rows, vectors)}

@@ -1,7 +1,14 @@
 """Templates of words and learned vectors, their layout as index tensors, and prompt encoders."""
 
 from symprompt.prompts.encoders import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
-from symprompt.prompts.layout import EncodedFacts, Layout, Question, encode_facts, make_layout
+from symprompt.prompts.layout import (
+    EncodedFacts,
+    Layout,
+    Question,
+    encode_facts,
+    encode_piece,
+    make_layout,
+)
 from symprompt.prompts.template import Piece, Template
 
 __all__ = [
@@ -15,5 +22,6 @@ __all__ = [
     "Question",
     "Template",
     "encode_facts",
+    "encode_piece",
     "make_layout",
 ]

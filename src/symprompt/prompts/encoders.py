@@ -19,7 +19,7 @@ EncoderName = Literal["free", "mlp", "bilstm"]
 
 
 class PromptEncoder(nn.Module):
-    """Abstract: parameters with a leading relation axis; ``forward()`` gives [relation, n, width]."""
+    """Abstract: parameters with a leading relation axis; forward gives [relation, n, width]."""
 
     def __init__(self, relations: Sequence[str], seed: tuple[object, ...]) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class BiLSTMEncoder(_MLPTop):
 
     def forward(self) -> Tensor:
         """Return MLP(BiLSTM(base))."""
-        hidden = self.base
+        hidden: Tensor = self.base
         for layer in range(self.layers):
             hidden = self._layer(hidden, layer)
         return self._mlp(hidden)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from symprompt.backbone import Backbone, Inputs, Vocabulary
 from symprompt.errors import DataError, TemplateError
-from symprompt.prompts.template import Template
+from symprompt.prompts.template import Piece, Template
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,10 @@ class Layout:
             subject_length=self.subject_length.to(device),
         )
 
+    def width(self, rows: np.ndarray) -> int:
+        """Return a width that holds these rows, from a small set so that kernels are reused."""
+        return min(_round_up(int(self.lengths[rows].max())), self.ids.shape[1])
+
     def question(
         self,
         rows: Tensor,
@@ -110,7 +114,7 @@ class Layout:
         Args:
             rows: [b] fact indices, on the device.
             at: [b] or [b, m] positions to mask; a position given twice in a row is masked once.
-            width: the longest of these sentences; the batch is cut to it.
+            width: what the batch is cut to, see ``width``.
             mask_id: the mask token.
             objects: [b] token ids that replace the true objects (candidates); None keeps them.
         """
@@ -148,7 +152,9 @@ def encode_facts(
     subjects = vocabulary.encode(
         [" " * spaced_subject[relation] + subject for relation, subject, _ in facts]
     )
-    objects = vocabulary.encode([" " * spaced_object[relation] + name for relation, _, name in facts])
+    objects = vocabulary.encode(
+        [" " * spaced_object[relation] + name for relation, _, name in facts]
+    )
     for (_, subject, name), subject_ids, object_ids in zip(facts, subjects, objects, strict=True):
         if len(object_ids) != 1:
             raise DataError(
@@ -199,8 +205,9 @@ def make_layout(
             f"a fact needs {longest} tokens in its template and the model takes {max_length}; "
             "shorten the subject or the template."
         )
-    ids = np.full((len(rows), longest), vocabulary.pad_id, dtype=np.int64)
-    slots = np.full((len(rows), longest), -1, dtype=np.int64)
+    shape = (len(rows), min(_round_up(longest), max_length))
+    ids = np.full(shape, vocabulary.pad_id, dtype=np.int64)
+    slots = np.full(shape, -1, dtype=np.int64)
     for index, row in enumerate(rows):
         ids[index, : len(row.ids)] = row.ids
         slots[index, : len(row.slots)] = row.slots
@@ -216,6 +223,10 @@ def make_layout(
         lengths=lengths,
         subject_lengths=subject_lengths,
     )
+
+
+def _round_up(length: int) -> int:
+    return -(-length // 8) * 8
 
 
 @dataclass
@@ -234,7 +245,7 @@ class _Frame:
         self.pad_id = vocabulary.pad_id
         for index, piece in enumerate(template.pieces):
             if piece.kind == "words":
-                ids = _encode_words(vocabulary, piece.text, piece.space, first=index == 0)
+                ids = encode_piece(vocabulary, piece, first=index == 0)
                 if vocabulary.mask_id in ids:
                     raise TemplateError(
                         f"template {str(template)!r} contains the mask token; the blanks are "
@@ -266,7 +277,8 @@ class _Frame:
         return row
 
 
-def _encode_words(vocabulary: Vocabulary, text: str, space: bool, *, first: bool) -> list[int]:
-    if space:
-        return vocabulary.encode_words([text])[0]
-    return vocabulary.encode([text])[0] if first else vocabulary.encode_glued(text)
+def encode_piece(vocabulary: Vocabulary, piece: Piece, *, first: bool) -> list[int]:
+    """Return the ids of a piece of words as it stands in its template."""
+    if piece.space:
+        return vocabulary.encode_words([piece.text])[0]
+    return vocabulary.encode([piece.text])[0] if first else vocabulary.encode_glued(piece.text)

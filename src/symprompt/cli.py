@@ -1,0 +1,326 @@
+"""The command line: a table of commands, each of which builds one config and calls one function."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+from rich.console import Console
+from transformers.utils import logging as transformers_logging
+
+from symprompt import __version__
+from symprompt.backbone import load_vocabulary
+from symprompt.config import (
+    FactsConfig,
+    MethodConfig,
+    RunConfig,
+    check_config,
+    load_config,
+    shipped_configs,
+)
+from symprompt.demo import demo_questions, demo_runs
+from symprompt.errors import SympromptError
+from symprompt.experiment import Run, train
+from symprompt.facts import check, load_facts, uhn
+from symprompt.problem import drop_unusable, make_templates
+from symprompt.report import comparison, load_scores, show, show_progress
+from symprompt.report.answers import answer_table, check_table, run_summary
+
+
+@dataclass(frozen=True)
+class TrainFlags:
+    """Train a method on all relations in one run, evaluate it and write a run folder."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    resume: bool = False
+    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+
+
+@dataclass(frozen=True)
+class AskFlags:
+    """Ask a finished run for the object of a subject, or for the subject of an object."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder."""
+    relation: str
+    """Relation to ask about, as the run names it."""
+    subject: str | None = None
+    """Rank objects for this subject: forward, backward and joint log-probability."""
+    object: str | None = None
+    """Rank the known subjects for this object: the way back."""
+    top: int = 10
+    """How many answers."""
+    model: str = ""
+    """Where the model is now, if it moved since the run was made."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class TableFlags:
+    """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run folders."""
+    by: Literal["run", "relation"] = "run"
+    """relation adds a row for each relation."""
+    split: Literal["dev", "test"] = "test"
+    """Which facts."""
+    ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
+    """How ties count."""
+    filtered: bool = False
+    """Leave other true objects of the same subject out of the ranks."""
+    forward: bool = False
+    """Add a row with each asked-back run's forward order."""
+    k: int = 0
+    """Ask back this many of the stored candidates; 0 takes all."""
+    weight: float | None = None
+    """Re-rank with this weight instead of each run's own."""
+    draws: int = 1000
+    """Bootstrap draws."""
+    markdown: bool = False
+    """Print Markdown instead of a terminal table."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class CheckFlags:
+    """Say what was read, what was dropped and why, what leaks, and the majority baseline."""
+
+    source: tyro.conf.Positional[str]
+    """Folder or file of facts, or "world"."""
+    facts: Annotated[FactsConfig, tyro.conf.arg(name="")] = field(default_factory=FactsConfig)
+    model: str = ""
+    """A model whose tokenizer says which objects are one token; without it all are kept."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class DemoFlags:
+    """Train a toy model on facts about the world, then ask it: manual prompts, P-tuning, SPE."""
+
+    out: str = "demo"
+    """Folder for the toy model and the three runs."""
+
+
+def run_train(arguments: Sequence[str]) -> None:
+    """Run ``symprompt train CONFIG [flags]``."""
+    names = [word for word in arguments[:1] if not word.startswith("-")]
+    usage = "symprompt train CONFIG"
+    if not names:
+        wanted = {"-h", "--help"} & set(arguments)
+        listed = ", ".join(shipped_configs())
+        print(f"usage: {usage} [flags]\n\nCONFIG is a TOML file or one of: {listed}\n")
+        if not wanted:
+            raise SympromptError("no config was named; give one of the above, or a TOML file.")
+    default = load_config(names[0]) if names else RunConfig()
+    flags = _parse(TrainFlags, arguments[len(names) :], usage, TrainFlags(default))
+    check_config(flags.config)
+    with show_progress() as tick:
+        run = train(flags.config, resume=flags.resume, tick=tick)
+    show(run_summary(run.metrics))
+    print(f"run folder: {run.folder.path}")
+    print(f"compare it: symprompt table {run.folder.path}")
+
+
+def run_ask(arguments: Sequence[str]) -> None:
+    """Run ``symprompt ask RUN --relation NAME --subject|--object TEXT``."""
+    flags = _parse(AskFlags, arguments, "symprompt ask")
+    run = Run.load(flags.run)
+    with show_progress() as tick:
+        answers = run.ask(
+            flags.relation,
+            subject=flags.subject,
+            object=flags.object,
+            top=flags.top,
+            model=flags.model,
+            device=flags.device,
+            tick=tick,
+        )
+    plain = [asdict(answer) for answer in answers]
+    if flags.json:
+        _print_json(plain)
+    else:
+        asked = f"{flags.subject} ?" if flags.subject is not None else f"? {flags.object}"
+        show(answer_table(plain, f"{flags.relation}: {asked}"))
+
+
+def run_table(arguments: Sequence[str]) -> None:
+    """Run ``symprompt table RUN [RUN ...]``."""
+    flags = _parse(TableFlags, arguments, "symprompt table")
+    if not flags.runs:
+        raise SympromptError("no run was named; give one or more run folders.")
+    rows = []
+    for path in flags.runs:
+        options: dict[str, Any] = {
+            "split": flags.split,
+            "kind": flags.ranks,
+            "filtered": flags.filtered,
+        }
+        main = load_scores(path, **options, k=flags.k, weight=flags.weight)
+        if flags.forward:
+            before = load_scores(path, **options, forward=True)
+            rows += [before] if before.name != main.name else []
+        rows.append(main)
+    found = comparison(rows, by_relation=flags.by == "relation", draws=flags.draws)
+    if flags.json:
+        _print_json(found.to_dict())
+    elif flags.markdown:
+        print(found.to_markdown())
+    else:
+        show(found)
+
+
+def run_data(arguments: Sequence[str]) -> None:
+    """Run ``symprompt data check SOURCE``."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("usage: symprompt data check SOURCE [flags]      (data check --help tells the flags)")
+        return
+    if arguments[:1] != ["check"]:
+        got = arguments[0] if arguments else "nothing"
+        raise SympromptError(
+            f"data takes the command check, got {got}: symprompt data check FOLDER."
+        )
+    flags = _parse(CheckFlags, arguments[1:], "symprompt data check")
+    facts = load_facts(
+        flags.source,
+        layout=flags.facts.layout,
+        relations=flags.facts.relations,
+        templates=flags.facts.templates,
+        seed=flags.facts.split_seed,
+    )
+    if flags.model:
+        vocabulary = load_vocabulary(flags.model)
+        config = RunConfig(facts=flags.facts, method=MethodConfig(name="ptuning"))
+        facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
+    elif flags.facts.uhn:
+        facts = uhn(facts)
+    report = check(facts).to_dict()
+    if flags.json:
+        _print_json(report)
+    else:
+        show(check_table(report))
+
+
+def run_demo(arguments: Sequence[str]) -> None:
+    """Run ``symprompt demo``."""
+    flags = _parse(DemoFlags, arguments, "symprompt demo")
+    with show_progress() as tick:
+        runs = demo_runs(Path(flags.out), tick=tick)
+    paths = [str(run.folder.path) for run in runs]
+    show(comparison([load_scores(path) for path in paths], draws=1000))
+    print("(a toy model that was trained on sentences which state these facts: its figures show")
+    print(" that the parts work together, and say nothing about real language models)\n")
+    for relation, subject, answers in demo_questions(runs[-1]):
+        show(answer_table([asdict(answer) for answer in answers], f"{relation}: {subject} ?"))
+    print("try next:")
+    print(f"  symprompt table {' '.join(paths)} --by relation")
+    print(f"  symprompt ask {paths[-1]} --relation capital --subject Italy")
+    print(f"  symprompt ask {paths[-1]} --relation continent --object Africa")
+
+
+def run_configs(arguments: Sequence[str]) -> None:
+    """Run ``symprompt configs [NAME]``: list what ships, or print one."""
+    shipped = shipped_configs()
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("usage: symprompt configs [NAME]\n\nList the configs that ship, or print one.")
+        return
+    if len(arguments) > 1:
+        raise SympromptError(f"configs takes one name, got {len(arguments)}.")
+    for name in arguments:
+        if name not in shipped:
+            near = difflib.get_close_matches(name, shipped, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise SympromptError(
+                f"no config {name!r} ships{hint}; shipped are: {', '.join(shipped)}."
+            )
+        print(shipped[name].read_text(encoding="utf-8"), end="")
+        return
+    for name, path in shipped.items():
+        first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        print(f"{name:<20} {first}")
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
+    "train": (run_train, "train a method on facts and write a run folder"),
+    "ask": (run_ask, "ask a run for objects or subjects"),
+    "table": (run_table, "compare runs"),
+    "data": (run_data, "data check: look at facts before training on them"),
+    "demo": (run_demo, "see it all at work on facts about the world, without a download"),
+    "configs": (run_configs, "list the configs that ship, or print one"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake ends in one sentence and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_help())
+        raise SystemExit(0 if words else 2)
+    if words[0] == "--version":
+        print(__version__)
+        return
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        if words[0] not in COMMANDS:
+            raise SympromptError(
+                f"{words[0]!r} is no command; the commands are: {', '.join(COMMANDS)}."
+            )
+        COMMANDS[words[0]][0](words[1:])
+    except SympromptError as error:
+        _fail(str(error))
+    except torch.OutOfMemoryError:
+        _fail("the device ran out of memory; lower --max-tokens (now chosen by device) or --batch.")
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; a run in training goes on with --resume.")
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `symprompt table RUN | head`.
+        sys.stderr.close()
+
+
+def _help() -> str:
+    lines = [f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()]
+    return (
+        f"symprompt {__version__}: ask a frozen language model what it knows, both ways\n\n"
+        "usage: symprompt COMMAND [flags]      (symprompt COMMAND --help teaches each)\n\n"
+        + "\n".join(lines)
+    )
+
+
+def _fail(message: str) -> None:
+    Console(stderr=True).print(
+        f"symprompt: {message}", markup=False, highlight=False, soft_wrap=True
+    )
+    raise SystemExit(2)
+
+
+def _parse(kind: type[Any], arguments: Sequence[str], prog: str, default: Any = None) -> Any:
+    options: dict[str, Any] = {} if default is None else {"default": default}
+    return tyro.cli(
+        kind,
+        args=list(arguments),
+        prog=prog,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        **options,
+    )
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What ask, train and data check show, as rich tables built from plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+
+def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Return ranked answers with forward, backward and joint log-probabilities."""
+    # Text cells are taken literally: a token such as [unused1] is no rich markup.
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column("rank", justify="right")
+    table.add_column("answer")
+    asked_back = any(answer["joint"] is not None for answer in answers)
+    names = ("forward", "backward", "joint") if asked_back else ("forward",)
+    for name in names:
+        table.add_column(name, justify="right")
+    for rank, answer in enumerate(answers, start=1):
+        table.add_row(str(rank), Text(answer["text"]), *(f"{answer[name]:.3f}" for name in names))
+    return table
+
+
+def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
+    """Return a finished run's test figures, and what was left out of them."""
+    title = Text(f"{metrics['method']} on {metrics['model']}")
+    table = Table(title=title, title_justify="left")
+    table.add_column("test, realistic ranks")
+    for name in ("P@1", "P@10", "MRR"):
+        table.add_column(name, justify="right")
+    test = metrics["test"]
+    rows = {"forward only": "forward"} if metrics["weights"] else {}
+    rows |= {"raw": "raw", "filtered": "filtered"}
+    for label, key in rows.items():
+        for mean, values in test[key]["realistic"].items():
+            table.add_row(f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
+    notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
+    notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
+    weights = sorted(set((metrics["weights"] or {}).values()))
+    if weights:
+        shown = f"{weights[0]:g}" if len(weights) == 1 else f"{weights[0]:g} to {weights[-1]:g}"
+        notes.append(f"asked back: K = {metrics['k']}, weight {shown}")
+    notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
+    return Group(table, *(Text(note) for note in notes))
+
+
+def check_table(report: Mapping[str, Any]) -> RenderableType:
+    """Return what ``facts.check`` found, relation by relation, with the sums below."""
+    title = Text(f"{report['source']} ({report['layout']})")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    left = ("relation", "majority")
+    for name in ("relation", "train", "dev", "test", "objects", "majority", "right"):
+        table.add_column(name, justify="left" if name in left else "right")
+    for name in ("repeats", "seen", "named"):
+        table.add_column(name, justify="right")
+    for row in [*report["relations"], {**report, "name": "all", "label": ""}]:
+        share = row.get("majority_accuracy")
+        table.add_row(
+            Text(f"{row['name']} {row['label']}".strip()),
+            *(str(row["facts"][split]) for split in ("train", "dev", "test")),
+            str(row["distinct_objects"]),
+            Text(row.get("majority_object", "")),
+            "" if share is None else f"{100 * share:.1f} %",
+            str(row["duplicates"]["test"]),
+            str(row["test_pairs_in_train_or_dev"]),
+            str(row["object_in_subject"]["test"]),
+            end_section=row is report["relations"][-1],
+        )
+    return Group(table, *(Text(note) for note in _check_notes(report)))
+
+
+def _check_notes(report: Mapping[str, Any]) -> list[str]:
+    notes = [
+        "majority: the most frequent object of train, and on how many test facts it is right; "
+        "repeats: test facts that stand twice; seen: test facts also in train or dev; named: test "
+        "facts whose object is part of the subject's name.",
+        f"{report['test_subjects_in_train']} test facts have a subject that occurs in train.",
+        f"{report['test_facts_with_several_objects']} test facts have a subject with several true "
+        "objects in test.",
+    ]
+    for mean in ("relations", "facts"):
+        share = report[f"majority_mean_over_{mean}"]
+        if share is not None:
+            notes.append(f"majority baseline, mean over {mean}: {100 * share:.2f} P@1")
+    dropped = report["dropped_by_reason"]
+    notes += [f"left out: {count} facts, {reason}" for reason, count in dropped.items()]
+    return notes if dropped else [*notes, "left out: none"]

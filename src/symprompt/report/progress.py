@@ -1,0 +1,88 @@
+"""Progress on the terminal: a bar with rate and time left; lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from symprompt.runtime import Tick
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.1f}/s" if speed else "", style="progress.data.speed")
+
+
+@contextmanager
+def show_progress(console: Console | None = None) -> Iterator[Tick]:
+    """Show every stage's progress while the block runs; yields what to tell it to.
+
+    Example:
+        >>> with show_progress() as tick:       # doctest: +SKIP
+        ...     train(config, tick=tick)
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def tick(stage: str, done: int, total: int, note: str) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total, note=note)
+            progress.update(tasks[stage], completed=done, total=total, note=note)
+
+        yield tick
+
+
+class _Lines:
+    """Writes a line at the start and end of a stage and every ten seconds between."""
+
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        self.console = console
+        self.every = every
+        self.begun: dict[str, float] = {}
+        self.last = 0.0
+
+    def __call__(self, stage: str, done: int, total: int, note: str) -> None:
+        now = time.monotonic()
+        first = stage not in self.begun
+        self.begun.setdefault(stage, now)
+        if not first and done < total and now - self.last < self.every:
+            return
+        self.last = now
+        spent = now - self.begun[stage]
+        left = f", about {spent / done * (total - done):.0f} s left" if spent and done else ""
+        self.console.print(
+            f"{stage}: {done}/{total}{' ' + note if note else ''}, {spent:.0f} s{left}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,68 @@
+"""Run folders as rows of a comparison."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from symprompt.errors import RunError
+from symprompt.facts import Split
+from symprompt.report.tables import RunScores
+from symprompt.runs import CARD, METRICS, RunFolder
+
+RankKind = Literal["realistic", "optimistic", "pessimistic"]
+
+
+def load_scores(
+    path: str,
+    *,
+    split: Split = "test",
+    kind: RankKind = "realistic",
+    filtered: bool = False,
+    forward: bool = False,
+    k: int = 0,
+    weight: float | None = None,
+) -> RunScores:
+    """Read one run's ranks from its stored predictions.
+
+    Args:
+        path: a finished run folder.
+        filtered: leave other true objects of the same subject out of the ranks.
+        forward: the order before asking back.
+        k: ask back this many candidates instead of all that are stored.
+        weight: re-rank with this weight instead of the run's.
+
+    Raises:
+        RunError: no finished run there, or it cannot be re-ranked as asked.
+    """
+    folder = RunFolder(path)
+    folder.require_finished()
+    metrics = folder.read_json(METRICS)
+    predictions, facts = folder.load_predictions(split)
+    names = tuple(folder.read_json(CARD)["relations"])
+    if k < 0 or (weight is not None and not weight >= 0):
+        what = f"k is {k}" if k < 0 else f"weight is {weight}"
+        raise RunError(f"{what}; it must be at least 0.")
+    changed = k or weight is not None
+    if changed and not predictions.asked_back:
+        raise RunError(f"{path} did not ask back, so there is nothing to re-rank.")
+    if k > predictions.candidates.shape[1]:
+        raise RunError(
+            f"k is {k}, but {path} stores {predictions.candidates.shape[1]} candidates; choose a "
+            "smaller k, or train again with a larger one."
+        )
+    if forward or not predictions.asked_back:
+        ranks = predictions.ranks(filtered=filtered)
+    else:
+        stored = [metrics["weights"][name] if weight is None else weight for name in names]
+        own = predictions.relation.new_tensor(stored, dtype=predictions.forward.dtype)
+        ranks = predictions.reranked(own[predictions.relation], k=k or None, filtered=filtered)
+    suffix = " forward" if forward and predictions.asked_back else ""
+    return RunScores(
+        name=folder.name + suffix,
+        title=f"{metrics['method']}, seed {metrics['seed']}",
+        relation_names=names,
+        relation=predictions.relation.numpy(),
+        rank=getattr(ranks, kind).double().numpy(),
+        key=[(fact.relation, fact.subject, fact.object) for fact in facts],
+        note="; ".join(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
+    )

@@ -1,0 +1,313 @@
+"""A run folder: written atomically, resumed after a kill, read back without the model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from symprompt.config import RunConfig, differing_keys, load_config, to_toml
+from symprompt.errors import ConfigError, RunError
+from symprompt.facts import SPLITS, Fact, FactSet, Relation, Split
+from symprompt.predictions import Predictions
+from symprompt.ranking import rerank
+
+CONFIG = "config.toml"
+ENVIRONMENT = "environment.json"
+FACTS = "facts.jsonl"
+PROMPTS = "prompts.safetensors"
+CARD = "prompts.json"
+ENCODER = "encoder.safetensors"
+STATE = "state.safetensors"
+HISTORY = "history.json"
+METRICS = "metrics.json"
+
+
+class RunFolder:
+    """The files of one run; final. A run is finished when its metrics are written, which is last.
+
+    Args:
+        path: the folder; need not exist yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+    def has(self, name: str) -> bool:
+        """Say whether a file is there."""
+        return (self.path / name).is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.has(METRICS)
+
+    def start(self, config: RunConfig, *, resume: bool) -> bool:
+        """Make the folder for a run, or check that the one there is the same run.
+
+        Returns:
+            True if the run is finished already.
+
+        Raises:
+            RunError: the folder holds another run, an unfinished one and ``resume`` is false, or
+                files of something else.
+        """
+        if self.has(CONFIG):
+            changed = differing_keys(self.load_config(), config)
+            if changed:
+                raise RunError(
+                    f"{self.path} holds a run with another {changed[0]} ({len(changed)} keys "
+                    "differ); choose another --out, or delete the folder."
+                )
+            if self.finished:
+                return True
+            if not resume:
+                raise RunError(
+                    f"{self.path} holds an unfinished run; go on with --resume, or delete the "
+                    "folder."
+                )
+            return False
+        if self._holds_something_else():
+            raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
+        self.write(CONFIG, to_toml(config).encode())
+        return False
+
+    def _holds_something_else(self) -> bool:
+        """Say whether what is there is neither nothing nor a run killed in its first write."""
+        try:
+            if not self.path.is_dir():
+                return self.path.exists()
+            return any(entry.name != _part(CONFIG) for entry in self.path.iterdir())
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {error.strerror or error}.") from error
+
+    def require_finished(self) -> None:
+        """Refuse a folder without a finished run.
+
+        Raises:
+            RunError: saying what is missing and what to do.
+        """
+        if not self.has(CONFIG):
+            raise RunError(
+                f"{self.path} is not a run folder (no {CONFIG}); give one made by train."
+            )
+        if not self.finished:
+            raise RunError(f"{self.path} holds an unfinished run; finish it with train --resume.")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that a kill at any moment leaves the old one or the new one."""
+        target = self.path / name
+        part = target.with_name(_part(target.name))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(target)
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {error.strerror or error}.") from error
+        finally:
+            # Gone already if all went well; else whatever stopped the write, Ctrl-C too, is told.
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a value as readable JSON."""
+        self.write(name, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file back."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {self.path / name}: {error}.") from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is no longer needed."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def load_config(self) -> RunConfig:
+        """Read the run's config back."""
+        try:
+            return load_config(str(self.path / CONFIG))
+        except ConfigError as error:
+            raise RunError(f"{self.path} holds no readable run: {error}") from error
+
+    def write_tensors(
+        self, name: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
+    ) -> None:
+        """Write tensors and a JSON note about them, in one file."""
+        ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        self.write(name, save(ready, metadata={"about": json.dumps(about)}))
+
+    def read_tensors(self, name: str) -> tuple[dict[str, Tensor], Any]:
+        """Read tensors and the note about them back.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        try:
+            with safe_open(str(self.path / name), framework="pt") as stream:
+                tensors = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
+                return tensors, json.loads(stream.metadata()["about"])
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"cannot read {self.path / name}: {error}.") from error
+
+    def write_facts(self, facts: FactSet) -> None:
+        """Write the facts the run uses, one a line."""
+        lines = (
+            {"split": split, **_fact_fields(fact)}
+            for split in SPLITS
+            for fact in facts.facts(split)
+        )
+        self.write(FACTS, _json_lines(lines))
+
+    def load_facts(self) -> FactSet:
+        """Read the run's facts back, with labels and manual templates from its card."""
+        card = self.read_json(CARD)
+        groups: dict[tuple[str, str], list[Fact]] = {}
+        relations = []
+        with self._refuse_damage(FACTS):
+            for row in self._rows(FACTS):
+                groups.setdefault((row["relation"], row["split"]), []).append(_fact(row))
+            for name, about in card["relations"].items():
+                train, dev, test = (tuple(groups.get((name, split), ())) for split in SPLITS)
+                relations.append(
+                    Relation(name, train, dev, test, about["label"], about["manual_template"])
+                )
+        return FactSet(tuple(relations), source=str(self.path), layout="run")
+
+    def write_predictions(
+        self,
+        split: Split,
+        predictions: Predictions,
+        facts: Iterable[Fact],
+        weights: Tensor,
+        text: Mapping[int, str],
+    ) -> None:
+        """Write every fact's ranks and candidates, one fact a line.
+
+        Args:
+            weights: [relation], of the backward score in the joint one.
+            text: candidates' tokens as people read them.
+        """
+        joint = predictions.forward
+        if predictions.asked_back:
+            weight = weights[predictions.relation].float()
+            joint = rerank(predictions.forward, predictions.backward, weight=weight)
+        final = predictions.final(weights)
+        lines = (
+            _prediction_fields(predictions, joint, row, text)
+            | _fact_fields(fact)
+            | {"rank": final.realistic[row].item()}
+            for row, fact in enumerate(facts)
+        )
+        self.write(f"predictions/{split}.jsonl", _json_lines(lines))
+
+    def load_predictions(self, split: Split) -> tuple[Predictions, list[Fact]]:
+        """Read a split's predictions back, with the facts they are about.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        name = f"predictions/{split}.jsonl"
+        rows, relations = self._rows(name), self.read_json(CARD)["relations"]
+        with self._refuse_damage(name):
+            return _predictions(rows, list(relations)), [_fact(row) for row in rows]
+
+    @contextmanager
+    def _refuse_damage(self, name: str) -> Iterator[None]:
+        """Turn what a file with missing, misshapen or odd values causes into one sentence."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{self.path / name} is damaged: {error!r}.") from error
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        try:
+            with (self.path / name).open(encoding="utf-8") as stream:
+                return [json.loads(line) for line in stream]
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {self.path / name}: {error}.") from error
+
+
+def _part(name: str) -> str:
+    return name + ".part"
+
+
+def _fact_fields(fact: Fact) -> dict[str, str]:
+    return {"relation": fact.relation, "subject": fact.subject, "object": fact.object}
+
+
+def _fact(row: Mapping[str, Any]) -> Fact:
+    return Fact(row["relation"], row["subject"], row["object"])
+
+
+def _predictions(rows: list[dict[str, Any]], relations: list[str]) -> Predictions:
+    place = {name: index for index, name in enumerate(relations)}
+    return Predictions(
+        relation=torch.tensor([place[row["relation"]] for row in rows]),
+        gold=_column(rows, "id", torch.long),
+        gold_score=_column(rows, "score", torch.float32),
+        better=_column(rows, "better", torch.long),
+        equal=_column(rows, "equal", torch.long),
+        better_filtered=_column(rows, "better_filtered", torch.long),
+        equal_filtered=_column(rows, "equal_filtered", torch.long),
+        candidates=_column(rows, "candidate_ids", torch.long),
+        forward=_column(rows, "forward", torch.float32),
+        backward=torch.tensor(
+            [row.get("backward", [np.nan] * len(row["forward"])) for row in rows],
+            dtype=torch.float32,
+        ),
+        known=_column(rows, "known", torch.bool),
+    )
+
+
+def _prediction_fields(
+    predictions: Predictions, joint: Tensor, row: int, text: Mapping[int, str]
+) -> dict[str, Any]:
+    ids = predictions.candidates[row].tolist()
+    fields: dict[str, Any] = {
+        "id": int(predictions.gold[row]),
+        "score": _short(predictions.gold_score[row : row + 1])[0],
+        "better": int(predictions.better[row]),
+        "equal": int(predictions.equal[row]),
+        "better_filtered": int(predictions.better_filtered[row]),
+        "equal_filtered": int(predictions.equal_filtered[row]),
+        "candidates": [text[token] for token in ids],
+        "candidate_ids": ids,
+        "known": predictions.known[row].int().tolist(),
+        "forward": _short(predictions.forward[row]),
+    }
+    if predictions.asked_back:
+        fields["backward"] = _short(predictions.backward[row])
+        fields["joint"] = _short(joint[row])
+    return fields
+
+
+def _short(values: Tensor) -> list[float]:
+    """Return float32 numbers that print with as few digits as read back to the same float32."""
+    return [float(str(value)) for value in values.numpy()]
+
+
+def _column(rows: list[dict[str, Any]], key: str, dtype: torch.dtype) -> Tensor:
+    return torch.tensor([row[key] for row in rows], dtype=dtype)
+
+
+def _json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

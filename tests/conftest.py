@@ -1,0 +1,79 @@
+"""Shared fixtures: checkpoints of every family, written once a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Said before transformers is imported: no test may reach the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+from symprompt.backbone import Backbone
+from symprompt.facts import FactSet
+from tiny import FAMILIES, make_facts, save_family, save_knowing_bert
+
+# The models are so small that threads only wait for each other.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function that writes a family's tiny checkpoint once and gives its folder."""
+    written: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in written:
+            written[name] = save_family(name, tmp_path_factory.mktemp(name))
+        return written[name]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def load_family(family_folder: Callable[[str], Path]) -> Callable[..., Backbone]:
+    """A function that loads a family's backbone, once for each dtype."""
+    loaded: dict[tuple[str, str], Backbone] = {}
+
+    def load(name: str, dtype: str = "float64") -> Backbone:
+        if (name, dtype) not in loaded:
+            loaded[name, dtype] = Backbone.load(str(family_folder(name)), device="cpu", dtype=dtype)
+        return loaded[name, dtype]
+
+    return load
+
+
+@pytest.fixture(params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    """Every family's name in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def backbone(load_family: Callable[..., Backbone], family: str) -> Backbone:
+    """Every family's backbone in turn, in float64."""
+    return load_family(family)
+
+
+@pytest.fixture(scope="session")
+def bert(load_family: Callable[..., Backbone]) -> Backbone:
+    """The tiny BERT in float64, for what does not depend on the family."""
+    return load_family("bert")
+
+
+@pytest.fixture(scope="session")
+def facts() -> FactSet:
+    """Three small relations of different sizes."""
+    return make_facts()
+
+
+@pytest.fixture(scope="session")
+def knowing_bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    """A tiny BERT that was trained on made-up facts, frozen."""
+    folder = save_knowing_bert(tmp_path_factory.mktemp("knowing"))
+    return Backbone.load(str(folder), device="cpu", dtype="float32")

@@ -1,0 +1,154 @@
+"""Stacked encoders against torch's own modules, relation by relation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
+
+NAMES = ("capital", "in", "near")
+COUNT, WIDTH = 7, 12
+
+
+def torch_mlp(encoder: MLPEncoder | BiLSTMEncoder, relation: int) -> nn.Sequential:
+    """P-tuning's MLP as torch has it, with one relation's weights."""
+    inner = encoder.weight_1.shape[2]
+    mlp = nn.Sequential(nn.Linear(inner, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)).double()
+    names = {"0.weight": "weight_1", "0.bias": "bias_1", "2.weight": "weight_2", "2.bias": "bias_2"}
+    mlp.load_state_dict(
+        {name: encoder.get_parameter(ours)[relation].detach() for name, ours in names.items()}
+    )
+    return mlp
+
+
+def torch_lstm(encoder: BiLSTMEncoder, relation: int) -> nn.LSTM:
+    """torch.nn.LSTM with one relation's weights."""
+    lstm = nn.LSTM(
+        WIDTH, encoder.hidden, num_layers=2, bidirectional=True, batch_first=True
+    ).double()
+    state: dict[str, Tensor] = {}
+    for layer in range(2):
+        for direction, suffix in enumerate(("", "_reverse")):
+            place = f"l{layer}{suffix}"
+            take = (relation, direction)
+            state[f"weight_ih_{place}"] = encoder.get_parameter(f"input_{layer}")[take]
+            state[f"weight_hh_{place}"] = encoder.get_parameter(f"recurrent_{layer}")[take]
+            biases = encoder.get_parameter(f"biases_{layer}")[take]
+            state[f"bias_ih_{place}"], state[f"bias_hh_{place}"] = biases[0], biases[1]
+    lstm.load_state_dict({name: value.detach() for name, value in state.items()})
+    return lstm
+
+
+@pytest.mark.parametrize("hidden", [None, 12, 5])
+def test_stacked_bilstm_equals_torch_lstm_and_mlp(hidden: int | None) -> None:
+    encoder = BiLSTMEncoder(NAMES, COUNT, WIDTH, lstm_hidden=hidden).double()
+    assert encoder.hidden == (hidden or WIDTH // 2)
+    found = encoder()
+    assert found.shape == (3, COUNT, WIDTH)
+    weight = torch.randn(found.shape, dtype=torch.float64)
+    (found * weight).sum().backward()
+    for relation in range(3):
+        lstm, mlp = torch_lstm(encoder, relation), torch_mlp(encoder, relation)
+        base = encoder.base[relation].detach().requires_grad_()
+        wanted = mlp(lstm(base[None])[0])[0]
+        torch.testing.assert_close(found[relation], wanted, rtol=0, atol=1e-12)
+        # The gradients are what training sees: both biases must move as torch's do.
+        (wanted * weight[relation]).sum().backward()
+        assert encoder.base.grad is not None
+        torch.testing.assert_close(encoder.base.grad[relation], base.grad, rtol=0, atol=1e-12)
+        biases = encoder.get_parameter("biases_1").grad
+        recurrent = encoder.get_parameter("recurrent_0").grad
+        assert biases is not None
+        assert recurrent is not None
+        torch.testing.assert_close(
+            biases[relation, 1, 0],
+            lstm.get_parameter("bias_ih_l1_reverse").grad,
+            rtol=0,
+            atol=1e-12,
+        )
+        torch.testing.assert_close(
+            biases[relation, 1, 1],
+            lstm.get_parameter("bias_hh_l1_reverse").grad,
+            rtol=0,
+            atol=1e-12,
+        )
+        torch.testing.assert_close(
+            recurrent[relation, 0], lstm.get_parameter("weight_hh_l0").grad, rtol=0, atol=1e-12
+        )
+
+
+def test_stacked_mlp_equals_torch_mlp() -> None:
+    encoder = MLPEncoder(NAMES, COUNT, WIDTH).double()
+    found = encoder()
+    for relation in range(3):
+        wanted = torch_mlp(encoder, relation)(encoder.base[relation])
+        torch.testing.assert_close(found[relation], wanted, rtol=0, atol=1e-12)
+
+
+def make(kind: str, names: tuple[str, ...], seed: tuple[object, ...] = (0,)) -> PromptEncoder:
+    kinds = {"free": FreeVectors, "mlp": MLPEncoder, "bilstm": BiLSTMEncoder}
+    encoder: PromptEncoder = kinds[kind](names, COUNT, WIDTH, seed=seed)
+    return encoder
+
+
+@pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
+def test_first_parameters_of_a_relation_do_not_depend_on_the_others(kind: str) -> None:
+    together = dict(make(kind, NAMES).named_parameters())
+    for names in (("in",), ("near", "in"), ("other", "in", "capital")):
+        for name, value in make(kind, names).named_parameters():
+            assert torch.equal(value[names.index("in")], together[name][1]), name
+
+
+@pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
+def test_relations_seeds_and_parts_start_differently(kind: str) -> None:
+    first = make(kind, NAMES)()
+    assert (first[0] - first[1]).abs().max() > 1e-3
+    for seed in ((1,), (0, "back")):
+        assert (make(kind, NAMES, seed)() - first).abs().max() > 1e-3
+    assert torch.equal(make(kind, NAMES)(), first)
+
+
+@pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
+def test_making_an_encoder_leaves_the_global_random_state_alone(kind: str) -> None:
+    before = torch.random.get_rng_state()
+    make(kind, NAMES)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
+def test_a_relations_vectors_depend_on_its_own_parameters_alone(kind: str) -> None:
+    encoder = make(kind, NAMES)
+    encoder()[1].square().sum().backward()
+    for value in encoder.parameters():
+        assert value.grad is not None
+        assert (value.grad[[0, 2]] == 0).all()
+        assert value.grad[1].abs().sum() > 0
+
+
+def test_initial_weights_have_torchs_spread() -> None:
+    encoder = BiLSTMEncoder(NAMES, COUNT, WIDTH, lstm_hidden=25)
+    for name, inner in (("weight_1", 50), ("bias_1", 50), ("weight_2", WIDTH), ("input_0", 25)):
+        value = encoder.get_parameter(name).detach()
+        assert value.abs().max() <= inner**-0.5
+        assert value.abs().max() > 0.8 * inner**-0.5
+
+
+def test_free_vectors_are_drawn_with_the_asked_spread() -> None:
+    vectors = FreeVectors(NAMES, 50, 40, scale=0.05)().detach()
+    assert vectors.shape == (3, 50, 40)
+    assert vectors.std() == pytest.approx(0.05, rel=0.05)
+
+
+def test_free_vectors_start_where_they_are_told_and_own_their_copy() -> None:
+    start = torch.randn(3, COUNT, WIDTH)
+    encoder = FreeVectors(NAMES, COUNT, WIDTH, start=start)
+    assert torch.equal(encoder(), start)
+    start.zero_()
+    assert encoder().abs().sum() > 0
+
+
+def test_abstract_encoder_gives_nothing() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        PromptEncoder(NAMES, (0,))()

@@ -1,0 +1,251 @@
+"""Layouts against the tokenizer's own reading of the written-out sentence, for every family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from symprompt.backbone import Backbone
+from symprompt.errors import DataError, TemplateError
+from symprompt.facts import FactSet, Relation
+from symprompt.methods.asking import ask_object
+from symprompt.problem import make_encoder, make_method, prepare
+from symprompt.prompts import EncodedFacts, Layout, Template, encode_facts, make_layout
+from tiny import facts_of, run_config
+
+Load = Callable[..., Backbone]
+MANUAL = (
+    "[X] is located in [Y] .",
+    "The capital of [X] is [Y] .",
+    "[X]'s capital is [Y] .",
+    "[Y] is the capital of [X].",
+    "in the city of [X] , [Y] .",
+)
+PAIRS = (("France", "Paris"), ("New York", "Spain"), ("Oslo", "Rome"))
+
+
+def lay_out(
+    backbone: Backbone,
+    template: str,
+    pairs: Sequence[tuple[str, str]] = PAIRS,
+    *,
+    swapped: bool = False,
+) -> tuple[EncodedFacts, Layout]:
+    templates = [Template.parse(template)]
+    encoded = encode_facts(backbone.vocabulary, templates, [(0, *pair) for pair in pairs])
+    layout = make_layout(
+        backbone.vocabulary, templates, encoded, max_length=backbone.max_length, swapped=swapped
+    )
+    return encoded, layout
+
+
+def row_ids(layout: Layout, row: int) -> list[int]:
+    ids: list[int] = layout.ids[row, : layout.lengths[row]].tolist()
+    return ids
+
+
+@pytest.mark.parametrize("template", MANUAL)
+def test_filled_sentence_is_read_as_the_tokenizer_reads_it(
+    backbone: Backbone, template: str
+) -> None:
+    _, layout = lay_out(backbone, template)
+    for row, (subject, answer) in enumerate(PAIRS):
+        text = template.replace("[X]", subject).replace("[Y]", answer)
+        assert row_ids(layout, row) == backbone.vocabulary.tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize("template", [text for text in MANUAL if " [Y] " in text])
+def test_question_is_read_as_the_tokenizer_reads_the_mask_token(
+    backbone: Backbone, template: str
+) -> None:
+    _, layout = lay_out(backbone, template)
+    vocabulary = backbone.vocabulary
+    question = layout.question(
+        torch.arange(3), layout.object_at, width=layout.ids.shape[1], mask_id=vocabulary.mask_id
+    )
+    for row, (subject, _) in enumerate(PAIRS):
+        text = template.replace("[X]", subject).replace("[Y]", vocabulary.tokenizer.mask_token)
+        wanted = vocabulary.tokenizer(text)["input_ids"]
+        assert question.ids[row][question.mask[row]].tolist() == wanted
+        assert question.ids[row, question.at[row]] == vocabulary.mask_id
+
+
+def test_blanks_are_where_the_layout_says(backbone: Backbone) -> None:
+    for template in MANUAL:
+        encoded, layout = lay_out(backbone, template)
+        for row, subject in enumerate(encoded.subjects):
+            ids, start = row_ids(layout, row), int(layout.subject_at[row])
+            assert ids[start : start + len(subject)] == subject
+            assert ids[int(layout.object_at[row])] == encoded.objects[row]
+        assert layout.subject_lengths.tolist() == [len(subject) for subject in encoded.subjects]
+        assert layout.length.tolist() == layout.lengths.tolist()
+    # Subjects of one and of several tokens are both among the examples.
+    assert len(set(layout.subject_lengths.tolist())) > 1
+
+
+def test_vector_slots_are_numbered_in_reading_order(bert: Backbone) -> None:
+    encoded, layout = lay_out(bert, "<2> [X] <1> the <3> [Y] <1>")
+    city = bert.vocabulary.encode(["the"])[0]
+    pad = bert.vocabulary.pad_id
+    for row, subject in enumerate(encoded.subjects):
+        gap = [-1] * len(subject)
+        slots = layout.slots[row, : layout.lengths[row]].tolist()
+        assert slots == [-1, 0, 1, *gap, 2, -1, 3, 4, 5, -1, 6, -1]
+        answer = int(encoded.objects[row])
+        wanted = [pad, pad, *subject, pad, *city, pad, pad, pad, answer, pad]
+        assert row_ids(layout, row) == [
+            *bert.vocabulary.prefix, *wanted, *bert.vocabulary.suffix
+        ]  # fmt: skip
+    # Nothing but padding follows a sentence.
+    beyond = torch.arange(layout.ids.shape[1])[None] >= layout.length[:, None]
+    assert (layout.slots[beyond] == -1).all()
+    assert (layout.ids[beyond] == pad).all()
+
+
+def test_swapped_layout_exchanges_the_blanks_and_keeps_the_slots(backbone: Backbone) -> None:
+    template = "<1> [X] <2> in [Y] <1>"
+    encoded, layout = lay_out(backbone, template)
+    _, swapped = lay_out(backbone, template, swapped=True)
+    word = backbone.vocabulary.encode_words(["in"])[0]
+    for row, subject in enumerate(encoded.subjects):
+        answer, pad = int(encoded.objects[row]), backbone.vocabulary.pad_id
+        inside = [pad, answer, pad, pad, *word, *subject, pad]
+        assert row_ids(swapped, row) == [
+            *backbone.vocabulary.prefix, *inside, *backbone.vocabulary.suffix
+        ]  # fmt: skip
+        first = layout.slots[row][layout.slots[row] >= 0].tolist()
+        second = swapped.slots[row][swapped.slots[row] >= 0].tolist()
+        assert first == second == [0, 1, 2, 3]
+    assert (swapped.object_at < swapped.subject_at).all()
+    assert (layout.object_at > layout.subject_at).all()
+
+
+def test_question_masks_the_asked_positions_and_nothing_else(bert: Backbone) -> None:
+    encoded, layout = lay_out(bert, "<1> [X] in [Y] .")
+    mask_id, rows = bert.vocabulary.mask_id, torch.tensor([1, 2, 1])
+    at = torch.stack((layout.subject_at[rows], layout.subject_at[rows] + 1), dim=1)
+    width = layout.width(np.array([1, 2]))
+    question = layout.question(rows, at, width=width, mask_id=mask_id)
+    original = layout.ids[rows, :width]
+    masked = torch.zeros_like(original, dtype=torch.bool).scatter_(1, at, True)
+    assert (question.ids[masked] == mask_id).all()
+    assert torch.equal(question.ids[~masked], original[~masked])
+    assert question.target.tolist() == [encoded.subjects[row][:2] for row in (1, 2, 1)]
+    assert torch.equal(question.slots, layout.slots[rows, :width])
+    assert question.mask.sum(1).tolist() == layout.lengths[[1, 2, 1]].tolist()
+
+
+def test_question_puts_candidates_in_the_place_of_the_objects(bert: Backbone) -> None:
+    encoded, layout = lay_out(bert, "<1> [X] in [Y] .", swapped=True)
+    rows, candidates = torch.tensor([0, 0, 1]), torch.tensor([20, 21, 22])
+    question = layout.question(
+        rows,
+        layout.subject_at[rows],
+        width=layout.ids.shape[1],
+        mask_id=bert.vocabulary.mask_id,
+        objects=candidates,
+    )
+    assert question.ids[torch.arange(3), layout.object_at[rows]].tolist() == [20, 21, 22]
+    assert question.target.tolist() == [encoded.subjects[row][0] for row in (0, 0, 1)]
+    changed = question.ids != layout.ids[rows]
+    assert changed.sum(1).tolist() == [2, 2, 2]
+    # The layout itself is left as it was.
+    assert layout.ids[0, layout.object_at[0]] == encoded.objects[0]
+
+
+def test_asking_for_the_object_hides_a_replaced_object_too(bert: Backbone) -> None:
+    _, layout = lay_out(bert, "[X] in [Y] .")
+    question = layout.question(
+        torch.tensor([0]),
+        layout.object_at[:1],
+        width=layout.ids.shape[1],
+        mask_id=bert.vocabulary.mask_id,
+        objects=torch.tensor([25]),
+    )
+    assert question.ids[0, question.at[0]] == bert.vocabulary.mask_id
+    assert question.target.tolist() == [25]
+
+
+def test_vectors_stand_at_their_slots_and_words_elsewhere(bert: Backbone) -> None:
+    templates = [Template.parse("<2> [X] [Y]"), Template.parse("[X] <1> [Y] <2>")]
+    encoded = encode_facts(bert.vocabulary, templates, [(0, "France", "Rome"), (1, "Oslo", "Rome")])
+    layout = make_layout(bert.vocabulary, templates, encoded, max_length=48)
+    vectors = torch.randn(2, 3, bert.width, dtype=torch.float64)
+    question = layout.question(
+        torch.tensor([1, 0]),
+        layout.object_at[[1, 0]],
+        width=layout.ids.shape[1],
+        mask_id=bert.vocabulary.mask_id,
+    )
+    inputs = question.inputs(bert, vectors)
+    for row, relation in enumerate((1, 0)):
+        for at, slot in enumerate(question.slots[row].tolist()):
+            word = bert.embed(question.ids[row, at][None, None])[0, 0]
+            wanted = vectors[relation, slot] if slot >= 0 else word
+            assert torch.equal(inputs.embeddings[row, at], wanted)
+
+
+def test_width_holds_the_rows_and_fits_the_model(bert: Backbone) -> None:
+    _, layout = lay_out(bert, "[X] in [Y] .")
+    for row in range(3):
+        width = layout.width(np.array([row]))
+        assert layout.lengths[row] <= width <= layout.ids.shape[1]
+
+
+def test_sentence_of_exactly_the_longest_length_is_taken(backbone: Backbone) -> None:
+    encoded, layout = lay_out(backbone, "[X] in [Y] .", [("France", "Paris")])
+    room = backbone.max_length - int(layout.lengths[0])
+    template = f"<{room}> [X] in [Y] ."
+    spaced, full = lay_out(backbone, template, [("France", "Paris")])
+    # A name after a space may be another number of tokens than at the start; here it is not.
+    assert len(spaced.subjects[0]) == len(encoded.subjects[0])
+    assert full.lengths[0] == full.ids.shape[1] == backbone.max_length
+    vectors = torch.zeros(1, room, backbone.width, dtype=torch.float64)
+    assert ask_object(backbone, full, np.array([0]), vectors).isfinite().all()
+    with pytest.raises(DataError, match=rf"needs {backbone.max_length + 1} tokens"):
+        lay_out(backbone, f"<{room + 1}> [X] in [Y] .", [("France", "Paris")])
+
+
+def test_template_with_the_mask_token_is_refused(backbone: Backbone) -> None:
+    mask = backbone.vocabulary.tokenizer.mask_token
+    with pytest.raises(TemplateError, match="contains the mask token"):
+        lay_out(backbone, f"[X] {mask} [Y]")
+
+
+def test_names_the_model_cannot_read_are_refused(bert: Backbone) -> None:
+    with pytest.raises(DataError, match="'New York' is 2 tokens"):
+        lay_out(bert, "[X] in [Y]", [("France", "New York")])
+    with pytest.raises(DataError, match="has no token"):
+        lay_out(bert, "[X] in [Y]", [("", "Paris")])
+
+
+@pytest.mark.parametrize("template", MANUAL)
+def test_free_vectors_started_from_words_ask_what_the_words_ask(
+    backbone: Backbone, template: str
+) -> None:
+    facts = FactSet(
+        (Relation("r", *[facts_of("r", PAIRS)] * 3, template=template),), "made up", "table"
+    )
+    logits = []
+    for prompt in ({"encoder": "free", "start": "manual"}, {"template": "manual"}):
+        name = "ptuning" if "encoder" in prompt else "manual"
+        config = run_config(prompt=prompt, method={"name": name, "k": 3}, dtype="float64")
+        problem = prepare(config, backbone, facts)
+        assert (problem.templates[0].vectors > 0) == (name == "ptuning")
+        vectors = make_method(config, problem).vectors().get("forth")
+        logits.append(
+            ask_object(backbone, problem.sentences["test"].forth, np.arange(3), vectors).detach()
+        )
+    torch.testing.assert_close(logits[0], logits[1], rtol=0, atol=1e-6)
+
+
+def test_encoder_is_on_the_models_device_in_full_precision(load_family: Load) -> None:
+    backbone = load_family("bert", "bfloat16")
+    facts = FactSet((Relation("r", *[facts_of("r", PAIRS)] * 3),), "made up", "table")
+    config = run_config()
+    encoder = make_encoder(config, prepare(config, backbone, facts), "forth")
+    # Adam's small steps would be lost in half precision.
+    assert {value.dtype for value in encoder.parameters()} == {torch.float32}
