@@ -222,8 +222,12 @@ def run_demo(arguments: Sequence[str]) -> None:
     show(comparison([load_scores(path) for path in paths], draws=1000))
     print("(a toy model that was trained on sentences which state these facts: its figures show")
     print(" that the parts work together, and say nothing about real language models)\n")
-    for relation, subject, answers in demo_questions(runs[-1]):
-        show(answer_table([asdict(answer) for answer in answers], f"{relation}: {subject} ?"))
+    print("right answers that rose to the top when asked back (log-probabilities):")
+    for question in demo_questions(runs[-1]):
+        fact = question.fact
+        title = f"{fact.relation}: {fact.subject} ?  {fact.object}, rank {question.forward_rank:g}"
+        plain = [asdict(answer) for answer in question.answers]
+        show(answer_table(plain, f"{title} -> {question.rank:g}"))
     print("try next:")
     print(f"  symprompt table {' '.join(paths)} --by relation")
     print(f"  symprompt ask {paths[-1]} --relation capital --subject Italy")

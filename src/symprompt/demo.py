@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from symprompt.config import RunConfig, load_config
 from symprompt.experiment import Answer, Run, train
-from symprompt.facts import world_facts
+from symprompt.facts import Fact, world_facts
 from symprompt.models import make_toy_model
 from symprompt.models.toy import WORDINGS
 from symprompt.runtime import Tick, silent
 
 RELATIONS = tuple(WORDINGS)
-QUESTIONS: tuple[tuple[str, str], ...] = (
-    ("continent", "Peru"),
-    ("language", "Brazil"),
-    ("country-of-city", "Kyoto"),
-)
 
 
 def demo_runs(folder: Path, *, tick: Tick = silent) -> list[Run]:
@@ -38,12 +34,35 @@ def demo_runs(folder: Path, *, tick: Tick = silent) -> list[Run]:
     ]
 
 
-def demo_questions(run: Run) -> Sequence[tuple[str, str, list[Answer]]]:
-    """Ask a run a few questions; each is (relation, subject, ranked answers)."""
-    return [
-        (relation, subject, run.ask(relation, subject=subject, top=5))
-        for relation, subject in QUESTIONS
-    ]
+@dataclass(frozen=True)
+class Question:
+    """A test fact, where the true object stood before and after asking back, and the answers."""
+
+    fact: Fact
+    forward_rank: float
+    rank: float
+    answers: list[Answer]
+
+
+def demo_questions(run: Run, count: int = 3) -> list[Question]:
+    """Ask about the test facts whose true object rose to the top when asked back.
+
+    Of each relation the one that rose most, at most ``count`` in all.
+    """
+    predictions, facts = run.predictions("test")
+    weights = torch.tensor([run.metrics["weights"][name] for name in run.metrics["weights"]])
+    before = predictions.ranks().realistic
+    after = predictions.final(weights).realistic
+    rise = torch.where(after == 1, before - after, -torch.inf)
+    questions: dict[str, Question] = {}
+    for row in rise.argsort(descending=True, stable=True).tolist():
+        fact = facts[row]
+        if fact.relation not in questions and len(questions) < count and rise[row] > 0:
+            answers = run.ask(fact.relation, subject=fact.subject, top=5)
+            questions[fact.relation] = Question(
+                fact, float(before[row]), float(after[row]), answers
+            )
+    return list(questions.values())
 
 
 def _config(name: str, folder: Path, model: str) -> RunConfig:

@@ -227,12 +227,15 @@ def _load_encoders(method: Method, source: RunFolder, problem: Problem) -> None:
     rows = [note["relations"].index(name) for name in problem.relations]
     with torch.no_grad():
         for part, encoder in method.encoders.items():
-            for name, value in encoder.named_parameters():
-                stored = tensors.get(f"{part}/{name}")
-                if stored is None or stored.shape[1:] != value.shape[1:]:
+            wanted = {f"{part}/{name}": value for name, value in encoder.named_parameters()}
+            # Both ways: the parameters of an MLP are also among those of an LSTM with an MLP.
+            theirs = {name for name in tensors if name.startswith(f"{part}/")}
+            for name in sorted(wanted.keys() | theirs):
+                stored, value = tensors.get(name), wanted.get(name)
+                if stored is None or value is None or stored.shape[1:] != value.shape[1:]:
                     raise RunError(
                         f"{source.path} was trained with another method, template or encoder: "
-                        f"{part}/{name} does not fit."
+                        f"{name} does not fit."
                     )
                 value.copy_(stored[rows])
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.errors import SympromptError
 from symprompt.ranking import Ranks, rerank, summarise
 
 WEIGHTS: tuple[float, ...] = (
@@ -82,7 +83,10 @@ class Predictions:
             weight: of the backward score; a number, or one per fact [n].
             k: how many candidates are asked back; None takes all that are stored.
         """
-        k = k or self.candidates.shape[1]
+        stored = self.candidates.shape[1]
+        k = stored if k is None else k
+        if not 1 <= k <= stored:
+            raise SympromptError(f"k is {k}; {stored} candidates are stored, so 1 to {stored} go.")
         candidates, forward = self.candidates[:, :k], self.forward[:, :k]
         joint = rerank(forward, self.backward[:, :k], weight=weight)
         is_gold = candidates == self.gold[:, None]

@@ -166,6 +166,12 @@ def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncode
             f"template {prompt.template!r} has no learned vector, so {config.method.name} has "
             'nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
         )
+    uneven = {template.vectors for template in problem.templates} != {count}
+    if uneven and prompt.encoder == "bilstm":
+        raise ConfigError(
+            'prompt.encoder = "bilstm" reads the vectors as one sequence, so every template must '
+            'have as many; use "free" or "mlp" with templates of different lengths.'
+        )
     encoder = _encoder(prompt, problem, count, (config.seed, part))
     exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
     return encoder.to(device=backbone.device, dtype=exact)

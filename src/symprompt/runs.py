@@ -206,16 +206,29 @@ class RunFolder:
             weights: [relation], of the backward score in the joint one.
             text: candidates' tokens as people read them.
         """
-        joint = predictions.forward
+        columns: dict[str, list[Any]] = {
+            "rank": predictions.final(weights).realistic.tolist(),
+            "id": predictions.gold.tolist(),
+            "score": _short(predictions.gold_score),
+            "better": predictions.better.tolist(),
+            "equal": predictions.equal.tolist(),
+            "better_filtered": predictions.better_filtered.tolist(),
+            "equal_filtered": predictions.equal_filtered.tolist(),
+            "candidates": [
+                [text[token] for token in row] for row in predictions.candidates.tolist()
+            ],
+            "candidate_ids": predictions.candidates.tolist(),
+            "known": predictions.known.int().tolist(),
+            "forward": _short(predictions.forward),
+        }
         if predictions.asked_back:
             weight = weights[predictions.relation].float()
             joint = rerank(predictions.forward, predictions.backward, weight=weight)
-        final = predictions.final(weights)
+            columns |= {"backward": _short(predictions.backward), "joint": _short(joint)}
+        rows = zip(*columns.values(), strict=True)
         lines = (
-            _prediction_fields(predictions, joint, row, text)
-            | _fact_fields(fact)
-            | {"rank": final.realistic[row].item()}
-            for row, fact in enumerate(facts)
+            _fact_fields(fact) | dict(zip(columns, row, strict=True))
+            for fact, row in zip(facts, rows, strict=True)
         )
         self.write(f"predictions/{split}.jsonl", _json_lines(lines))
 
@@ -278,31 +291,9 @@ def _predictions(rows: list[dict[str, Any]], relations: list[str]) -> Prediction
     )
 
 
-def _prediction_fields(
-    predictions: Predictions, joint: Tensor, row: int, text: Mapping[int, str]
-) -> dict[str, Any]:
-    ids = predictions.candidates[row].tolist()
-    fields: dict[str, Any] = {
-        "id": int(predictions.gold[row]),
-        "score": _short(predictions.gold_score[row : row + 1])[0],
-        "better": int(predictions.better[row]),
-        "equal": int(predictions.equal[row]),
-        "better_filtered": int(predictions.better_filtered[row]),
-        "equal_filtered": int(predictions.equal_filtered[row]),
-        "candidates": [text[token] for token in ids],
-        "candidate_ids": ids,
-        "known": predictions.known[row].int().tolist(),
-        "forward": _short(predictions.forward[row]),
-    }
-    if predictions.asked_back:
-        fields["backward"] = _short(predictions.backward[row])
-        fields["joint"] = _short(joint[row])
-    return fields
-
-
-def _short(values: Tensor) -> list[float]:
+def _short(values: Tensor) -> list[Any]:
     """Return float32 numbers that print with as few digits as read back to the same float32."""
-    return [float(str(value)) for value in values.numpy()]
+    return values.numpy().astype("U32").astype(np.float64).tolist()  # type: ignore[no-any-return]
 
 
 def _column(rows: list[dict[str, Any]], key: str, dtype: torch.dtype) -> Tensor:

@@ -91,7 +91,7 @@ class Backbone:
         vocabulary = load_vocabulary(path)
         rows = int(model.get_input_embeddings().weight.shape[0])
         # Without tokenizer files transformers makes an empty tokenizer of the model's kind.
-        if len(vocabulary) < rows // 2:
+        if not rows // 2 <= len(vocabulary) <= rows:
             raise ModelError(
                 f"the tokenizer of {path} has {len(vocabulary)} tokens and the model {rows}; save "
                 "the model's own tokenizer files (tokenizer.json) beside it."
@@ -242,8 +242,8 @@ def _load_model(path: str) -> Any:
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"{path} holds no complete masked-LM model: {len(missing)} weights are missing, as "
-            f"{missing[0]}; give a checkpoint that was saved with its masked-LM head."
+            f"{path} holds no complete masked-LM model: {len(missing)} weights are missing, such "
+            f"as {missing[0]}; give a checkpoint that was saved with its masked-LM head."
         )
     return model
 

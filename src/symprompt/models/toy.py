@@ -65,7 +65,7 @@ def make_toy_model(
     rows = [_encode(tokenizer, sentence) for sentence in sentences]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "toy"))
-        model = BertForMaskedLM(
+        model = BertForMaskedLM(  # type: ignore[no-untyped-call]
             BertConfig(
                 vocab_size=len(tokenizer),
                 hidden_size=size.hidden,
@@ -79,7 +79,8 @@ def make_toy_model(
         )
     _learn(model, rows, tokenizer, size, seed, tick)
     tokenizer.save_pretrained(folder)
-    model.eval().save_pretrained(folder)
+    model.eval()  # type: ignore[no-untyped-call]
+    model.save_pretrained(folder)
 
 
 Sentence = tuple[str, str, str, str, str]  # words, name, words, name, words
@@ -118,7 +119,7 @@ def _make_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
         unk_token="[UNK]",

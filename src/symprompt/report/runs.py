@@ -58,8 +58,8 @@ def load_scores(
         ranks = predictions.reranked(own[predictions.relation], k=k or None, filtered=filtered)
     suffix = " forward" if forward and predictions.asked_back else ""
     return RunScores(
-        name=folder.name + suffix,
-        title=f"{metrics['method']}, seed {metrics['seed']}",
+        name=str(folder.path) + suffix,
+        title=folder.name + suffix,
         relation_names=names,
         relation=predictions.relation.numpy(),
         rank=getattr(ranks, kind).double().numpy(),

@@ -277,8 +277,11 @@ def comparison(
     labels = _labels([(run.name, run.title) for run in runs])
     notes: list[str] = []
     differences: list[DifferenceRow] = []
-    for run in runs:
-        notes += [f"{labels[run.name]}: {remark}" for remark in _remarks(run)]
+    remarks = {run.name: _remarks(run) for run in runs}
+    if len(runs) > 1 and all(remark == remarks[runs[0].name] for remark in remarks.values()):
+        notes += [f"all runs: {remark}" for remark in remarks[runs[0].name]]
+    else:
+        notes += [f"{labels[name]}: {remark}" for name in remarks for remark in remarks[name]]
     first = runs[0]
     for run in runs[1:]:
         mismatch = _mismatch(first, run)

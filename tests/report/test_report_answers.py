@@ -1,0 +1,145 @@
+"""What ask, train and data check show."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from symprompt.facts import FactSet, check
+from symprompt.report.answers import answer_table, check_table, run_summary
+
+
+def render(table: RenderableType, width: int = 160) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+
+
+ANSWERS = [
+    {"text": "Paris", "forward": -1.23456, "backward": -2.0, "joint": -2.83456},
+    {"text": "Rome", "forward": -0.5, "backward": -7.25, "joint": -6.3},
+]
+
+
+def test_answers_stand_in_their_order_with_three_scores() -> None:
+    lines = render(answer_table(ANSWERS, "capital: France ?"))
+    assert lines[0] == "capital: France ?"
+    rows = [cells(line) for line in lines if line.startswith("│")]
+    assert rows == [
+        ["1", "Paris", "-1.235", "-2.000", "-2.835"],
+        ["2", "Rome", "-0.500", "-7.250", "-6.300"],
+    ]
+
+
+def test_without_a_way_back_there_is_one_score() -> None:
+    plain = [{"text": "Paris", "forward": -1.0, "backward": None, "joint": None}]
+    lines = render(answer_table(plain, "capital: France ?"))
+    assert [cells(line) for line in lines if line.startswith("│")] == [["1", "Paris", "-1.000"]]
+    assert "joint" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize("text", ["[unused1]", "[/b]", "[red]", ":smile:", "[UNK]", "\\[x]"])
+def test_answers_and_titles_are_shown_literally(text: str) -> None:
+    answers = [{"text": text, "forward": -1.0, "backward": None, "joint": None}]
+    lines = render(answer_table(answers, f"in: {text} ?"))
+    assert lines[0] == f"in: {text} ?"
+    assert next(cells(line) for line in lines if line.startswith("│"))[1] == text
+
+
+def kind(start: float) -> dict[str, Any]:
+    return {
+        "realistic": {
+            "mean over relations": {"p1": start, "p10": start + 1, "mrr": start + 2},
+            "mean over facts": {"p1": start + 3, "p10": start + 4, "mrr": start + 5},
+        }
+    }
+
+
+def metrics(**changed: Any) -> dict[str, Any]:
+    return {
+        "model": "tiny[/b]",
+        "method": "spe",
+        "seed": 34,
+        "k": 15,
+        "weights": {"a": 0.8, "b": 0.8},
+        "dropped": {"duplicate": 3},
+        "seconds": {"training": 12.34},
+        "test": {
+            "facts": 7,
+            "relations": {"a": {}, "b": {}},
+            "raw": kind(20.125),
+            "filtered": kind(30.5),
+            "forward": kind(10.25),
+        },
+    } | changed
+
+
+def test_a_run_is_summed_up_with_both_means_and_what_was_left_out() -> None:
+    lines = render(run_summary(metrics()))
+    assert lines[0] == "spe on tiny[/b]"
+    rows = [cells(line) for line in lines if line.startswith("│")]
+    assert rows[0] == ["forward only, mean over relations", "10.25", "11.25", "12.25"]
+    assert rows[3] == ["raw, mean over facts", "23.12", "24.12", "25.12"]
+    assert rows[5] == ["filtered, mean over facts", "33.50", "34.50", "35.50"]
+    text = "\n".join(lines)
+    assert "7 facts, 2 relations, seed 34" in text
+    assert "left out: 3 facts, duplicate" in text
+    assert "asked back: K = 15, weight 0.8" in text
+    assert "training: 12.3 s" in text
+
+
+def test_weights_that_differ_are_shown_as_a_range() -> None:
+    text = "\n".join(render(run_summary(metrics(weights={"a": 2.0, "b": 0.05}))))
+    assert "weight 0.05 to 2" in text
+
+
+def test_a_run_that_did_not_ask_back_has_no_forward_rows() -> None:
+    text = "\n".join(render(run_summary(metrics(weights=None, k=None))))
+    assert "forward" not in text
+    assert "asked back" not in text
+    assert "raw, mean over facts" in text
+
+
+def test_a_check_has_a_row_for_each_relation_and_the_sums(facts: FactSet) -> None:
+    report = check(facts).to_dict()
+    lines = render(check_table(report))
+    assert lines[0] == "made up (table)"
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.split()[1:]}
+    for relation in report["relations"]:
+        wanted = [str(relation["facts"][split]) for split in ("train", "dev", "test")]
+        assert rows[relation["name"]][:3] == wanted
+        assert rows[relation["name"]][3:5] == [
+            str(relation["distinct_objects"]),
+            relation["majority_object"],
+        ]
+    sums = [str(report["facts"][split]) for split in ("train", "dev", "test")]
+    assert rows["all"][:3] == sums
+    text = "\n".join(lines)
+    share = report["majority_mean_over_relations"]
+    assert f"majority baseline, mean over relations: {100 * share:.2f} P@1" in text
+    assert "left out: none" in text
+
+
+def test_a_check_tells_what_was_left_out_and_shows_names_literally(facts: FactSet) -> None:
+    fewer = facts.keep(lambda fact: fact.subject != "Oslo", "too cold [/b]")
+    report = check(fewer).to_dict()
+    report["source"] = "facts [/b].csv"
+    report["relations"][0]["name"] = "[red]capital"
+    lines = render(check_table(report))
+    assert lines[0] == "facts [/b].csv (table)"
+    assert any(line.split()[:1] == ["[red]capital"] for line in lines)
+    assert "left out: 1 facts, too cold [/b]" in lines
+
+
+def test_a_check_of_relations_without_train_facts_has_no_majority(facts: FactSet) -> None:
+    bare = facts.keep(lambda fact: fact not in facts.facts("train"), "train taken away")
+    text = "\n".join(render(check_table(check(bare).to_dict())))
+    assert "majority baseline" not in text

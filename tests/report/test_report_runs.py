@@ -1,0 +1,166 @@
+"""Run folders as rows of a comparison: the numbers are those of the run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symprompt
+from symprompt import Run
+from symprompt.errors import RunError
+from symprompt.ranking import summarise
+from symprompt.report import comparison, load_scores
+from tiny import make_facts, run_config
+
+
+@pytest.fixture(scope="module")
+def runs(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
+    """Finished runs of two methods; tests must not change them."""
+    folder = tmp_path_factory.mktemp("runs")
+    lines = ["subject,relation,object,split"]
+    facts = make_facts()
+    for split in ("train", "dev", "test"):
+        lines += [
+            f"{fact.subject},{fact.relation},{fact.object},{split}"
+            for fact in facts.facts(split)  # type: ignore[arg-type]
+        ]
+    lines.append("Oslo,near,Unheardof,test")
+    (folder / "facts.csv").write_text("\n".join(lines) + "\n")
+    place = {"model": str(family_folder("bert")), "data": str(folder / "facts.csv")}
+    methods: dict[str, dict[str, Any]] = {
+        # Weights and K so large that asking back changes the order.
+        "spe": {"name": "spe", "k": 40, "weight": 5.0},
+        "chosen": {"name": "spe", "k": 40, "vectors": "separate", "choose_weight": "dev-relation"},
+        "ptuning": {"name": "ptuning"},
+    }
+    return {
+        name: symprompt.train(run_config(**place, out=str(folder / name), method=method))
+        for name, method in methods.items()
+    }
+
+
+def path(run: Run) -> str:
+    return str(run.folder.path)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize("kind", ["realistic", "optimistic", "pessimistic"])
+@pytest.mark.parametrize("name", ["spe", "chosen", "ptuning"])
+@pytest.mark.parametrize(
+    ("figures", "options"),
+    [("raw", {}), ("filtered", {"filtered": True}), ("forward", {"forward": True})],
+)
+def test_loaded_ranks_give_the_figures_of_the_run(
+    runs: dict[str, Run], name: str, split: Any, kind: Any, figures: str, options: dict[str, Any]
+) -> None:
+    scores = load_scores(path(runs[name]), split=split, kind=kind, **options)
+    wanted = runs[name].metrics[split][figures][kind]
+    for mean, summary in summarise(scores.rank, scores.relation).items():
+        assert vars(summary) == pytest.approx(wanted[mean]), mean
+
+
+def test_asking_back_moved_some_ranks(runs: dict[str, Run]) -> None:
+    raw, forward = load_scores(path(runs["spe"])), load_scores(path(runs["spe"]), forward=True)
+    assert (raw.rank != forward.rank).any()
+
+
+def test_one_candidate_or_no_weight_is_the_forward_order(runs: dict[str, Run]) -> None:
+    forward = load_scores(path(runs["spe"]), forward=True).rank
+    assert np.array_equal(load_scores(path(runs["spe"]), k=1).rank, forward)
+    assert np.array_equal(load_scores(path(runs["spe"]), weight=0.0).rank, forward)
+
+
+def test_all_candidates_and_the_own_weight_change_nothing(runs: dict[str, Run]) -> None:
+    whole = load_scores(path(runs["spe"])).rank
+    assert np.array_equal(load_scores(path(runs["spe"]), k=40).rank, whole)
+    assert np.array_equal(load_scores(path(runs["spe"]), weight=5.0).rank, whole)
+    assert not np.array_equal(load_scores(path(runs["spe"]), k=40, weight=0.0).rank, whole)
+
+
+def test_fewer_candidates_give_the_ranks_of_a_run_with_fewer(
+    runs: dict[str, Run], tmp_path: Path
+) -> None:
+    config = runs["spe"].folder.load_config()
+    fewer = run_config(
+        model=config.model,
+        data=config.data,
+        out=str(tmp_path / "fewer"),
+        method={"name": "spe", "k": 7, "weight": 5.0},
+    )
+    trained = symprompt.train(fewer)
+    for filtered in (False, True):
+        one = load_scores(path(trained), filtered=filtered).rank
+        other = load_scores(path(runs["spe"]), k=7, filtered=filtered).rank
+        assert np.array_equal(one, other)
+
+
+def test_rows_name_run_relations_facts_and_what_was_left_out(runs: dict[str, Run]) -> None:
+    scores = load_scores(path(runs["spe"]))
+    assert scores.relation_names == ("capital", "in", "near")
+    facts = [(fact.relation, fact.subject, fact.object) for fact in runs["spe"].predictions()[1]]
+    assert list(scores.key) == facts
+    assert "1 facts left out: object is not one token of the model" in scores.note
+    forward = load_scores(path(runs["spe"]), forward=True)
+    assert forward.name == scores.name + " forward"
+    # A run that did not ask back has no other order, so no other name.
+    plain = load_scores(path(runs["ptuning"]), forward=True)
+    assert plain.name == load_scores(path(runs["ptuning"])).name
+
+
+def test_runs_of_the_same_facts_are_compared_pair_by_pair(runs: dict[str, Run]) -> None:
+    rows = [load_scores(path(runs[name])) for name in ("ptuning", "spe")]
+    table = comparison(rows, draws=20)
+    assert len(table.differences) == 1
+    wanted = [
+        run.metrics["test"]["raw"]["realistic"]["mean over facts"]
+        for run in (runs["ptuning"], runs["spe"])
+    ]
+    change = table.differences[0].values["mean over facts"]["mrr"].difference
+    assert change == pytest.approx(wanted[1]["mrr"] - wanted[0]["mrr"])
+
+
+def test_more_candidates_than_stored_are_refused(runs: dict[str, Run]) -> None:
+    with pytest.raises(RunError, match=r"k is 41, but .* stores 40 candidates"):
+        load_scores(path(runs["spe"]), k=41)
+
+
+@pytest.mark.parametrize("options", [{"k": 2}, {"weight": 0.5}, {"weight": 0.0}])
+def test_a_run_that_did_not_ask_back_cannot_be_ranked_again(
+    runs: dict[str, Run], options: dict[str, Any]
+) -> None:
+    with pytest.raises(RunError, match="did not ask back"):
+        load_scores(path(runs["ptuning"]), **options)
+
+
+@pytest.mark.parametrize("options", [{"k": -1}, {"weight": -0.5}, {"weight": float("nan")}])
+def test_numbers_out_of_range_are_refused(runs: dict[str, Run], options: dict[str, Any]) -> None:
+    with pytest.raises(RunError, match="must be at least 0"):
+        load_scores(path(runs["spe"]), **options)
+
+
+def test_only_finished_runs_are_read(runs: dict[str, Run], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run folder"):
+        load_scores(str(tmp_path / "nowhere"))
+    shutil.copytree(runs["spe"].folder.path, tmp_path / "copy")
+    (tmp_path / "copy/metrics.json").unlink()
+    with pytest.raises(RunError, match="unfinished"):
+        load_scores(str(tmp_path / "copy"))
+
+
+def test_a_table_needs_no_model(
+    runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(symprompt.Backbone, "load", refuse)
+    shutil.copytree(runs["spe"].folder.path, tmp_path / "moved")
+    moved = load_scores(str(tmp_path / "moved"))
+    assert np.array_equal(moved.rank, load_scores(path(runs["spe"])).rank)
