@@ -9,8 +9,8 @@ language model's dropout on, the two agree in distribution only.)
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -266,9 +266,8 @@ class Trainer:
             for part, progress in self.parts.items()
         }
         rate = torch.from_numpy(rates).to(self.device)
-        dropout = self.method.backbone.dropout() if self.config.lm_dropout else nullcontext()
         total = self.config.epochs * len(plan)
-        with dropout:
+        with self._dropout():
             for step, batches in enumerate(plan):
                 self._backward(batches, losses[step])
                 for part, optimizer in self.optimizers.items():
@@ -278,6 +277,17 @@ class Trainer:
                 )
         self._check_finite(losses)
         return float(losses.sum() / on.sum())
+
+    @contextmanager
+    def _dropout(self) -> Iterator[None]:
+        """Switch the model's own dropout on if asked, drawn from (seed, epoch) alone."""
+        if not self.config.lm_dropout:
+            yield
+            return
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), self.method.backbone.dropout():
+            torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch))
+            yield
 
     def _backward(self, batches: list[np.ndarray], losses: Tensor) -> None:
         """Add up the gradients of each relation's mean loss; write those means into ``losses``."""
@@ -302,9 +312,13 @@ class Trainer:
         )
 
     def _check_finite(self, losses: Tensor) -> None:
-        bad = torch.nonzero(~torch.isfinite(losses))
+        """Refuse losses that are not finite, and vectors that the last step broke."""
+        with torch.no_grad():
+            vectors = [value.flatten(1).sum(1) for value in self.method.vectors().values()]
+        bad = torch.nonzero(~torch.isfinite(torch.cat((losses, torch.stack(vectors)))))
         if len(bad):
             step, relation = bad[0].tolist()
+            step = min(step, len(losses) - 1)
             raise TrainingError(
                 f"the loss of relation {self.relations[relation]} is not finite at epoch "
                 f"{self.epoch + 1}, step {step + 1}; lower training.rate (now "

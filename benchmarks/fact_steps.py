@@ -1,0 +1,171 @@
+"""Time training steps and asking back against the arithmetic floor.
+
+    python benchmarks/fact_steps.py --model $MODEL --data $DATA [--relations P36 P30] [--device cpu]
+
+The floor counts what must be computed: with a frozen body of P weights, 2P floating-point
+operations a token forward and 4P with activation gradients, plus the vocabulary product at the
+masked positions, over real tokens (no padding), divided by the rate of the largest matrix product
+measured in the same run. The vocabulary product runs in float32 and counts at the same rate; the
+prompt encoder and the optimiser are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from symprompt.backbone import Backbone
+from symprompt.config import make_config
+from symprompt.facts import load_facts
+from symprompt.methods import Method
+from symprompt.problem import Problem, make_method, prepare
+from symprompt.train import Trainer
+
+
+def median_seconds(work: Callable[[int], object], device: torch.device, repeats: int) -> float:
+    """Return the median time of one call, after two to warm up."""
+    times = []
+    for turn in range(repeats + 2):
+        _wait(device)
+        begun = time.perf_counter()
+        work(turn)
+        _wait(device)
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times[2:]))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def product_rate(backbone: Backbone) -> float:
+    """Return the floating-point rate of a large square matrix product in the body's dtype."""
+    size = 8192 if backbone.device.type == "cuda" else 2048
+    left = torch.randn(size, size, device=backbone.device, dtype=backbone.dtype)
+    right = torch.randn(size, size, device=backbone.device, dtype=backbone.dtype)
+    seconds = median_seconds(lambda _: torch.mm(left, right), backbone.device, 10)
+    return 2 * size**3 / seconds
+
+
+def body_weights(backbone: Backbone) -> int:
+    """Return how many weights multiply every token: the body without embedding tables."""
+    tables = {
+        id(module.weight)
+        for module in backbone.model.modules()
+        if isinstance(module, torch.nn.Embedding)
+    }
+    return sum(
+        value.numel()
+        for value in backbone.model.base_model.parameters()
+        if id(value) not in tables and value.dim() > 1
+    )
+
+
+def step_operations(problem: Problem, rows: np.ndarray, *, back: bool, per_token: float) -> float:
+    """Return the operations of one training step over these rows, forward and gradient."""
+    backbone, layout = problem.backbone, problem.sentences["train"].forth
+    lengths, subjects = layout.lengths[rows], layout.subject_lengths[rows]
+    tokens = lengths.sum() + (lengths * subjects).sum() * back
+    masks = len(rows) + subjects.sum() * back
+    head = 2 * backbone.model.config.hidden_size * backbone.vocabulary_size
+    return float(2 * per_token * tokens + 2 * head * masks)
+
+
+def main() -> None:
+    """Measure and print one line of JSON a stage."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--relations", nargs="*", default=[])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--facts", type=int, default=2048, help="test facts to ask back")
+    flags = parser.parse_args()
+    backbone = Backbone.load(flags.model, device=flags.device, dtype=flags.dtype)
+    facts = load_facts(flags.data, relations=flags.relations)
+    rate, per_token = product_rate(backbone), 2.0 * body_weights(backbone)
+    print(json.dumps({"product TFLOP/s": round(rate / 1e12, 2), "body": int(per_token / 2)}))
+    for name in ("ptuning", "spe"):
+        config = make_config({"method": {"name": name, "vectors": "separate", "average": "sum"}})
+        problem = prepare(config, backbone, facts)
+        method = make_method(config, problem)
+        trainer = Trainer(
+            method,
+            problem.sentences["train"],
+            problem.relations,
+            config.training,
+            seed=0,
+            max_tokens=backbone.token_budget(training=True),
+        )
+        plan = trainer._plan()
+        active, rates = (
+            torch.from_numpy(part).to(backbone.device) for part in trainer._rates(plan)
+        )
+        losses = torch.zeros(len(problem.relations), device=backbone.device)
+
+        def step(
+            turn: int, trainer: Trainer = trainer, plan: list[list[np.ndarray]] = plan
+        ) -> None:
+            turn = turn % len(plan)
+            trainer._backward(plan[turn], losses)  # noqa: B023
+            for optimizer in trainer.optimizers.values():
+                optimizer.step(active[turn], rates[turn])  # noqa: B023
+
+        seconds = median_seconds(step, backbone.device, flags.steps)
+        rows = np.concatenate(plan[min(2, len(plan) - 1)])
+        floor = step_operations(problem, rows, back=name == "spe", per_token=per_token) / rate
+        _report(f"{name} step, {len(rows)} facts", seconds, floor, backbone)
+        if name == "spe":
+            _ask_back(problem, method, flags.facts, rate, per_token)
+
+
+def _ask_back(problem: Problem, method: Method, facts: int, rate: float, per_token: float) -> None:
+    layout = problem.sentences["test"].forth
+    rows = np.arange(0, len(layout), max(1, len(layout) // facts))
+    with torch.no_grad():
+        vectors = method.vectors()
+    candidates = torch.randint(
+        0, len(problem.backbone.vocabulary), (len(rows), 15), device=problem.backbone.device
+    )
+
+    def ask(_turn: int) -> None:
+        with torch.no_grad():
+            method.subject_scores(
+                problem.sentences["test"],
+                rows[np.argsort(layout.lengths[rows])],
+                candidates,
+                vectors,
+                max_tokens=problem.backbone.token_budget(),
+            )
+
+    seconds = median_seconds(ask, problem.backbone.device, 1)
+    sentences = int(15 * layout.subject_lengths[rows].sum())
+    tokens = float(15 * (layout.subject_lengths[rows] * layout.lengths[rows]).sum())
+    head = 2 * problem.backbone.model.config.hidden_size * problem.backbone.vocabulary_size
+    floor = (per_token * tokens + head * sentences) / rate
+    _report(
+        f"ask back, {len(rows)} facts x 15, {sentences} sentences", seconds, floor, problem.backbone
+    )
+
+
+def _report(stage: str, seconds: float, floor: float, backbone: Backbone) -> None:
+    line: dict[str, object] = {
+        "stage": stage,
+        "seconds": round(seconds, 4),
+        "floor": round(floor, 4),
+        "times the floor": round(seconds / floor, 2),
+    }
+    if backbone.device.type == "cuda":
+        line["peak GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
