@@ -109,10 +109,10 @@ def test_more_candidates_than_answers_are_refused(bert: Backbone) -> None:
         prepare(config, bert, MIXED)
 
 
-def test_uhn_leaves_out_facts_that_name_their_object(bert: Backbone) -> None:
-    facts = one_relation([*GOOD, ("old Paris", "Paris")], GOOD, GOOD)
-    problem = prepare(run_config(facts={"uhn": True}), bert, facts)
-    assert dropped(problem) == {("train", "object named in the subject"): 1}
+def test_uhn_leaves_out_test_facts_that_name_their_object(bert: Backbone) -> None:
+    named = [*GOOD, ("old Paris", "Paris")]
+    problem = prepare(run_config(facts={"uhn": True}), bert, one_relation(named, named, named))
+    assert dropped(problem) == {("test", "object named in the subject"): 1}
 
 
 def known_names(problem: Problem, split: str) -> list[set[str]]:
@@ -217,3 +217,45 @@ def test_relations_keep_their_order_and_their_leading_axis(bert: Backbone, facts
 
 def test_every_name_of_the_example_is_known_to_the_example_models(backbone: Backbone) -> None:
     assert None not in backbone.vocabulary.single_tokens([*COUNTRIES, *CITIES])
+
+
+def test_other_true_objects_are_known_even_when_their_facts_were_dropped(bert: Backbone) -> None:
+    facts = one_relation(GOOD, GOOD, [*GOOD, ("old Paris", "Paris"), ("old Paris", "Rome")])
+    problem = prepare(run_config(facts={"uhn": True}), bert, facts)
+    tokens = bert.vocabulary.single_tokens(["Paris", "Rome"])
+    assert set(problem.sentences["test"].known[-1].tolist()) == set(tokens)
+
+
+def test_sentences_longer_than_the_model_takes_are_dropped(backbone: Backbone) -> None:
+    facts = one_relation(GOOD, GOOD, [*GOOD, ("New York " * backbone.max_length, "Paris")])
+    problem = prepare(run_config(), backbone, facts)
+    assert dropped(problem) == {("test", "sentence longer than the model takes"): 1}
+
+
+def test_manual_prompts_refuse_learned_vectors(bert: Backbone) -> None:
+    facts = one_relation(GOOD, GOOD, GOOD, template="[X] <2> [Y] .")
+    config = run_config(method={"name": "manual"})
+    with pytest.raises(ConfigError, match="manual prompts learn none"):
+        make_method(config, prepare(config, bert, facts))
+    with pytest.raises(ConfigError, match=r"learns none; drop one of the two"):
+        run_config(method={"name": "manual"}, prompt={"start": "manual", "encoder": "free"})
+    started = run_config(prompt={"start": "manual", "encoder": "free"})
+    with pytest.raises(ConfigError, match="cannot start from its words"):
+        prepare(started, bert, facts)
+
+
+def test_methods_that_do_not_ask_back_keep_what_candidates_there_are(bert: Backbone) -> None:
+    facts = one_relation(GOOD, GOOD, GOOD)
+    config = run_config(facts={"vocabulary": "objects"}, method={"name": "ptuning", "k": 15})
+    assert prepare(config, bert, facts).candidates(15) == 3
+
+
+def test_a_subject_is_read_as_it_stands_on_the_way_back(backbone: Backbone) -> None:
+    facts = one_relation(GOOD, GOOD, GOOD, template="[X] lies in [Y] .")
+    config = run_config(method={"name": "spe", "k": 2}, prompt={"template": "[X] <2> in [Y] ."})
+    back = prepare(config, backbone, facts).sentences["test"].back
+    for row, (subject, _) in enumerate(GOOD):
+        wanted = backbone.vocabulary.encode([" " + subject])[0]
+        start = int(back.subject_at[row])
+        assert back.ids[row, start : start + len(wanted)].tolist() == wanted
+        assert int(back.subject_lengths[row]) == len(wanted)

@@ -1,12 +1,27 @@
 """symprompt: ask a frozen language model what it knows, both ways, through learned prompts."""
 
+from typing import TYPE_CHECKING
+
+from symprompt.answering import Answer, Run
 from symprompt.backbone import Backbone
 from symprompt.config import RunConfig, load_config, make_config, override, shipped_configs
 from symprompt.errors import SympromptError
-from symprompt.experiment import Answer, Run, train
+from symprompt.experiment import train
 from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
 from symprompt.prompts import Template
-from symprompt.report import show_progress
+
+if TYPE_CHECKING:
+    from symprompt.report import show_progress
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load what only the terminal needs when it is first asked for: the core needs no rich."""
+        if name == "show_progress":
+            from symprompt.report import show_progress
+
+            return show_progress
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 

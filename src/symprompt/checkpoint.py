@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import RunError
+from symprompt.runs import STATE
+from symprompt.shapes import Shape, require
 from symprompt.train import Trainer
+
+_NOTE: Shape = {"epoch": int, "history": list, "relations": list}
 
 
 def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
@@ -27,17 +31,31 @@ def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
     return tensors
 
 
-def state_note(trainer: Trainer) -> dict[str, Any]:
-    """Return the rest of the state, as plain values."""
-    return {"epoch": trainer.epoch, "history": trainer.history, "relations": trainer.relations}
+def state_note(trainer: Trainer, *, seconds: float = 0.0) -> dict[str, Any]:
+    """Return the rest of the state, as plain values; ``seconds`` is the time spent so far."""
+    return {
+        "epoch": trainer.epoch,
+        "history": trainer.history,
+        "relations": trainer.relations,
+        "seconds": seconds,
+    }
 
 
-def load_state(trainer: Trainer, tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
+def load_state(trainer: Trainer, tensors: dict[str, Tensor], note: Any) -> float:
     """Put a trainer into the stored state.
 
+    Returns:
+        The seconds of training that led to the state.
+
     Raises:
-        RunError: the state is of other relations or another shape of encoder.
+        RunError: the state is damaged, or of other relations or another shape of encoder.
     """
+    try:
+        require(note, _NOTE)
+    except (TypeError, ValueError) as error:
+        raise RunError(
+            f"the note in {STATE} is damaged: {error}; delete that file to train from the start."
+        ) from error
     if note["relations"] != trainer.relations:
         raise RunError("the stored training state is about other relations than the data now has.")
     try:
@@ -56,3 +74,5 @@ def load_state(trainer: Trainer, tensors: dict[str, Tensor], note: dict[str, Any
         raise RunError(f"the stored training state does not fit this method: {error}.") from error
     trainer.epoch = note["epoch"]
     trainer.history = note["history"]
+    # States of version 0.1.0 did not count.
+    return float(note.get("seconds", 0.0))

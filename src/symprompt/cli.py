@@ -16,6 +16,7 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from symprompt import __version__
+from symprompt.answering import Run
 from symprompt.backbone import load_vocabulary
 from symprompt.config import (
     FactsConfig,
@@ -27,7 +28,7 @@ from symprompt.config import (
 )
 from symprompt.demo import demo_questions, demo_runs
 from symprompt.errors import SympromptError
-from symprompt.experiment import Run, train
+from symprompt.experiment import train
 from symprompt.facts import check, load_facts, uhn
 from symprompt.problem import drop_unusable, make_templates
 from symprompt.report import comparison, load_scores, show, show_progress

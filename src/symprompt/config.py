@@ -30,7 +30,7 @@ class FactsConfig:
     """Allowed answers: full (every token), objects (those seen in the relation's training facts),
     or the path of a word list, one word a line."""
     uhn: bool = False
-    """Leave out facts whose object is named in the subject (LAMA-UHN's string filter)."""
+    """Leave out test facts whose object is named in the subject (LAMA-UHN's string filter)."""
     strict: bool = False
     """Stop at a fact whose object is not one allowed token, instead of counting it as dropped."""
     split_seed: int = 0
@@ -47,7 +47,8 @@ class PromptConfig:
     encoder: Literal["free", "mlp", "bilstm"] = "bilstm"
     """free: the vectors are parameters; mlp, bilstm: they come out of a small network."""
     start: Literal["random", "manual"] = "random"
-    """manual: free vectors start from the embeddings of the relation's manual template."""
+    """manual: free vectors in the shape of the relation's manual template, which takes the place of
+    the template above, start from its words' embeddings."""
     lstm_hidden: int = 0
     """LSTM size per direction; 0 is half the model's embedding width, -1 all of it."""
 
@@ -104,7 +105,8 @@ class TrainingConfig:
     patience: int = 0
     """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
     select: Literal["p@1", "mrr", "loss"] = "mrr"
-    """Dev score that chooses each relation's best epoch; ties take the later epoch."""
+    """Dev score of the forward order that chooses each relation's best epoch; ties take the later
+    epoch. Separate vectors for the way back are chosen by their own dev loss."""
     lm_dropout: bool = False
     """Train with the language model's own dropout on, as the P-tuning code does."""
 
@@ -202,6 +204,11 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(f"training.decay is {training.decay}; it must be in (0, 1].")
     if not 0 <= training.warmup < 1:
         raise ConfigError(f"training.warmup is {training.warmup}; it must be in [0, 1).")
+    if config.prompt.start == "manual" and method.name == "manual":
+        raise ConfigError(
+            'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
+            '"manual" learns none; drop one of the two.'
+        )
     if config.prompt.start == "manual" and config.prompt.encoder != "free":
         raise ConfigError(
             f'prompt.start = "manual" goes with prompt.encoder = "free", not '

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
+from symprompt.answering import Answer, Run
 from symprompt.config import RunConfig, load_config
-from symprompt.experiment import Answer, Run, train
+from symprompt.experiment import train
 from symprompt.facts import Fact, world_facts
 from symprompt.models import make_toy_model
 from symprompt.models.toy import WORDINGS

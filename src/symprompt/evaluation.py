@@ -43,7 +43,9 @@ def predict(
     order = np.argsort(sentences.forth.lengths, kind="stable")
     parts: list[Predictions] = []
     done = 0
-    for rows in _passes(sentences, order, max_tokens, np.ones_like(order)):
+    # Asking back reads k sentences for every subject token; passes are kept to what it can hold.
+    back = k * sentences.back.subject_lengths[order] if method.asks_back else 0
+    for rows in _passes(sentences, order, max_tokens, np.ones_like(order) + back):
         parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
         done += len(rows)
         tick(stage, done, len(order), "")
@@ -98,11 +100,13 @@ def dev_scores(
     *,
     allowed: Tensor,
     max_tokens: int,
+    tick: Tick = silent,
 ) -> Mapping[str, np.ndarray]:
     """Return each part's dev score per relation, higher is better.
 
     "forth" is scored as ``config.select`` says; other parts by their negative loss.
     """
+    done = 0
     vectors = {part: value.detach() for part, value in method.vectors().items()}
     relations = len(allowed)
     totals: dict[str, Tensor] = {}
@@ -120,6 +124,8 @@ def dev_scores(
         for part, value in values.items():
             total = totals.setdefault(part, torch.zeros_like(count))
             total.index_add_(0, relation, value.double())
+        done += len(rows)
+        tick("dev", done, len(order), "")
     return {part: (total / count).cpu().numpy() for part, total in totals.items()}
 
 

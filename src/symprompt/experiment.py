@@ -1,26 +1,26 @@
-"""The functions behind the command line: train a run, and ask a finished one."""
+"""Train a run: facts, model and method in, a finished run folder out."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.answering import Run
 from symprompt.backbone import Backbone
 from symprompt.checkpoint import load_state, state_note, state_tensors
 from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.evaluation import dev_scores, predict
-from symprompt.facts import Fact, Split, load_facts
+from symprompt.facts import Split, load_facts, load_word_list
 from symprompt.methods import Method
 from symprompt.metrics import measure
 from symprompt.predictions import Predictions, choose_weights
-from symprompt.problem import Problem, lay_out, make_method, prepare
+from symprompt.problem import Problem, make_method, prepare
 from symprompt.runs import (
     CARD,
     ENCODER,
@@ -29,12 +29,26 @@ from symprompt.runs import (
     METRICS,
     PROMPTS,
     STATE,
+    VOCABULARY,
     RunFolder,
 )
 from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.shapes import require
 from symprompt.train import Trainer
 
 Vectors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One run in the making; ``seconds`` fills up stage by stage."""
+
+    folder: RunFolder
+    config: RunConfig
+    problem: Problem
+    method: Method
+    tick: Tick
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def train(
@@ -79,12 +93,11 @@ def train(
     if method.asks_back and config.method.choose_weight != "fixed":
         _require_dev(config, problem)
     if config.start_from:
-        _load_encoders(method, RunFolder(config.start_from), problem)
+        _load_encoders(method, RunFolder(config.start_from), config, problem)
     folder.start(config, resume=resume)
-    _record(folder, config, problem, method)
-    seconds: dict[str, float] = {}
-    vectors = _learn(folder, config, problem, method, tick, seconds)
-    _evaluate(folder, config, problem, method, vectors, tick, seconds)
+    job = _Job(folder, config, problem, method, tick)
+    _record(job)
+    _evaluate(job, _learn(job))
     return Run(folder)
 
 
@@ -96,8 +109,9 @@ def _require_dev(config: RunConfig, problem: Problem) -> None:
         )
 
 
-def _record(folder: RunFolder, config: RunConfig, problem: Problem, method: Method) -> None:
+def _record(job: _Job) -> None:
     """Write what the run is about, or on resuming check that model and facts are the same."""
+    folder, config, problem = job.folder, job.config, job.problem
     about = {
         "model": config.model,
         "model_fingerprint": problem.backbone.fingerprint,
@@ -105,7 +119,7 @@ def _record(folder: RunFolder, config: RunConfig, problem: Problem, method: Meth
         "dtype": str(problem.backbone.dtype).removeprefix("torch."),
     }
     if folder.has(ENVIRONMENT):
-        stored = folder.read_json(ENVIRONMENT)
+        stored = folder.load_environment()
         for key in ("model_fingerprint", "facts_fingerprint"):
             if stored[key] != about[key]:
                 what = key.removesuffix("_fingerprint")
@@ -119,8 +133,12 @@ def _record(folder: RunFolder, config: RunConfig, problem: Problem, method: Meth
                 f"{about['dtype']}; resume on the same kind of device, or choose another --out."
             )
     folder.write_json(ENVIRONMENT, about | describe_environment(problem.backbone.device))
-    folder.write_json(CARD, _card(config, problem, method))
+    folder.write_json(CARD, _card(config, problem, job.method))
     folder.write_facts(problem.facts)
+    if config.facts.vocabulary not in ("full", "objects"):
+        # A copy, so that the run can be asked when the list has moved.
+        words = load_word_list(config.facts.vocabulary)
+        folder.write(VOCABULARY, "".join(word + "\n" for word in words).encode())
 
 
 def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]:
@@ -140,27 +158,19 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
     }
 
 
-def _learn(
-    folder: RunFolder,
-    config: RunConfig,
-    problem: Problem,
-    method: Method,
-    tick: Tick,
-    seconds: dict[str, float],
-) -> Vectors:
+def _learn(job: _Job) -> Vectors:
     """Train, or take up where a killed run was; write the prompts; return them."""
+    folder, method = job.folder, job.method
     if not method.encoders:
         return {}
     if not folder.has(PROMPTS):
-        begun = time.perf_counter()
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
-        history: dict[str, Any] = {"epochs": [], "best_epoch": {}}
-        if config.training.epochs:
-            history = _train(folder, config, problem, method, tick)
-        seconds["training"] = time.perf_counter() - begun
+        history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
+        if job.config.training.epochs:
+            history = _train(job)
         folder.write_json(HISTORY, history)
-        note = {"relations": problem.relations}
-        if config.keep_encoder:
+        note = {"relations": job.problem.relations}
+        if job.config.keep_encoder:
             tensors = {
                 f"{part}/{name}": value
                 for part, encoder in method.encoders.items()
@@ -169,15 +179,16 @@ def _learn(
             folder.write_tensors(ENCODER, tensors, note)
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
-    stored, _ = folder.read_tensors(PROMPTS)
+    stored = folder.load_prompts(list(method.encoders))
+    job.seconds["training"] = _trained_seconds(folder)
     folder.remove(STATE)
-    return {part: value.to(problem.backbone.device) for part, value in stored.items()}
+    return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
 
 
-def _train(
-    folder: RunFolder, config: RunConfig, problem: Problem, method: Method, tick: Tick
-) -> dict[str, Any]:
+def _train(job: _Job) -> dict[str, Any]:
     """Train the method's encoders in place; return the run's history."""
+    folder, config, problem, method = job.folder, job.config, job.problem, job.method
+    begun = time.perf_counter()
     trainer = Trainer(
         method,
         problem.sentences["train"],
@@ -186,8 +197,11 @@ def _train(
         seed=config.seed,
         max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
     )
-    if folder.has(STATE):
-        load_state(trainer, *folder.read_tensors(STATE))
+    before = load_state(trainer, *folder.read_tensors(STATE)) if folder.has(STATE) else 0.0
+
+    def seconds() -> float:
+        return before + time.perf_counter() - begun
+
     trainer.run(
         lambda: dev_scores(
             method,
@@ -196,35 +210,67 @@ def _train(
             allowed=problem.allowed,
             max_tokens=config.max_tokens or problem.backbone.token_budget(),
         ),
-        tick=tick,
+        tick=job.tick,
         checkpoint=lambda state: folder.write_tensors(
-            STATE, state_tensors(state), state_note(state)
+            STATE, state_tensors(state), state_note(state, seconds=seconds())
         ),
         checkpoint_seconds=config.checkpoint_seconds,
     )
     epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
-    return {"epochs": trainer.history, "best_epoch": epochs}
+    return {"epochs": trainer.history, "best_epoch": epochs, "seconds": round(seconds(), 2)}
 
 
-def _load_encoders(method: Method, source: RunFolder, problem: Problem) -> None:
-    """Put another run's encoders in place, to train them further."""
+def _trained_seconds(folder: RunFolder) -> float:
+    """Return the time spent in training by all the processes that took part in it."""
+    history = folder.read_json(HISTORY)
+    try:
+        require(history, {"epochs": list})
+        # Histories of version 0.1.0 did not count.
+        return float(history.get("seconds", 0.0))
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{folder.path / HISTORY} is damaged: {error}.") from error
+
+
+def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> None:
+    """Refuse a run whose prompts were learned for something else than this run is about."""
     source.require_finished()
     if not source.has(ENCODER):
         raise RunError(
             f"{source.path} keeps no encoder to train further; it was made with keep_encoder = "
             "false, or by a method that learns nothing."
         )
-    card = source.read_json(CARD)
+    card = source.load_card()
     if card["base_model_fingerprint"] != problem.backbone.fingerprint:
         raise RunError(
             f"{source.path} was made by another model ({card['base_model']}); prompts fit only "
             "the model they were learned on."
         )
+    for name, template in zip(problem.relations, problem.templates, strict=True):
+        if name not in card["relations"]:
+            raise RunError(f"{source.path} has no prompts for relation {name}.")
+        theirs = card["relations"][name]["template"]
+        if theirs != str(template):
+            raise RunError(
+                f"{source.path} was trained with another template for relation {name}: {theirs!r}, "
+                f"not {str(template)!r}; vectors fit only the places they were learned in."
+            )
+    before, now = source.load_config().method, config.method
+    if before.name == now.name == "spe" and before.blanks != now.blanks:
+        raise RunError(
+            f'{source.path} was trained with method.blanks = "{before.blanks}", not '
+            f'"{now.blanks}"; its vectors learned that way back.'
+        )
+
+
+def _load_encoders(method: Method, source: RunFolder, config: RunConfig, problem: Problem) -> None:
+    """Put another run's encoders in place, to train them further."""
+    _check_source(source, config, problem)
     tensors, note = source.read_tensors(ENCODER)
-    missing = [name for name in problem.relations if name not in note["relations"]]
-    if missing:
-        raise RunError(f"{source.path} has no prompts for relation {missing[0]}.")
-    rows = [note["relations"].index(name) for name in problem.relations]
+    try:
+        require(note, {"relations": list})
+        rows = [note["relations"].index(name) for name in problem.relations]
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{source.path / ENCODER} is damaged: {error}.") from error
     with torch.no_grad():
         for part, encoder in method.encoders.items():
             wanted = {f"{part}/{name}": value for name, value in encoder.named_parameters()}
@@ -240,242 +286,66 @@ def _load_encoders(method: Method, source: RunFolder, problem: Problem) -> None:
                 value.copy_(stored[rows])
 
 
-def _evaluate(
-    folder: RunFolder,
-    config: RunConfig,
-    problem: Problem,
-    method: Method,
-    vectors: Vectors,
-    tick: Tick,
-    seconds: dict[str, float],
-) -> None:
+def _evaluate(job: _Job, vectors: Vectors) -> None:
+    """Ask about dev and test, write predictions, the card with its numbers, and the metrics."""
+    found = _predict(job, vectors)
+    folder, config, problem = job.folder, job.config, job.problem
     relations = len(problem.relations)
     weights = torch.full((relations,), config.method.weight, dtype=torch.float64)
+    choose = config.method.choose_weight
+    if job.method.asks_back and choose != "fixed":
+        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
+    for split, predictions in found.items():
+        shown = np.unique(predictions.candidates.numpy()).tolist()
+        text = {token: problem.backbone.vocabulary.text(token) for token in shown}
+        folder.write_predictions(split, predictions, problem.facts.facts(split), weights, text)
+    measured = {
+        split: measure(predictions, problem.relations, weights)
+        for split, predictions in found.items()
+    }
+    # The card says what the prompts are worth, for who gets no more than the prompts.
+    summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
+    folder.write_json(CARD, folder.load_card() | {"metrics": summary})
+    folder.write_json(METRICS, _report(job, weights) | measured)
+
+
+def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
+    config, problem = job.config, job.problem
     found: dict[Split, Predictions] = {}
     for split in ("dev", "test"):
         if split not in problem.sentences:
             continue
         begun = time.perf_counter()
         found[split] = predict(
-            method,
+            job.method,
             problem.sentences[split],
             vectors,
             allowed=problem.allowed,
-            k=config.method.k,
+            k=problem.candidates(config.method.k),
             max_tokens=config.max_tokens or problem.backbone.token_budget(),
-            tick=tick,
+            tick=job.tick,
             stage=f"asking {split}",
         )
-        seconds[f"asking {split}"] = time.perf_counter() - begun
-    choose = config.method.choose_weight
-    if method.asks_back and choose != "fixed":
-        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
-    for split, predictions in found.items():
-        shown = np.unique(predictions.candidates.numpy()).tolist()
-        text = {token: problem.backbone.vocabulary.text(token) for token in shown}
-        folder.write_predictions(split, predictions, problem.facts.facts(split), weights, text)
-    report = {
+        job.seconds[f"asking {split}"] = time.perf_counter() - begun
+    return found
+
+
+def _report(job: _Job, weights: Tensor) -> dict[str, Any]:
+    """Return what the run's metrics say besides its numbers."""
+    config, environment = job.config, job.folder.load_environment()
+    asks_back = job.method.asks_back
+    return {
         "model": config.model,
         "method": config.method.name,
         "data": config.data,
         "seed": config.seed,
-        "device": folder.read_json(ENVIRONMENT)["device"],
-        "dtype": folder.read_json(ENVIRONMENT)["dtype"],
+        "device": environment["device"],
+        "dtype": environment["dtype"],
         "vocabulary": config.facts.vocabulary,
-        "k": config.method.k if method.asks_back else None,
-        "weights": dict(zip(problem.relations, weights.tolist(), strict=True))
-        if method.asks_back
+        "k": config.method.k if asks_back else None,
+        "weights": dict(zip(job.problem.relations, weights.tolist(), strict=True))
+        if asks_back
         else None,
-        "dropped": problem.facts.dropped_by_reason(),
-        "seconds": {stage: round(value, 2) for stage, value in seconds.items()},
+        "dropped": job.problem.facts.dropped_by_reason(),
+        "seconds": {stage: round(value, 2) for stage, value in job.seconds.items()},
     }
-    for split, predictions in found.items():
-        report[split] = measure(predictions, problem.relations, weights)
-    folder.write_json(METRICS, report)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One ranked answer: its text and its log-probabilities; backward and joint may be missing."""
-
-    text: str
-    forward: float
-    backward: float | None = None
-    joint: float | None = None
-
-
-class Run:
-    """A finished run, to be read or asked; final.
-
-    Example:
-        >>> run = Run.load("runs/capitals")                            # doctest: +SKIP
-        >>> run.ask("P36", subject="Luxembourg")[0].text               # doctest: +SKIP
-    """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        self._loaded: dict[tuple[str, str], tuple[RunConfig, Problem, Method, Vectors]] = {}
-
-    @classmethod
-    def load(cls, path: str | Path) -> Run:
-        """Open a finished run folder; the model is loaded when a question is asked."""
-        folder = RunFolder(path)
-        folder.require_finished()
-        return cls(folder)
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Everything in metrics.json."""
-        metrics: dict[str, Any] = self.folder.read_json(METRICS)
-        return metrics
-
-    def predictions(self, split: Split = "test") -> tuple[Predictions, list[Fact]]:
-        """Return a split's stored predictions and their facts."""
-        return self.folder.load_predictions(split)
-
-    def ask(
-        self,
-        relation: str,
-        *,
-        subject: str | None = None,
-        object: str | None = None,
-        top: int = 10,
-        model: str = "",
-        device: str = "auto",
-        tick: Tick = silent,
-    ) -> list[Answer]:
-        """Ask for the object of a subject, or for the subject of an object.
-
-        Args:
-            relation: a relation of the run.
-            subject: rank objects for this subject; asked back where the method does.
-            object: rank the known subjects by forward + weight * backward for this object.
-            top: how many answers.
-            model: where the model is now, if it moved since the run was made.
-        """
-        if (subject is None) == (object is None):
-            raise ConfigError("give either a subject or an object to ask about.")
-        if top < 1:
-            raise ConfigError(f"top is {top}; it must be at least 1.")
-        config, problem, method, vectors = self._load(model, device)
-        problem.facts[relation]
-        weight = float((self.metrics["weights"] or {}).get(relation, 0.0))
-        if subject is not None:
-            answers = _objects(config, problem, method, vectors, relation, subject, weight)
-        else:
-            assert object is not None
-            answers = _subjects(config, problem, method, vectors, relation, object, weight, tick)
-        return answers[:top]
-
-    def _load(self, model: str, device: str) -> tuple[RunConfig, Problem, Method, Vectors]:
-        if (model, device) not in self._loaded:
-            config = self.folder.load_config()
-            card = self.folder.read_json(CARD)
-            backbone = Backbone.load(model or config.model, device=device, dtype=config.dtype)
-            if backbone.fingerprint != card["base_model_fingerprint"]:
-                raise RunError(
-                    f"{self.folder.path} was made by another model than {model or config.model}: "
-                    "its weights differ; name the right one with --model."
-                )
-            problem = prepare(config, backbone, self.folder.load_facts())
-            method = make_method(config, problem)
-            stored = self.folder.read_tensors(PROMPTS)[0] if method.encoders else {}
-            vectors = {part: value.to(backbone.device) for part, value in stored.items()}
-            self._loaded = {(model, device): (config, problem, method, vectors)}
-        return self._loaded[model, device]
-
-
-def _objects(
-    config: RunConfig,
-    problem: Problem,
-    method: Method,
-    vectors: Vectors,
-    relation: str,
-    subject: str,
-    weight: float,
-) -> list[Answer]:
-    if not subject.strip():
-        raise DataError("the subject is empty; give the name to ask about.")
-    vocabulary = problem.backbone.vocabulary
-    if vocabulary.mask_id in vocabulary.encode_words([subject])[0]:
-        raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
-    # The true object is not known: any object of the relation holds its place, masked anyway.
-    placeholder = problem.facts[relation].all()[0].object
-    fact = Fact(relation, subject.strip(), placeholder)
-    sentences = lay_out(
-        problem.backbone,
-        problem.templates,
-        problem.relations,
-        [fact],
-        {(relation, fact.subject): [placeholder]},
-        swapped=config.method.blanks == "swapped",
-    )
-    found = predict(
-        method,
-        sentences,
-        vectors,
-        allowed=problem.allowed,
-        k=config.method.k,
-        max_tokens=problem.backbone.token_budget(),
-    )
-    texts = [vocabulary.text(token) for token in found.candidates[0].tolist()]
-    return _rank(texts, found.forward[0], found.backward[0] if method.asks_back else None, weight)
-
-
-@torch.no_grad()
-def _subjects(
-    config: RunConfig,
-    problem: Problem,
-    method: Method,
-    vectors: Vectors,
-    relation: str,
-    object: str,
-    weight: float,
-    tick: Tick,
-) -> list[Answer]:
-    if not method.asks_back:
-        raise ConfigError(
-            f"this run's method, {config.method.name}, learned no way back; ask for objects, or "
-            "train spe."
-        )
-    place = problem.relations.index(relation)
-    after_space = problem.templates[place].space_before("object")
-    vocabulary = problem.backbone.vocabulary
-    if vocabulary.single_tokens([object], after_space=after_space)[0] is None:
-        raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
-    names = sorted({fact.subject for fact in problem.facts[relation].all()})
-    facts = [Fact(relation, name, object) for name in names]
-    sentences = lay_out(
-        problem.backbone,
-        problem.templates,
-        problem.relations,
-        facts,
-        {(relation, name): [object] for name in names},
-        swapped=config.method.blanks == "swapped",
-    )
-    budget = problem.backbone.token_budget()
-    forward, backward = [], []
-    step = 256
-    for start in range(0, len(names), step):
-        rows = torch.arange(start, min(start + step, len(names))).numpy()
-        gold = sentences.gold[rows, None]
-        forward.append(method.scores(sentences, rows, vectors).gather(1, gold)[:, 0])
-        backward.append(
-            method.subject_scores(sentences, rows, gold, vectors, max_tokens=budget)[:, 0]
-        )
-        tick("asking back", int(rows[-1]) + 1, len(names), "")
-    return _rank(names, torch.cat(forward).cpu(), torch.cat(backward).cpu(), weight)
-
-
-def _rank(
-    texts: list[str], forward: Tensor, backward: Tensor | None, weight: float
-) -> list[Answer]:
-    if backward is None:
-        answers = [Answer(text, score) for text, score in zip(texts, forward.tolist(), strict=True)]
-        return sorted(answers, key=lambda answer: -answer.forward)
-    joint = forward + weight * backward
-    order = joint.argsort(descending=True, stable=True).tolist()
-    return [
-        Answer(texts[row], float(forward[row]), float(backward[row]), float(joint[row]))
-        for row in order
-    ]

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from symprompt.averages import by_relation, summarise
 from symprompt.predictions import Predictions
-from symprompt.ranking import Ranks, by_relation, summarise
+from symprompt.ranking import Ranks
 
 
 def measure(

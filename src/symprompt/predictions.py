@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.averages import summarise
 from symprompt.errors import SympromptError
-from symprompt.ranking import Ranks, rerank, summarise
+from symprompt.ranking import Ranks, rerank
 
 WEIGHTS: tuple[float, ...] = (
     *(round(0.05 * step, 2) for step in range(20)),

@@ -23,6 +23,7 @@ from symprompt.prompts import (
     Template,
     encode_facts,
     encode_piece,
+    fixed_length,
     make_layout,
 )
 
@@ -44,6 +45,10 @@ class Problem:
     allowed: Tensor
     sentences: dict[Split, Sentences]
 
+    def candidates(self, k: int) -> int:
+        """Return how many candidates to keep of every fact: k, or all where there are fewer."""
+        return min(k, int(self.allowed.sum(1).min()))
+
     @property
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""
@@ -59,7 +64,9 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         ConfigError: K is larger than a relation's set of answers.
     """
     templates = make_templates(config, backbone.vocabulary, facts)
-    usable = drop_unusable(config, backbone.vocabulary, facts, templates)
+    usable = drop_unusable(
+        config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
+    )
     _refuse_empty(config, usable)
     allowed = _allowed(config, backbone, usable, templates)
     swapped = config.method.blanks == "swapped"
@@ -67,7 +74,8 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     answers: dict[tuple[str, str], set[str]] = {}
     for split in SPLITS:
         # Training may know what training facts say, dev also dev's, and only test everything.
-        for fact in usable.facts(split):
+        # Facts that were dropped are true all the same.
+        for fact in facts.facts(split):
             answers.setdefault((fact.relation, fact.subject), set()).add(fact.object)
         listed = usable.facts(split)
         if listed:
@@ -92,16 +100,14 @@ def lay_out(
         answers: every known true object of each (relation, subject).
     """
     place = {name: index for index, name in enumerate(relations)}
-    encoded = encode_facts(
-        backbone.vocabulary,
-        templates,
-        [(place[fact.relation], fact.subject, fact.object) for fact in facts],
-    )
+    triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
+    encoded = encode_facts(backbone.vocabulary, templates, triples)
     length = backbone.max_length
     forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
     back = forth
     if swapped:
-        back = make_layout(backbone.vocabulary, templates, encoded, max_length=length, swapped=True)
+        turned = encode_facts(backbone.vocabulary, templates, triples, swapped=True)
+        back = make_layout(backbone.vocabulary, templates, turned, max_length=length, swapped=True)
     return Sentences(
         forth.to(backbone.device),
         back.to(backbone.device),
@@ -127,6 +133,12 @@ def make_templates(
     written = tuple(Template.parse(relation.template) for relation in facts.relations)
     if prompt.start == "random":
         return written
+    for relation, template in zip(facts.relations, written, strict=True):
+        if template.vectors:
+            raise ConfigError(
+                f"the manual template of relation {relation.name} has learned vectors of its own, "
+                f"so they cannot start from its words: {template}."
+            )
     return tuple(words_to_vectors(vocabulary, template)[0] for template in written)
 
 
@@ -148,6 +160,12 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
     """Build the method a config names, its encoders drawn from the config's seed."""
     backbone = problem.backbone
     if config.method.name == "manual":
+        for name, template in zip(problem.relations, problem.templates, strict=True):
+            if template.vectors:
+                raise ConfigError(
+                    f"the manual template of relation {name} has learned vectors, and manual "
+                    f"prompts learn none: {template}."
+                )
         return Manual(backbone)
     forth = make_encoder(config, problem, "forth")
     if config.method.name == "ptuning":
@@ -197,25 +215,22 @@ def _encoder(
 
 
 def drop_unusable(
-    config: RunConfig, vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template]
+    config: RunConfig,
+    vocabulary: Vocabulary,
+    facts: FactSet,
+    templates: Sequence[Template],
+    *,
+    max_length: int | None = None,
 ) -> FactSet:
     """Return the facts that can be asked, every other one counted with its reason.
+
+    Args:
+        max_length: the longest sentence the model takes; None asks the tokenizer.
 
     Raises:
         DataError: with ``facts.strict``, if there is any other one.
     """
-    tokens = _object_tokens(vocabulary, facts, templates)
-    subjects = sorted({fact.subject for relation in facts.relations for fact in relation.all()})
-    readable = {
-        subject
-        for subject, ids in zip(subjects, vocabulary.encode_words(subjects), strict=True)
-        if ids and vocabulary.mask_id not in ids
-    }
-    kept = facts.keep(
-        lambda fact: tokens[fact.relation, fact.object] is not None,
-        "object is not one token of the model",
-    )
-    kept = kept.keep(lambda fact: fact.subject in readable, "subject is not readable text")
+    kept = _readable(vocabulary, facts, templates, max_length or vocabulary.max_length)
     if config.facts.vocabulary == "objects":
         seen = {
             relation.name: {fact.object for fact in relation.train} for relation in kept.relations
@@ -227,7 +242,7 @@ def drop_unusable(
     elif config.facts.vocabulary != "full":
         kept = in_word_list(kept, set(load_word_list(config.facts.vocabulary)))
     if config.facts.uhn:
-        kept = uhn(kept)
+        kept = uhn(kept, ("test",))
     new = len(facts.dropped)
     if config.facts.strict and len(kept.dropped) > new:
         first = kept.dropped[new]
@@ -237,6 +252,33 @@ def drop_unusable(
             f"({first.split}): {first.reason}; drop facts.strict to leave them out and count them."
         )
     return kept
+
+
+def _readable(
+    vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template], max_length: int
+) -> FactSet:
+    """Drop what the model cannot read: objects of several tokens, odd subjects, long sentences."""
+    tokens = _object_tokens(vocabulary, facts, templates)
+    subjects = sorted({fact.subject for relation in facts.relations for fact in relation.all()})
+    encoded = dict(zip(subjects, vocabulary.encode_words(subjects), strict=True))
+    room = {
+        name: max_length - fixed_length(vocabulary, template)
+        for name, template in zip(facts.names, templates, strict=True)
+    }
+    kept = facts.keep(
+        lambda fact: tokens[fact.relation, fact.object] is not None,
+        "object is not one token of the model",
+    )
+    kept = kept.keep(
+        lambda fact: (
+            bool(encoded[fact.subject]) and vocabulary.mask_id not in encoded[fact.subject]
+        ),
+        "subject is not readable text",
+    )
+    return kept.keep(
+        lambda fact: len(encoded[fact.subject]) <= room[fact.relation],
+        "sentence longer than the model takes",
+    )
 
 
 def _object_tokens(
@@ -287,7 +329,7 @@ def _allowed(
             found = vocabulary.single_tokens(names, after_space=template.space_before("object"))
             allowed[index, [token for token in found if token is not None]] = True
     fewest = int(allowed.sum(1).min())
-    if config.method.k > fewest:
+    if config.method.k > fewest and config.method.name == "spe":
         name = facts.names[int(allowed.sum(1).argmin())]
         raise ConfigError(
             f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "

@@ -1,4 +1,4 @@
-"""Ranks of the true answers: tie-aware, filtered, re-ranked; P@k and MRR; bootstrap intervals.
+"""Ranks of the true answers: tie-aware, filtered, re-ranked. Averages are in ``averages``.
 
 Shapes: b facts, v vocabulary, k candidates, m other true answers. Ties are counted, never hidden:
 scores of a half-precision head tie at the top often enough to move P@1 by half a point, so such
@@ -8,26 +8,43 @@ scores are refused here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from symprompt.averages import (
+    METRICS,
+    OVER_FACTS,
+    OVER_RELATIONS,
+    Difference,
+    Interval,
+    Summary,
+    bootstrap,
+    by_relation,
+    hits,
+    paired_bootstrap,
+    summarise,
+)
 from symprompt.errors import SympromptError
 
-FloatArray = npt.NDArray[np.float64]
-
-OVER_RELATIONS = "mean over relations"
-OVER_FACTS = "mean over facts"
-METRICS = ("p1", "p10", "mrr")
-
-# Indices held at once while resampling; small enough that the gathers stay in the cache.
-_CHUNK = 1 << 16
-# A difference that should be exactly zero comes out of float sums as about 1e-14 percent; the
-# smallest real one (one fact of many, one place down at rank 20,000) is larger than this.
-_ZERO = 1e-12
+__all__ = [
+    "METRICS",
+    "OVER_FACTS",
+    "OVER_RELATIONS",
+    "Difference",
+    "Interval",
+    "Ranks",
+    "Summary",
+    "bootstrap",
+    "by_relation",
+    "hits",
+    "paired_bootstrap",
+    "ranks",
+    "rerank",
+    "reranked_ranks",
+    "summarise",
+    "top_k",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,189 +268,3 @@ def _check_ids(
         raise SympromptError(
             f"{name} holds ids {low} to {high}, allowed are {lowest} to {width - 1}."
         )
-
-
-@dataclass(frozen=True)
-class Summary:
-    """P@1, P@10 and MRR in percent, 0 to 100."""
-
-    p1: float
-    p10: float
-    mrr: float
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A bootstrap percentile interval, in percent."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A paired difference (b minus a) in percentage points, its interval and a p-value.
-
-    ``p`` is the share of draws in which b is no better than a, counting the observed one, so it is
-    never smaller than 1 / (draws + 1).
-    """
-
-    difference: float
-    low: float
-    high: float
-    p: float
-
-
-def hits(rank: npt.NDArray[Any], k: int) -> FloatArray:
-    """Return 1 where the rank is at most k and 0 elsewhere, in the shape of rank."""
-    return (np.asarray(rank) <= k).astype(np.float64)
-
-
-def summarise(rank: npt.NDArray[Any], relation: npt.NDArray[Any]) -> dict[str, Summary]:
-    """Return P@1, P@10 and MRR as mean over relations and as mean over facts.
-
-    Args:
-        rank: ``[facts]`` or ``[seeds, facts]``, each at least 1; seeds are averaged.
-        relation: ``[facts]`` integers, the relation of each fact.
-    """
-    contributions, groups = _prepare(rank, relation)
-    per_relation = np.stack([contributions[:, facts].mean(axis=1) for facts in groups.values()])
-    return {
-        OVER_RELATIONS: _summary(per_relation.mean(axis=0)),
-        OVER_FACTS: _summary(contributions.mean(axis=1)),
-    }
-
-
-def by_relation(rank: npt.NDArray[Any], relation: npt.NDArray[Any]) -> dict[int, Summary]:
-    """Return P@1, P@10 and MRR of every relation that has a fact, by ascending relation."""
-    contributions, groups = _prepare(rank, relation)
-    return {
-        number: _summary(contributions[:, facts].mean(axis=1)) for number, facts in groups.items()
-    }
-
-
-def bootstrap(
-    rank: npt.NDArray[Any],
-    relation: npt.NDArray[Any],
-    *,
-    draws: int = 10_000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> dict[str, dict[str, Interval]]:
-    """Return a percentile interval per averaging and metric; facts are resampled within relation.
-
-    Args:
-        rank: ``[facts]`` or ``[seeds, facts]``; all seeds see the same resampled facts.
-        relation: ``[facts]`` integers.
-        draws: number of resamplings.
-        seed: seed of ``numpy.random.default_rng``.
-        level: share of the draws inside the interval.
-    """
-    contributions, groups = _prepare(rank, relation)
-    resampled = _resample(contributions, groups, draws, seed)
-    return {
-        averaging: {
-            metric: Interval(*_bounds(means[index], level)) for index, metric in enumerate(METRICS)
-        }
-        for averaging, means in resampled.items()
-    }
-
-
-def paired_bootstrap(
-    rank_a: npt.NDArray[Any],
-    rank_b: npt.NDArray[Any],
-    relation: npt.NDArray[Any],
-    *,
-    draws: int = 10_000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> dict[str, dict[str, Difference]]:
-    """Return b minus a per averaging and metric, with interval and one-sided p-value.
-
-    Args:
-        rank_a: ``[facts]`` or ``[seeds, facts]``; metrics are averaged over seeds first.
-        rank_b: the same facts in the same order; the number of seeds may differ.
-        relation: ``[facts]`` integers; facts are resampled within relation.
-        draws: number of resamplings.
-        seed: seed of ``numpy.random.default_rng``.
-        level: share of the draws inside the interval.
-    """
-    first, groups = _prepare(rank_a, relation)
-    second, _ = _prepare(rank_b, relation)
-    change = second - first
-    observed = {
-        OVER_RELATIONS: np.stack([change[:, f].mean(axis=1) for f in groups.values()]).mean(axis=0),
-        OVER_FACTS: change.mean(axis=1),
-    }
-    return {
-        averaging: {
-            metric: Difference(
-                float(observed[averaging][index]),
-                *_bounds(means[index], level),
-                float((1 + np.count_nonzero(means[index] <= _ZERO)) / (1 + draws)),
-            )
-            for index, metric in enumerate(METRICS)
-        }
-        for averaging, means in _resample(change, groups, draws, seed).items()
-    }
-
-
-def _prepare(
-    rank: npt.NDArray[Any], relation: npt.NDArray[Any]
-) -> tuple[FloatArray, dict[int, npt.NDArray[np.intp]]]:
-    """Return what each fact adds, ``[metrics, facts]`` in percent, and the facts per relation."""
-    rank = np.atleast_2d(np.asarray(rank, dtype=np.float64))
-    relation = np.asarray(relation)
-    if relation.ndim != 1 or rank.ndim != 2 or rank.shape[1] != relation.size or not rank.size:
-        raise SympromptError(
-            f"rank is {list(rank.shape)} and relation {list(relation.shape)}; needed are "
-            "[facts] or [seeds, facts] and [facts], with at least one fact."
-        )
-    if not np.issubdtype(relation.dtype, np.integer):
-        raise SympromptError(f"relation has dtype {relation.dtype}, needed are integers.")
-    if not (np.isfinite(rank) & (rank >= 1)).all():
-        raise SympromptError("rank holds a number that is below 1 or not finite.")
-    per_fact = [hits(rank, 1).mean(axis=0), hits(rank, 10).mean(axis=0), (1 / rank).mean(axis=0)]
-    groups = {int(number): np.flatnonzero(relation == number) for number in np.unique(relation)}
-    return 100 * np.stack(per_fact), groups
-
-
-def _summary(means: FloatArray) -> Summary:
-    return Summary(*(float(value) for value in means))
-
-
-def _bounds(means: FloatArray, level: float) -> tuple[float, float]:
-    if not 0 < level < 1:
-        raise SympromptError(f"level is {level}, allowed is a number between 0 and 1.")
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _resample(
-    contributions: FloatArray,
-    groups: dict[int, npt.NDArray[np.intp]],
-    draws: int,
-    seed: int,
-) -> dict[str, FloatArray]:
-    """Return the means of every draw, ``[metrics, draws]`` per averaging.
-
-    Drawing indices and gathering is several times faster than multinomial counts: at a few hundred
-    facts per relation nearly every count is its own binomial draw.
-    """
-    if draws < 1:
-        raise SympromptError(f"draws is {draws}, allowed is 1 or more.")
-    generator = np.random.default_rng(seed)
-    metrics, total = contributions.shape
-    over_relations = np.zeros((metrics, draws))
-    over_facts = np.zeros((metrics, draws))
-    for facts in groups.values():
-        size = facts.size
-        values = np.ascontiguousarray(contributions[:, facts])
-        step = max(1, _CHUNK // size)
-        for start in range(0, draws, step):
-            stop = min(start + step, draws)
-            picked = generator.integers(0, size, size=(stop - start, size))
-            sums = np.stack([value.take(picked).sum(axis=1) for value in values])
-            over_relations[:, start:stop] += sums / (size * len(groups))
-            over_facts[:, start:stop] += sums / total
-    return {OVER_RELATIONS: over_relations, OVER_FACTS: over_facts}

@@ -20,6 +20,14 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.facts import SPLITS, Fact, FactSet, Relation, Split
 from symprompt.predictions import Predictions
 from symprompt.ranking import rerank
+from symprompt.shapes import (
+    CARD_SHAPE,
+    ENVIRONMENT_SHAPE,
+    METRICS_SHAPE,
+    RELATION_SHAPE,
+    Shape,
+    require,
+)
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
@@ -30,6 +38,7 @@ ENCODER = "encoder.safetensors"
 STATE = "state.safetensors"
 HISTORY = "history.json"
 METRICS = "metrics.json"
+VOCABULARY = "vocabulary.txt"
 
 
 class RunFolder:
@@ -137,6 +146,56 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunError(f"cannot read {self.path / name}: {error}.") from error
 
+    def load_card(self) -> dict[str, Any]:
+        """Read what the run's prompts are: model, method, parts, and each relation's template.
+
+        Raises:
+            RunError: the file is missing or lacks what is relied on; so for the next ones.
+        """
+        card = self._load_checked(CARD, CARD_SHAPE)
+        with self._refuse_damage(CARD):
+            if not card["relations"]:
+                raise ValueError("no relations")
+            for about in card["relations"].values():
+                require(about, RELATION_SHAPE)
+        return card
+
+    def load_metrics(self) -> dict[str, Any]:
+        """Read the run's numbers."""
+        return self._load_checked(METRICS, METRICS_SHAPE)
+
+    def load_environment(self) -> dict[str, Any]:
+        """Read what the run was made with: device, dtype, versions, fingerprints."""
+        return self._load_checked(ENVIRONMENT, ENVIRONMENT_SHAPE)
+
+    def load_weights(self) -> Tensor | None:
+        """Read the re-ranking weights [relation] float64; None if the run does not ask back."""
+        weights = self.load_metrics()["weights"]
+        if weights is None:
+            return None
+        names = self.load_card()["relations"]
+        with self._refuse_damage(METRICS):
+            return torch.tensor([weights[name] for name in names], dtype=torch.float64)
+
+    def load_prompts(self, parts: Iterable[str]) -> dict[str, Tensor]:
+        """Read the learned vectors of these parts, each [relation, n, width]."""
+        if not parts:
+            return {}
+        tensors, _ = self.read_tensors(PROMPTS)
+        count = len(self.load_card()["relations"])
+        with self._refuse_damage(PROMPTS):
+            for part in parts:
+                if tensors[part].dim() != 3 or len(tensors[part]) != count:
+                    raise ValueError(f"{part} has the shape {list(tensors[part].shape)}")
+            return {part: tensors[part] for part in parts}
+
+    def _load_checked(self, name: str, shape: Shape) -> dict[str, Any]:
+        value = self.read_json(name)
+        with self._refuse_damage(name):
+            require(value, shape)
+        found: dict[str, Any] = value
+        return found
+
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed."""
         (self.path / name).unlink(missing_ok=True)
@@ -179,7 +238,7 @@ class RunFolder:
 
     def load_facts(self) -> FactSet:
         """Read the run's facts back, with labels and manual templates from its card."""
-        card = self.read_json(CARD)
+        card = self.load_card()
         groups: dict[tuple[str, str], list[Fact]] = {}
         relations = []
         with self._refuse_damage(FACTS):
@@ -187,6 +246,8 @@ class RunFolder:
                 groups.setdefault((row["relation"], row["split"]), []).append(_fact(row))
             for name, about in card["relations"].items():
                 train, dev, test = (tuple(groups.get((name, split), ())) for split in SPLITS)
+                if not (train or dev or test):
+                    raise ValueError(f"no facts of relation {name}")
                 relations.append(
                     Relation(name, train, dev, test, about["label"], about["manual_template"])
                 )
@@ -239,8 +300,10 @@ class RunFolder:
             RunError: the file is missing or damaged.
         """
         name = f"predictions/{split}.jsonl"
-        rows, relations = self._rows(name), self.read_json(CARD)["relations"]
+        rows, relations = self._rows(name), self.load_card()["relations"]
         with self._refuse_damage(name):
+            if not rows:
+                raise ValueError("no predictions")
             return _predictions(rows, list(relations)), [_fact(row) for row in rows]
 
     @contextmanager
@@ -248,8 +311,10 @@ class RunFolder:
         """Turn what a file with missing, misshapen or odd values causes into one sentence."""
         try:
             yield
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RunError(f"{self.path / name} is damaged: {error!r}.") from error
+        except KeyError as error:
+            raise RunError(f"{self.path / name} is damaged: {error} is missing.") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{self.path / name} is damaged: {error}.") from error
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         try:

@@ -180,6 +180,7 @@ class Trainer:
         tick: Tick = silent,
         checkpoint: Callable[[Trainer], None] | None = None,
         checkpoint_seconds: float = 60.0,
+        score_start: bool = False,
     ) -> None:
         """Train to the last epoch or until every relation has stopped; load the best epochs.
 
@@ -187,17 +188,18 @@ class Trainer:
             dev_scores: gives each part's dev score per relation, higher is better.
             tick: told of every step.
             checkpoint: called between epochs, at most once in ``checkpoint_seconds``.
+            score_start: let the vectors training starts from compete for the best epoch, as -1.
 
         Raises:
             TrainingError: a loss is not finite; names step and relation.
         """
         saved = time.monotonic()
+        if score_start and self.epoch == 0:
+            self._take(dev_scores(), epoch=-1)
         while self.epoch < self.config.epochs and not self.finished():
             loss = self._train_epoch(tick)
             scores = dev_scores()
-            for part, progress in self.parts.items():
-                named = dict(self.method.encoders[part].named_parameters())
-                progress.update(scores[part], self.epoch, named, self.config.patience)
+            self._take(scores, epoch=self.epoch)
             means = {part: float(np.mean(value)) for part, value in scores.items()}
             self.history.append({"epoch": self.epoch, "loss": loss, "dev": means})
             self.epoch += 1
@@ -206,6 +208,11 @@ class Trainer:
                 saved = time.monotonic()
         if self.epoch:
             self._load_best()
+
+    def _take(self, scores: Mapping[str, np.ndarray], *, epoch: int) -> None:
+        for part, progress in self.parts.items():
+            named = dict(self.method.encoders[part].named_parameters())
+            progress.update(scores[part], epoch, named, self.config.patience)
 
     def finished(self) -> bool:
         """Say whether every part of every relation has stopped early."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -326,3 +327,28 @@ def test_unknown_device_or_dtype_is_a_config_error(
 ) -> None:
     with pytest.raises(ConfigError, match="not known"):
         Backbone.load(str(family_folder("bert")), device=device, dtype=dtype)
+
+
+def test_fingerprint_sees_a_change_in_the_middle_of_the_weights(
+    family_folder: Folder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "changed"
+    shutil.copytree(family_folder("bert"), folder)
+    before = Backbone.load(str(folder), device="cpu").fingerprint
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(bytes(content))
+    assert Backbone.load(str(folder), device="cpu").fingerprint != before
+
+
+@pytest.mark.parametrize("change", [{"hidden_size": "x"}, {"hidden_size": 0}, {"hidden_act": "z"}])
+def test_garbled_config_is_one_sentence(
+    family_folder: Folder, tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = tmp_path / "garbled"
+    shutil.copytree(family_folder("bert"), folder)
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="cannot"):
+        Backbone.load(str(folder), device="cpu")

@@ -105,7 +105,7 @@ def test_a_fresh_process_with_other_hashes_gives_the_same_set(world: FactSet) ->
 )
 def test_the_set_is_the_same_on_every_machine(world: FactSet) -> None:
     assert world.fingerprint() == (
-        "7ce96964e84fa332022e20316eeae5af31e30637bf3a733c3866c02082e736e2"
+        "df8fb5d40950a07bb521478f8520a925b8da3a4822e7789a5504ed05085c2fa8"
     )
 
 

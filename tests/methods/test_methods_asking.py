@@ -15,6 +15,7 @@ from symprompt.backbone import Backbone
 from symprompt.facts import FactSet
 from symprompt.methods.asking import TokenLikelihoods, ask_object, ask_subject, chunks
 from symprompt.problem import Problem, prepare
+from symprompt.prompts import round_up
 from tiny import run_config
 
 
@@ -103,9 +104,9 @@ def test_chunks_cover_every_row_once_and_keep_to_the_budget(
     parts = list(chunks(lengths, sentences, budget))
     assert [row for part in parts for row in range(part.start, part.stop)] == list(range(len(rows)))
     for part in parts:
-        size = int(lengths[part].max()) * int(sentences[part].sum())
+        size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
         assert size <= budget or part.stop - part.start == 1
     for part, after in itertools.pairwise(parts):
         # No needless passes: the next row would not have fitted.
-        wider = max(int(lengths[part].max()), int(lengths[after.start]))
+        wider = round_up(max(int(lengths[part].max()), int(lengths[after.start])))
         assert wider * (int(sentences[part].sum()) + int(sentences[after.start])) > budget

@@ -12,8 +12,8 @@ import pytest
 
 import symprompt
 from symprompt import Run
+from symprompt.averages import summarise
 from symprompt.errors import RunError
-from symprompt.ranking import summarise
 from symprompt.report import comparison, load_scores
 from tiny import make_facts, run_config
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from symprompt import ranking
+from symprompt import averages
 from symprompt.errors import SympromptError
 from symprompt.report import Comparison, RunScores, comparison, show
 
@@ -42,7 +42,7 @@ def test_one_run_shows_means_intervals_and_facts() -> None:
     assert (entry["facts"], entry["relations"]) == (4, 2)
     assert entry["mean over relations"]["p1"]["value"] == pytest.approx((100 / 3 + 100) / 2)
     assert entry["mean over facts"]["p1"]["value"] == pytest.approx(50.0)
-    intervals = ranking.bootstrap(make_run().rank, make_run().relation, draws=1000)
+    intervals = averages.bootstrap(make_run().rank, make_run().relation, draws=1000)
     assert entry["mean over facts"]["mrr"]["low"] == intervals["mean over facts"]["mrr"].low
     assert found.to_dict()["differences"] == []
     assert "| Method a on [X] | 4 | 66.67 (50.00 to 100.00) | 83.33" in found.to_markdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -25,8 +25,8 @@ _HALF = (torch.bfloat16, torch.float16)
 # cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
 _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _CPU_TOKENS = 8192
+_CPU_MEMORY = 2 << 30
 _GPU_TOKENS = 1 << 18
-_SAMPLE = 1 << 20  # bytes read at each end of a weight file for its fingerprint
 
 
 @dataclass(frozen=True)
@@ -124,19 +124,20 @@ class Backbone:
         return min(limit, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
-        """Return how many tokens one pass may hold: a quarter of the device's memory at most.
+        """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
 
         Scoring is bound by the logits (one mask in about twelve tokens, three copies), training by
         the activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
         """
-        if self.device.type != "cuda":
-            return _CPU_TOKENS
-        memory = torch.cuda.get_device_properties(self.device).total_memory // 4
+        memory, most = _CPU_MEMORY, _CPU_TOKENS
+        if self.device.type == "cuda":
+            memory = torch.cuda.get_device_properties(self.device).total_memory // 4
+            most = _GPU_TOKENS
         per_token = self.vocabulary_size * 4 * 3 / 12
         if training:
             config = self.model.config
             per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
-        return max(1024, min(_GPU_TOKENS, int(memory / per_token)))
+        return max(1024, min(most, int(memory / per_token)))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -215,7 +216,7 @@ def _load_model(path: str) -> Any:
         )
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a garbled config fails in many ways, each a class of its own
         raise ModelError(
             f"cannot read the config of model {path!r}: {_first_line(error)}"
         ) from error
@@ -234,7 +235,7 @@ def _load_model(path: str) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # as above, and damaged weights besides
         raise ModelError(
             f"cannot load weights of model {path!r} (only safetensors are read): "
             f"{_first_line(error)}"
@@ -260,19 +261,25 @@ def load_vocabulary(path: str) -> Vocabulary:
 
 
 def _fingerprint(path: str) -> str:
-    """Return a digest of a model's config and weights that is quick for any size and any dtype."""
+    """Return a digest of a model's config, weights and tokenizer files, whatever their dtype."""
     digest = hashlib.sha256()
-    for name in ("config.json", "model.safetensors", "model.safetensors.index.json"):
-        found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
-        if found is None:
-            continue
-        size = Path(found).stat().st_size
-        with Path(found).open("rb") as stream:
-            digest.update(f"{name} {size}\n".encode())
-            digest.update(stream.read(_SAMPLE))
-            stream.seek(max(size - _SAMPLE, 0))
-            digest.update(stream.read(_SAMPLE))
+    index = _find(path, "model.safetensors.index.json")
+    shards: list[str] = []
+    if index is not None:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    for name in ("config.json", "model.safetensors", *shards, "tokenizer.json", "vocab.txt"):
+        found = _find(path, name)
+        if found is not None:
+            with found.open("rb") as stream:
+                digest.update(
+                    f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
+                )
     return digest.hexdigest()[:16]
+
+
+def _find(path: str, name: str) -> Path | None:
+    found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
+    return None if found is None else Path(found)
 
 
 def _first_line(error: Exception) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from symprompt.facts.reading import load_text
-from symprompt.facts.types import FactSet
+from symprompt.facts.types import SPLITS, FactSet, Split
 
 
-def uhn(facts: FactSet) -> FactSet:
+def uhn(facts: FactSet, splits: Sequence[Split] = SPLITS) -> FactSet:
     """Return the set without facts whose object is named in the subject, as in LAMA-UHN.
 
     A fact goes when its lower-cased object is a substring of its lower-cased subject ("Apple
     Watch" is made by "Apple"). This is the string filter of E-BERT (Poerner et al., 2020). Their
     second filter, which asks a language model whether a person's name gives the answer away, is
     not included, so that more facts stay than in the published LAMA-UHN.
+
+    Args:
+        splits: where to look; other splits are kept as they are.
     """
     return facts.keep(
         lambda fact: fact.object.lower() not in fact.subject.lower(),
         "object named in the subject",
+        splits,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -95,33 +95,31 @@ class FactSet:
         dropped = tuple(entry for entry in self.dropped if entry.relation in wanted)
         return replace(self, relations=kept, dropped=dropped)
 
-    def keep(self, wanted: Callable[[Fact], bool], reason: str) -> FactSet:
-        """Return the set without the facts that ``wanted`` refuses, counted under ``reason``."""
+    def keep(
+        self, wanted: Callable[[Fact], bool], reason: str, splits: Sequence[Split] = SPLITS
+    ) -> FactSet:
+        """Return the set without the facts that ``wanted`` refuses, counted under ``reason``.
+
+        Args:
+            splits: where to look; other splits are kept as they are.
+        """
         relations: list[Relation] = []
         dropped: list[Dropped] = list(self.dropped)
         for relation in self.relations:
-            splits: dict[str, tuple[Fact, ...]] = {}
+            kept: dict[str, tuple[Fact, ...]] = {}
             for split in SPLITS:
                 before = relation.split(split)
-                after = tuple(fact for fact in before if wanted(fact))
-                splits[split] = after
+                after = before
+                if split in splits:
+                    after = tuple(fact for fact in before if wanted(fact))
+                kept[split] = after
                 if len(after) < len(before):
                     lost = len(before) - len(after)
                     dropped.append(Dropped(relation.name, split, reason, lost))
             relations.append(
-                replace(relation, train=splits["train"], dev=splits["dev"], test=splits["test"])
+                replace(relation, train=kept["train"], dev=kept["dev"], test=kept["test"])
             )
         return replace(self, relations=tuple(relations), dropped=tuple(dropped))
-
-    def with_templates(self, templates: Mapping[str, str]) -> FactSet:
-        """Return the set with these manual templates, relation name -> text, put in place."""
-        return replace(
-            self,
-            relations=tuple(
-                replace(relation, template=templates.get(relation.name, relation.template))
-                for relation in self.relations
-            ),
-        )
 
     def dropped_by_reason(self) -> dict[str, int]:
         """Return how many facts each reason cost, over all relations and splits."""
@@ -139,9 +137,10 @@ class FactSet:
         return answers
 
     def fingerprint(self) -> str:
-        """Return a digest of every fact and its place, equal only for equal sets."""
+        """Return a digest of every fact, its place and the templates; equal for equal sets."""
         digest = hashlib.sha256()
         for relation in self.relations:
+            digest.update(f"{relation.name}\t{relation.template}\n".encode())
             for split in SPLITS:
                 for fact in relation.split(split):
                     line = "\t".join((relation.name, split, fact.subject, fact.object))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.backbone import Backbone
-from symprompt.prompts import Layout
+from symprompt.prompts import Layout, round_up
 
 Masking = Literal["one", "whole"]
 Average = Literal["log", "probability", "sum"]
@@ -147,10 +147,10 @@ def chunks(lengths: np.ndarray, sentences: np.ndarray, max_tokens: int) -> Itera
     """
     start, width, count = 0, 0, 0
     for row, (length, several) in enumerate(zip(lengths.tolist(), sentences.tolist(), strict=True)):
-        wider = max(width, length)
+        wider = max(width, round_up(length))
         if row > start and wider * (count + several) > max_tokens:
             yield slice(start, row)
-            start, wider, count = row, length, 0
+            start, wider, count = row, round_up(length), 0
         width, count = wider, count + several
     if len(lengths) > start:
         yield slice(start, len(lengths))

@@ -7,7 +7,9 @@ from symprompt.prompts.layout import (
     Question,
     encode_facts,
     encode_piece,
+    fixed_length,
     make_layout,
+    round_up,
 )
 from symprompt.prompts.template import Piece, Template
 
@@ -23,5 +25,7 @@ __all__ = [
     "Template",
     "encode_facts",
     "encode_piece",
+    "fixed_length",
     "make_layout",
+    "round_up",
 ]

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from symprompt.runtime import make_generator
-
-EncoderName = Literal["free", "mlp", "bilstm"]
 
 
 class PromptEncoder(nn.Module):

@@ -98,7 +98,7 @@ class Layout:
 
     def width(self, rows: np.ndarray) -> int:
         """Return a width that holds these rows, from a small set so that kernels are reused."""
-        return min(_round_up(int(self.lengths[rows].max())), self.ids.shape[1])
+        return min(round_up(int(self.lengths[rows].max())), self.ids.shape[1])
 
     def question(
         self,
@@ -139,15 +139,22 @@ def encode_facts(
     vocabulary: Vocabulary,
     templates: Sequence[Template],
     facts: Sequence[tuple[int, str, str]],
+    *,
+    swapped: bool = False,
 ) -> EncodedFacts:
     """Turn (relation index, subject, object) triples into token ids.
 
     Each name is read as it stands in its relation's template: after a space, or at the start.
+    For the way back (``swapped``) the subject is read as it stands there, but an object keeps the
+    token it has as an answer.
 
     Raises:
         DataError: an object is not one token of the vocabulary, or a subject has no token.
     """
-    spaced_subject = [template.space_before("subject") for template in templates]
+    spaced_subject = [
+        (template.swapped() if swapped else template).space_before("subject")
+        for template in templates
+    ]
     spaced_object = [template.space_before("object") for template in templates]
     subjects = vocabulary.encode(
         [" " * spaced_subject[relation] + subject for relation, subject, _ in facts]
@@ -205,7 +212,7 @@ def make_layout(
             f"a fact needs {longest} tokens in its template and the model takes {max_length}; "
             "shorten the subject or the template."
         )
-    shape = (len(rows), min(_round_up(longest), max_length))
+    shape = (len(rows), min(round_up(longest), max_length))
     ids = np.full(shape, vocabulary.pad_id, dtype=np.int64)
     slots = np.full(shape, -1, dtype=np.int64)
     for index, row in enumerate(rows):
@@ -225,8 +232,14 @@ def make_layout(
     )
 
 
-def _round_up(length: int) -> int:
+def round_up(length: int) -> int:
+    """Return the width that sentences of a length are padded to."""
     return -(-length // 8) * 8
+
+
+def fixed_length(vocabulary: Vocabulary, template: Template) -> int:
+    """Return how many tokens a template takes besides its subject."""
+    return len(_Frame(vocabulary, template).fill([], vocabulary.pad_id).ids)
 
 
 @dataclass

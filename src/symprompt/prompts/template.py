@@ -9,6 +9,7 @@ from typing import Literal
 from symprompt.errors import TemplateError
 
 Kind = Literal["vectors", "words", "subject", "object"]
+_MOST_VECTORS = 1000
 _TOKEN = re.compile(r"(\[X\]|\[Y\]|<\d+>)")
 
 
@@ -114,6 +115,8 @@ def _blank(part: str, space: bool) -> Piece:
     if part == "[Y]":
         return Piece("object", space)
     count = int(part[1:-1])
-    if count == 0:
-        raise TemplateError("<0> stands for no vector at all; leave it out of the template.")
+    if not 1 <= count <= _MOST_VECTORS:
+        raise TemplateError(
+            f"{part} asks for {count} vectors in a row; write <1> to <{_MOST_VECTORS}>."
+        )
     return Piece("vectors", space, count=count)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 from symprompt.errors import RunError
 from symprompt.facts import Split
 from symprompt.report.tables import RunScores
-from symprompt.runs import CARD, METRICS, RunFolder
+from symprompt.runs import METRICS, RunFolder
 
 RankKind = Literal["realistic", "optimistic", "pessimistic"]
 
@@ -36,9 +39,9 @@ def load_scores(
     """
     folder = RunFolder(path)
     folder.require_finished()
-    metrics = folder.read_json(METRICS)
+    metrics = folder.load_metrics()
     predictions, facts = folder.load_predictions(split)
-    names = tuple(folder.read_json(CARD)["relations"])
+    names = tuple(folder.load_card()["relations"])
     if k < 0 or (weight is not None and not weight >= 0):
         what = f"k is {k}" if k < 0 else f"weight is {weight}"
         raise RunError(f"{what}; it must be at least 0.")
@@ -53,9 +56,9 @@ def load_scores(
     if forward or not predictions.asked_back:
         ranks = predictions.ranks(filtered=filtered)
     else:
-        stored = [metrics["weights"][name] if weight is None else weight for name in names]
-        own = predictions.relation.new_tensor(stored, dtype=predictions.forward.dtype)
-        ranks = predictions.reranked(own[predictions.relation], k=k or None, filtered=filtered)
+        own = _weights(folder) if weight is None else torch.full((len(names),), weight)
+        each = own.to(predictions.forward.dtype)[predictions.relation]
+        ranks = predictions.reranked(each, k=k or None, filtered=filtered)
     suffix = " forward" if forward and predictions.asked_back else ""
     return RunScores(
         name=str(folder.path) + suffix,
@@ -66,3 +69,12 @@ def load_scores(
         key=[(fact.relation, fact.subject, fact.object) for fact in facts],
         note="; ".join(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
     )
+
+
+def _weights(folder: RunFolder) -> Tensor:
+    weights = folder.load_weights()
+    if weights is None:
+        raise RunError(
+            f"{folder.path / METRICS} is damaged: weights is missing, and the run asked back."
+        )
+    return weights

@@ -18,9 +18,9 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symprompt import ranking
+from symprompt import averages
+from symprompt.averages import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval, Summary
 from symprompt.errors import SympromptError
-from symprompt.ranking import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval, Summary
 
 _LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 _MISSING = "–"
@@ -290,7 +290,7 @@ def comparison(
                 f"{labels[run.name]}: {mismatch} {labels[first.name]}, so no paired comparison."
             )
             continue
-        values = ranking.paired_bootstrap(
+        values = averages.paired_bootstrap(
             first.rank, run.rank, first.relation, draws=draws, seed=seed
         )
         differences.append(DifferenceRow(run.name, run.title, values))
@@ -315,8 +315,8 @@ def _run_row(run: RunScores, draws: int, seed: int) -> RunRow:
         run.title,
         len(run.key),
         np.unique(run.relation).size,
-        ranking.summarise(run.rank, run.relation),
-        ranking.bootstrap(run.rank, run.relation, draws=draws, seed=seed),
+        averages.summarise(run.rank, run.relation),
+        averages.bootstrap(run.rank, run.relation, draws=draws, seed=seed),
     )
 
 
@@ -326,7 +326,7 @@ def _relation_rows(runs: Sequence[RunScores]) -> tuple[RelationRow, ...]:
     means: list[dict[str, Summary]] = []
     facts: list[Counter[str]] = []
     for run in runs:
-        numbered = ranking.by_relation(run.rank, run.relation)
+        numbered = averages.by_relation(run.rank, run.relation)
         means.append({run.relation_names[number]: value for number, value in numbered.items()})
         facts.append(Counter(run.relation_names[number] for number in run.relation.tolist()))
     return tuple(
