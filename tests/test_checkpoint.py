@@ -106,3 +106,20 @@ def test_the_state_of_another_shape_is_refused(
     _, _, other = make_trainer(config_of(), bert, facts)
     with pytest.raises(RunError, match="does not fit this method"):
         load_state(other, state_tensors(one), state_note(one))
+
+
+@pytest.mark.parametrize("note", [{}, [], {"relations": ["capital"]}, {"epoch": "one"}])
+def test_a_damaged_note_is_one_sentence_that_names_the_file(
+    bert: Backbone, facts: FactSet, note: Any
+) -> None:
+    _, _, trainer = make_trainer(config_of(), bert, facts)
+    with pytest.raises(RunError, match=r"state\.safetensors is damaged: .*\.$"):
+        load_state(trainer, state_tensors(trainer), note)
+
+
+def test_the_time_spent_is_kept_with_the_state(bert: Backbone, facts: FactSet) -> None:
+    _, _, trainer = make_trainer(config_of(), bert, facts)
+    note = state_note(trainer, seconds=12.5)
+    assert load_state(trainer, state_tensors(trainer), note) == 12.5
+    del note["seconds"]  # as version 0.1.0 wrote it
+    assert load_state(trainer, state_tensors(trainer), note) == 0.0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,6 +154,44 @@ def test_help_teaches_every_command(
 def test_every_command_of_the_table_has_help(call: Call) -> None:
     for name in cli.COMMANDS:
         assert call(name, "--help").code == 0, name
+
+
+def test_switches_are_described_in_the_form_that_the_text_is_about(call: Call) -> None:
+    said = call("train", "lama-spe", "--help").out
+    for name in ("keep-encoder", "drop-last", "uhn", "strict", "lm-dropout"):
+        assert f"--{name}, --no-{name} " in said
+
+
+def test_a_stream_that_cannot_show_a_character_gets_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+
+    def speak(_: Any) -> None:
+        print("São Tomé")
+        raise symprompt.SympromptError("no Tomé.")
+
+    monkeypatch.setitem(cli.COMMANDS, "speak", (speak, ""))
+    with pytest.raises(SystemExit):
+        cli.main(["speak"])
+    for stream, wanted in ((out, b"S\\xe3o Tom\\xe9\n"), (err, b"symprompt: no Tom\\xe9.\n")):
+        stream.flush()
+        assert stream.buffer.getvalue() == wanted  # type: ignore[attr-defined]
+
+
+def test_the_core_is_imported_without_the_terminal() -> None:
+    code = (
+        "import sys, symprompt\n"
+        "assert not {'rich', 'tyro', 'symprompt.report'} & set(sys.modules)\n"
+        "assert callable(symprompt.show_progress)\n"
+        "assert 'rich' in sys.modules\n"
+        "assert not hasattr(symprompt, 'shown_progress')\n"
+        "from symprompt import *\n"
+        "assert Run and Answer and train and show_progress\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_version_is_printed(call: Call) -> None:
@@ -477,7 +518,7 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
     flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu")
     said = call("ask", runs["spe"], *flags, "--top", 3)
     assert said.code == 0
-    plain = json.loads(call("ask", runs["spe"], *flags, "--json").out)
+    plain = json.loads(call("ask", runs["spe"], *flags, "--top", 5, "--json").out)
     assert len(plain) == 5
     assert plain == sorted(plain, key=lambda answer: -answer["joint"])
     for answer in plain[:3]:
@@ -486,6 +527,15 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
             assert f"{answer[name]:.3f}" in row
     assert said.out.startswith("in: Oslo ?")
     assert sum("-" in line for line in said.out.splitlines()) == 3
+
+
+def test_answers_that_were_not_asked_back_have_blanks(call: Call, runs: dict[str, Path]) -> None:
+    flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--top", 8)
+    plain = json.loads(call("ask", runs["spe"], *flags, "--json").out)
+    assert [answer["joint"] is None for answer in plain] == [False] * 5 + [True] * 3
+    said = call("ask", runs["spe"], *flags)
+    assert said.code == 0
+    assert "None" not in said.out
 
 
 def test_subjects_are_asked_for_by_object(call: Call, runs: dict[str, Path]) -> None:
@@ -666,6 +716,8 @@ def test_named_objects_are_left_out_on_request(call: Call, tmp_path: Path) -> No
         (["data"], "data takes the command check, got nothing"),
         (["data", "chek"], "got chek"),
         (["data", "check", "nowhere.csv"], "nowhere.csv does not exist"),
+        (["data", "check", "world", "--strict"], "--strict is about a model's tokens"),
+        (["data", "check", "world", "--vocabulary", "objects"], "name the model with --model"),
         (["data", "check", "world", "--relations", "capitol"], "did you mean 'capital'"),
         (["data", "check", "world", "--model", "./no-model"], "no-model"),
     ],

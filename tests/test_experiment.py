@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -16,15 +15,15 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import symprompt
-from symprompt import Run, SympromptError
+from symprompt import Run
 from symprompt.config import RunConfig, to_toml
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
-from symprompt.facts import FactSet
 from symprompt.metrics import measure
+from symprompt.runs import RunFolder
 from tiny import make_facts, run_config
+from tiny_runs import SEPARATE, Make, other_model, write_csv
 
 FILES = {
     "config.toml",
@@ -42,27 +41,11 @@ FILES = {
 RESULTS = (
     "encoder.safetensors",
     "facts.jsonl",
-    "history.json",
     "predictions/dev.jsonl",
     "predictions/test.jsonl",
     "prompts.json",
     "prompts.safetensors",
 )
-# A weight that no dev facts choose, so that asking back moves the answers.
-SEPARATE = {"vectors": "separate", "weight": 1.7}
-Make = Callable[..., RunConfig]
-
-
-def write_csv(facts: FactSet, path: Path) -> Path:
-    with path.open("w", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["subject", "relation", "object", "split", "template"])
-        for relation in facts.relations:
-            for split in ("train", "dev", "test"):
-                for fact in relation.split(split):
-                    row = (fact.subject, fact.relation, fact.object, split, relation.template)
-                    table.writerow(row)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +87,13 @@ def assert_same_results(one: Path, other: Path) -> None:
     assert timeless(one) == timeless(other)
 
 
-def timeless(folder: Path) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
-    del metrics["seconds"]
-    return metrics
+def timeless(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for name in ("metrics.json", "history.json"):
+        if (folder / name).exists():
+            found.append(json.loads((folder / name).read_text()))
+            del found[-1]["seconds"]
+    return found
 
 
 # ------------------------------------------------------------------------------- a whole run
@@ -216,6 +202,37 @@ def test_the_run_records_method_parts_and_templates(make: Make, finished: Run) -
     assert environment["dtype"] == "float32"
     assert environment["device"] == "cpu"
     assert environment["torch"] == torch.__version__
+
+
+def test_the_card_of_the_prompts_holds_their_numbers(finished: Run) -> None:
+    card = finished.folder.read_json("prompts.json")
+    assert set(card["metrics"]) == {"dev", "test"}
+    for split, numbers in card["metrics"].items():
+        assert set(numbers) == {"mean over relations", "mean over facts"}
+        assert numbers == finished.metrics[split]["raw"]["realistic"]
+
+
+def test_the_metrics_are_written_last(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    write = RunFolder.write
+    monkeypatch.setattr(
+        RunFolder,
+        "write",
+        lambda self, name, content: (written.append(name), write(self, name, content))[1],
+    )
+    symprompt.train(make(tmp_path / "run", training={"epochs": 0}))
+    assert written[-2:] == ["prompts.json", "metrics.json"]
+
+
+def test_fewer_answers_than_candidates_are_no_matter_where_nothing_is_asked_back(
+    make: Make, tmp_path: Path
+) -> None:
+    config = make(
+        tmp_path / "run", method={"name": "manual", "k": 50}, facts={"vocabulary": "objects"}
+    )
+    assert symprompt.train(config).predictions()[0].candidates.shape[1] == 5
 
 
 def test_a_loss_that_is_not_finite_names_step_and_relation(make: Make, tmp_path: Path) -> None:
@@ -349,6 +366,62 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
     assert_same_results(folder, unbroken)
 
 
+def test_the_time_of_training_adds_up_over_the_processes(
+    make: Make, unbroken: Path, tmp_path: Path
+) -> None:
+    config = make(tmp_path / "run", method=METHOD, training=TRAINING, checkpoint_seconds=0.0)
+
+    def kill(stage: str, done: int, total: int, note: str) -> None:
+        if note == "epoch 3":
+            raise Killed
+
+    with pytest.raises(Killed):
+        symprompt.train(config, tick=kill)
+    folder = RunFolder(tmp_path / "run")
+    tensors, note = folder.read_tensors("state.safetensors")
+    assert 0 < note["seconds"] < 100
+    folder.write_tensors("state.safetensors", tensors, note | {"seconds": 1000.0})
+    run = symprompt.train(config, resume=True)
+    assert 1000 < run.metrics["seconds"]["training"] < 1100
+    assert run.metrics["seconds"]["training"] == folder.read_json("history.json")["seconds"]
+    # Killed after training: the time is still known.
+    (folder.path / "metrics.json").unlink()
+    again = symprompt.train(config, resume=True)
+    assert again.metrics["seconds"]["training"] == run.metrics["seconds"]["training"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("environment.json", "{}"),
+        ("environment.json", "[]"),
+        ("environment.json", '{"dtype": 1}'),
+        ("history.json", "[]"),
+        ("history.json", "{}"),
+    ],
+)
+def test_a_damaged_file_of_a_run_taken_up_again_is_named(
+    make: Make, unbroken: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    folder = unfinish(unbroken, tmp_path / "run")
+    (folder / name).write_text(content)
+    config = make(folder, method=METHOD, training=TRAINING, checkpoint_seconds=0.0)
+    with pytest.raises(RunError, match=rf"{name} is damaged: .*\.$"):
+        symprompt.train(config, resume=True)
+
+
+@pytest.mark.parametrize("note", [{}, [], {"relations": 7}])
+def test_prompts_with_a_damaged_note_cannot_be_trained_further(
+    make: Make, finished: Run, tmp_path: Path, note: Any
+) -> None:
+    shutil.copytree(finished.folder.path, tmp_path / "one")
+    source = RunFolder(tmp_path / "one")
+    source.write_tensors("encoder.safetensors", source.read_tensors("encoder.safetensors")[0], note)
+    config = make(tmp_path / "two", start_from=str(source.path), method=SEPARATE)
+    with pytest.raises(RunError, match=r"encoder\.safetensors is damaged"):
+        symprompt.train(config)
+
+
 def unfinish(source: Path, folder: Path) -> Path:
     shutil.copytree(source, folder)
     (folder / "metrics.json").unlink()
@@ -368,16 +441,6 @@ def test_a_run_whose_facts_changed_since_is_refused(
     with pytest.raises(RunError, match="begun with other facts"):
         symprompt.train(config, resume=True)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
-
-
-def other_model(model: Path, folder: Path) -> Path:
-    """The same model with one weight changed."""
-    shutil.copytree(model, folder)
-    weights = load_file(folder / "model.safetensors")
-    name = min(weights)
-    weights[name] = weights[name] + 1
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
 
 
 def test_a_run_whose_model_changed_since_is_refused(
@@ -469,7 +532,6 @@ def test_prompts_of_another_model_cannot_be_trained_further(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"prompt": {"template": "<2> [X] <1> [Y] <1>"}},
         {"prompt": {"encoder": "mlp"}},
         {"prompt": {"encoder": "free"}},
     ],
@@ -487,6 +549,34 @@ def test_prompts_of_another_shape_cannot_be_trained_further(
         symprompt.train(config)
 
 
+@pytest.mark.parametrize("template", ["<2> [X] <1> [Y] <1>", "<2> [X] <2> [Y] <1>"])
+def test_prompts_of_another_template_cannot_be_trained_further(
+    make: Make, finished: Run, tmp_path: Path, template: str
+) -> None:
+    config = make(
+        tmp_path / "run",
+        start_from=str(finished.folder.path),
+        method=SEPARATE,
+        prompt={"template": template},
+    )
+    with pytest.raises(RunError, match=r"another template for relation capital: '<2> \[X\] <1>"):
+        symprompt.train(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_prompts_of_another_way_back_cannot_be_trained_further(
+    make: Make, finished: Run, tmp_path: Path
+) -> None:
+    start = {"start_from": str(finished.folder.path), "training": {"epochs": 0}}
+    other = {**SEPARATE, "blanks": "kept"}
+    with pytest.raises(RunError, match=r'method.blanks = "swapped", not "kept"'):
+        symprompt.train(make(tmp_path / "run", method=other, **start))
+    # P-tuning has no way back, so nothing of its prompts depends on the blanks.
+    symprompt.train(make(tmp_path / "one", method={"name": "ptuning"}, training={"epochs": 0}))
+    start["start_from"] = str(tmp_path / "one")
+    symprompt.train(make(tmp_path / "two", method={"blanks": "kept"}, **start))
+
+
 def test_relations_without_stored_prompts_are_named(make: Make, tmp_path: Path) -> None:
     config = make(tmp_path / "one", facts={"relations": ["in"]}, training={"epochs": 0})
     symprompt.train(config)
@@ -500,147 +590,6 @@ def test_an_unfinished_run_is_not_trained_further(
     folder = unfinish(unbroken, tmp_path / "one")
     with pytest.raises(RunError, match="unfinished run"):
         symprompt.train(make(tmp_path / "two", method=METHOD, start_from=str(folder)))
-
-
-# --------------------------------------------------------------------------------------- asking
-
-
-def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> None:
-    predictions, facts = finished.predictions("test")
-    weights = finished.metrics["weights"]
-    for row, fact in enumerate(facts):
-        answers = finished.ask(fact.relation, subject=fact.subject)
-        assert len(answers) == predictions.candidates.shape[1]
-        joints = [answer.joint for answer in answers]
-        assert joints == sorted(joints, reverse=True)
-        assert sorted(answer.forward for answer in answers) == pytest.approx(
-            sorted(predictions.forward[row].tolist()), abs=1e-5
-        )
-        weight = weights[fact.relation]
-        stored = predictions.forward[row] + weight * predictions.backward[row]
-        assert joints == pytest.approx(sorted(stored.tolist(), reverse=True), abs=1e-5)
-        by_forward = sorted(answers, key=lambda answer: -answer.forward)
-        assert [answer.backward for answer in by_forward] == pytest.approx(
-            predictions.backward[row].tolist(), abs=1e-5
-        )
-
-
-def test_answers_have_the_stored_texts(finished: Run) -> None:
-    lines = (finished.folder.path / "predictions/test.jsonl").read_text().splitlines()
-    row = json.loads(lines[0])
-    answers = finished.ask(row["relation"], subject=row["subject"])
-    assert {answer.text for answer in answers} == set(row["candidates"])
-    best = max(range(5), key=lambda place: row["joint"][place])
-    assert answers[0].text == row["candidates"][best]
-
-
-def test_top_bounds_the_answers_and_spaces_around_a_subject_do_not_matter(finished: Run) -> None:
-    all_answers = finished.ask("capital", subject="France")
-    assert finished.ask("capital", subject=" France ", top=2) == all_answers[:2]
-    with pytest.raises(ConfigError, match="top is 0"):
-        finished.ask("capital", subject="France", top=0)
-
-
-def test_an_object_gives_the_known_subjects_in_joint_order(finished: Run) -> None:
-    answers = finished.ask("in", object="France", top=100)
-    known = {fact.subject for fact in finished.folder.load_facts()["in"].all()}
-    assert {answer.text for answer in answers} == known
-    assert len(answers) == len(known)
-    joints = [answer.joint for answer in answers]
-    assert joints == sorted(joints, reverse=True)
-    weight = finished.metrics["weights"]["in"]
-    for answer in answers:
-        assert answer.backward is not None
-        assert answer.joint == pytest.approx(answer.forward + weight * answer.backward, abs=1e-5)
-
-
-def test_both_ways_of_asking_give_a_pair_the_same_scores(finished: Run) -> None:
-    by_object = {answer.text: answer for answer in finished.ask("in", object="Cuba", top=100)}
-    found = 0
-    for subject, there in by_object.items():
-        back = {answer.text: answer for answer in finished.ask("in", subject=subject)}
-        if "Cuba" in back:
-            found += 1
-            here = back["Cuba"]
-            assert here.forward == pytest.approx(there.forward, abs=1e-5)
-            assert here.backward == pytest.approx(there.backward, abs=1e-5)
-    predictions, facts = finished.predictions("test")
-    for row, fact in enumerate(facts):
-        if fact.relation == "in" and fact.object == "Cuba":
-            stored = predictions.gold_score[row].item()
-            assert by_object[fact.subject].forward == pytest.approx(stored, abs=1e-5)
-            found += 1
-    assert found
-
-
-def test_a_method_without_a_way_back_ranks_objects_by_forward_and_refuses_objects(
-    make: Make, tmp_path: Path
-) -> None:
-    run = symprompt.train(make(tmp_path / "run", method={"name": "ptuning"}))
-    answers = run.ask("capital", subject="France")
-    assert all(answer.joint is None and answer.backward is None for answer in answers)
-    scores = [answer.forward for answer in answers]
-    assert scores == sorted(scores, reverse=True)
-    with pytest.raises(ConfigError, match="ptuning, learned no way back"):
-        run.ask("capital", object="Paris")
-
-
-@pytest.mark.parametrize(
-    ("question", "message"),
-    [
-        (
-            {"relation": "capitol", "subject": "France"},
-            r"relation 'capitol' is not in .*capital, in",
-        ),
-        ({"relation": "in", "subject": "  "}, "subject is empty"),
-        ({"relation": "in", "subject": "[MASK]"}, "holds the model's mask"),
-        ({"relation": "in", "subject": "\u200b"}, "has no token"),
-        ({"relation": "in", "subject": "New " * 60}, "the model takes 48"),
-        ({"relation": "in", "object": "Oslo"}, "'Oslo' is not one token"),
-        ({"relation": "in", "object": ""}, "'' is not one token"),
-        ({"relation": "in"}, "either a subject or an object"),
-        ({"relation": "in", "subject": "a", "object": "b"}, "either a subject or an object"),
-    ],
-)
-def test_a_question_that_cannot_be_asked_is_refused(
-    finished: Run, question: dict[str, str], message: str
-) -> None:
-    with pytest.raises(SympromptError, match=message):
-        finished.ask(**question)  # type: ignore[arg-type]
-
-
-def test_the_model_may_move_but_not_change(
-    make: Make, finished: Run, model: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(finished.folder.path, folder)
-    text = (folder / "config.toml").read_text()
-    (folder / "config.toml").write_text(text.replace(str(model), str(tmp_path / "gone")))
-    run = Run.load(folder)
-    with pytest.raises(SympromptError, match="gone"):
-        run.ask("capital", subject="France")
-    moved = run.ask("capital", subject="France", model=str(model))
-    assert moved == finished.ask("capital", subject="France")
-    other = other_model(model, tmp_path / "other")
-    # Also after the right model was loaded.
-    with pytest.raises(RunError, match="made by another model"):
-        run.ask("capital", subject="France", model=str(other))
-
-
-def test_a_run_can_be_asked_without_its_data(
-    make: Make, data: Path, tmp_path: Path, finished: Run
-) -> None:
-    shutil.copy(data, tmp_path / "facts.csv")
-    config = make(
-        tmp_path / "run",
-        data=str(tmp_path / "facts.csv"),
-        facts={"vocabulary": "objects"},
-        method={"k": 4},
-    )
-    symprompt.train(config)
-    (tmp_path / "facts.csv").unlink()
-    answers = Run.load(tmp_path / "run").ask("capital", subject="France")
-    assert {answer.text for answer in answers} <= {"Paris", "Rome", "Madrid", "Tokyo", "Santiago"}
 
 
 def test_only_finished_runs_are_loaded(unbroken: Path, tmp_path: Path) -> None:

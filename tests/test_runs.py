@@ -18,7 +18,7 @@ from symprompt.config import INCIDENTAL, FactsConfig, RunConfig, TrainingConfig
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
 from symprompt.predictions import Predictions
-from symprompt.runs import CARD, CONFIG, FACTS, METRICS, PROMPTS, RunFolder
+from symprompt.runs import CARD, CONFIG, ENVIRONMENT, FACTS, METRICS, PROMPTS, RunFolder
 from tiny import run_config
 
 RELATIONS = ("capital", "in")
@@ -294,10 +294,15 @@ def make_predictions(*, asked_back: bool, facts: int = 7, k: int = 5) -> Predict
 
 def write_card(folder: RunFolder, facts: FactSet) -> None:
     about = {
-        relation.name: {"label": relation.label, "manual_template": relation.template}
+        relation.name: {
+            "label": relation.label,
+            "template": "[X] [Y]",
+            "manual_template": relation.template,
+        }
         for relation in facts.relations
     }
-    folder.write_json(CARD, {"relations": about})
+    card = {"base_model": "m", "base_model_fingerprint": "f", "method": "spe", "parts": ["forth"]}
+    folder.write_json(CARD, card | {"relations": about})
 
 
 def write_some(folder: RunFolder, facts: FactSet, *, asked_back: bool) -> Predictions:
@@ -407,3 +412,47 @@ def test_damaged_json_is_a_run_error(folder: RunFolder, content: bytes) -> None:
     folder.write(METRICS, content)
     with pytest.raises(RunError, match=r"cannot read .*metrics\.json"):
         folder.read_json(METRICS)
+
+
+# ------------------------------------------------------------------------------------ damage
+
+
+def test_no_predictions_are_refused(folder: RunFolder, facts: FactSet) -> None:
+    write_some(folder, facts, asked_back=True)
+    (folder.path / "predictions/test.jsonl").write_text("")
+    with pytest.raises(RunError, match=r"test\.jsonl is damaged: no predictions\.$"):
+        folder.load_predictions("test")
+
+
+@pytest.mark.parametrize(
+    ("content", "missing"),
+    [
+        ({}, "base_model is missing"),
+        ([], "it is not a table"),
+        (None, "it is not a table"),
+        ({"relations": {}}, "no relations"),
+        ({"relations": []}, r"relations is \[\]"),
+        ({"relations": {"in": {"label": ""}}}, "template is missing"),
+        ({"relations": {"in": 7}}, "it is not a table"),
+    ],
+)
+def test_a_damaged_card_is_named_with_what_is_wrong(
+    folder: RunFolder, facts: FactSet, content: Any, missing: str
+) -> None:
+    write_some(folder, facts, asked_back=True)
+    whole = folder.load_card()
+    folder.write_json(CARD, whole | content if content else content)
+    for read in (folder.load_card, folder.load_facts, lambda: folder.load_predictions("test")):
+        with pytest.raises(RunError, match=rf"prompts\.json is damaged: {missing}"):
+            read()
+
+
+@pytest.mark.parametrize("content", [{}, [], 7, {"model": "m"}])
+def test_damaged_metrics_and_environment_are_named(folder: RunFolder, content: Any) -> None:
+    folder.write_json(METRICS, content)
+    folder.write_json(ENVIRONMENT, content)
+    for read in (folder.load_metrics, folder.load_weights):
+        with pytest.raises(RunError, match=r"metrics\.json is damaged: "):
+            read()
+    with pytest.raises(RunError, match=r"environment\.json is damaged: "):
+        folder.load_environment()

@@ -58,6 +58,24 @@ def test_missing_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_device("cuda:0")
 
 
+@pytest.mark.parametrize("name", ["meta", "xpu", "cpu:1", "mps:1", "cuda:", "cuda:x", "CPU", ""])
+def test_other_kinds_of_devices_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not known; use auto, cpu, cuda, cuda:N or mps"):
+        choose_device(name)
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="'mps' was asked for, but torch sees no GPU"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    assert choose_device("cuda") == torch.device("cuda")
+    with pytest.raises(ConfigError, match=r"torch sees 2 GPU\(s\); use cuda:0 to cuda:1\."):
+        choose_device("cuda:2")
+
+
 def test_environment_names_versions_and_device() -> None:
     found = describe_environment(torch.device("cpu"))
     assert found["device"] == "cpu"

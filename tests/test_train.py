@@ -526,3 +526,12 @@ def test_prompts_learn_to_ask_for_facts_never_asked_in_training(
     if name == "spe":
         # One of twenty facts is noise; asking back must not cost more than that.
         assert precision(after.reranked(0.8).realistic) >= found - 0.05
+
+
+def test_the_start_may_be_the_best_epoch_when_it_is_scored() -> None:
+    scores = iter([np.array([0.9, 0.1]), np.array([0.5, 0.5])])
+    progress = PartProgress.start(2, {"value": torch.zeros(2, 1)})
+    progress.update(next(scores), -1, {"value": torch.tensor([[1.0], [1.0]])}, patience=0)
+    progress.update(next(scores), 0, {"value": torch.tensor([[2.0], [2.0]])}, patience=0)
+    assert progress.epoch.tolist() == [-1, 0]
+    assert progress.values["value"].flatten().tolist() == [1.0, 2.0]

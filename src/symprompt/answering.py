@@ -15,7 +15,7 @@ from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.methods import Method, Sentences
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, lay_out, make_method
+from symprompt.problem import Problem, allowed_tokens, lay_out, make_method
 from symprompt.prompts import Template
 from symprompt.ranking import rerank, top_k
 from symprompt.runs import VOCABULARY, RunFolder
@@ -168,15 +168,9 @@ class Run:
         if config.facts.vocabulary == "objects":
             words = sorted({fact.object for fact in relation.train})
         else:
-            # The run's own copy: the list may have moved. Runs of version 0.1.0 kept none.
-            own = self.folder.has(VOCABULARY)
-            words = list(
-                load_word_list(
-                    self.folder.path / VOCABULARY if own else config.facts.vocabulary,
-                )
-            )
-        found = vocabulary.single_tokens(words, after_space=template.space_before("object"))
-        allowed[0, [token for token in found if token is not None]] = True
+            # The run's own copy: the list may have moved.
+            words = list(load_word_list(self.folder.path / VOCABULARY))
+        allowed[0, allowed_tokens(vocabulary, template, words)] = True
         if not bool(allowed.any()):
             raise RunError(f"{self.folder.path} allows no answer for relation {relation.name}.")
         return allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from symprompt.config import (
     shipped_configs,
 )
 from symprompt.demo import demo_questions, demo_runs
-from symprompt.errors import SympromptError
+from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
 from symprompt.facts import check, load_facts, uhn
 from symprompt.problem import drop_unusable, make_templates
@@ -53,9 +54,11 @@ class AskFlags:
     relation: str
     """Relation to ask about, as the run names it."""
     subject: str | None = None
-    """Rank objects for this subject: forward, backward and joint log-probability."""
+    """Rank objects for this subject: forward, backward and joint log-probability. Only the run's
+    first K are asked back; those beyond follow in forward order."""
     object: str | None = None
-    """Rank the known subjects for this object: the way back."""
+    """Rank the known subjects for this object: the way back. Their score is the mean over a
+    subject's tokens, also where the run sums them, so that long names do not lose by length."""
     top: int = 10
     """How many answers."""
     model: str = ""
@@ -126,7 +129,9 @@ def run_train(arguments: Sequence[str]) -> None:
         if not wanted:
             raise SympromptError("no config was named; give one of the above, or a TOML file.")
     default = load_config(names[0]) if names else RunConfig()
-    flags = _parse(TrainFlags, arguments[len(names) :], usage, TrainFlags(default))
+    rest = arguments[len(names) :]
+    # Pairs: a lone --no-drop-last would stand beside a text that says what --drop-last does.
+    flags = _parse(TrainFlags, rest, usage, TrainFlags(default), pairs=True)
     check_config(flags.config)
     with show_progress() as tick:
         run = train(flags.config, resume=flags.resume, tick=tick)
@@ -194,6 +199,9 @@ def run_data(arguments: Sequence[str]) -> None:
             f"data takes the command check, got {got}: symprompt data check FOLDER."
         )
     flags = _parse(CheckFlags, arguments[1:], "symprompt data check")
+    for name in ("strict", "vocabulary"):
+        if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
+            raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
     facts = load_facts(
         flags.source,
         layout=flags.facts.layout,
@@ -206,7 +214,7 @@ def run_data(arguments: Sequence[str]) -> None:
         config = RunConfig(facts=flags.facts, method=MethodConfig(name="ptuning"))
         facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
     elif flags.facts.uhn:
-        facts = uhn(facts)
+        facts = uhn(facts, ("test",))
     report = check(facts).to_dict()
     if flags.json:
         _print_json(report)
@@ -270,6 +278,10 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in one sentence and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or pipe that cannot show a character gets its code, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if not words or words[0] in ("-h", "--help"):
         print(_help())
         raise SystemExit(0 if words else 2)
@@ -312,13 +324,22 @@ def _fail(message: str) -> None:
     raise SystemExit(2)
 
 
-def _parse(kind: type[Any], arguments: Sequence[str], prog: str, default: Any = None) -> Any:
+def _parse(
+    kind: type[Any],
+    arguments: Sequence[str],
+    prog: str,
+    default: Any = None,
+    *,
+    pairs: bool = False,
+) -> Any:
+    """Read flags; with ``pairs`` every switch has both forms, --x and --no-x."""
     options: dict[str, Any] = {} if default is None else {"default": default}
+    switches = () if pairs else (tyro.conf.FlagCreatePairsOff,)
     return tyro.cli(
         kind,
         args=list(arguments),
         prog=prog,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        config=(tyro.conf.OmitArgPrefixes, *switches),
         **options,
     )
 

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
 
 from symprompt.answering import Answer, Run
 from symprompt.config import RunConfig, load_config
 from symprompt.experiment import train
 from symprompt.facts import Fact, world_facts
 from symprompt.models import make_toy_model
-from symprompt.models.toy import WORDINGS
+from symprompt.models.toy import WORDINGS, ToySize
 from symprompt.runtime import Tick, silent
 
-RELATIONS = tuple(WORDINGS)
+
+@dataclass(frozen=True)
+class DemoSize:
+    """How much the demo does."""
+
+    relations: tuple[str, ...] = tuple(WORDINGS)
+    toy: ToySize = field(default_factory=ToySize)
+    epochs: int = 8
 
 
-def demo_runs(folder: Path, *, tick: Tick = silent) -> list[Run]:
+def demo_runs(folder: Path, *, size: DemoSize | None = None, tick: Tick = silent) -> list[Run]:
     """Make the toy model and train manual prompts, P-tuning and SPE on the world facts.
 
     What is there already is not made again.
 
+    Args:
+        folder: where the toy model and the runs go.
+        size: how much to do; None is two minutes on a laptop.
+        tick: told of progress.
+
     Returns:
         The three finished runs.
     """
+    size = size or DemoSize()
     model = folder / "toy-model"
     if not (model / "model.safetensors").is_file():
-        make_toy_model(world_facts().select(RELATIONS), model, tick=tick)
+        make_toy_model(world_facts().select(size.relations), model, size=size.toy, tick=tick)
     return [
-        train(_config(name, folder, str(model)), resume=True, tick=tick)
+        train(_config(name, folder, str(model), size), resume=True, tick=tick)
         for name in ("lama-manual", "lama-ptuning", "lama-spe")
     ]
 
@@ -51,10 +63,9 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
     Of each relation the one that rose most, at most ``count`` in all.
     """
     predictions, facts = run.predictions("test")
-    weights = torch.tensor([run.metrics["weights"][name] for name in run.metrics["weights"]])
     before = predictions.ranks().realistic
-    after = predictions.final(weights).realistic
-    rise = torch.where(after == 1, before - after, -torch.inf)
+    after = predictions.final(run.folder.load_weights()).realistic
+    rise = (before - after).masked_fill(after != 1, -math.inf)
     questions: dict[str, Question] = {}
     for row in rise.argsort(descending=True, stable=True).tolist():
         fact = facts[row]
@@ -66,7 +77,7 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
     return list(questions.values())
 
 
-def _config(name: str, folder: Path, model: str) -> RunConfig:
+def _config(name: str, folder: Path, model: str, size: DemoSize) -> RunConfig:
     config = load_config(name)
     return replace(
         config,
@@ -74,6 +85,6 @@ def _config(name: str, folder: Path, model: str) -> RunConfig:
         data="world",
         out=str(folder / name.removeprefix("lama-")),
         device="cpu",
-        facts=replace(config.facts, relations=RELATIONS),
-        training=replace(config.training, rate=2e-3, epochs=8),
+        facts=replace(config.facts, relations=size.relations),
+        training=replace(config.training, rate=2e-3, epochs=size.epochs),
     )

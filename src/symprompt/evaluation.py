@@ -100,13 +100,11 @@ def dev_scores(
     *,
     allowed: Tensor,
     max_tokens: int,
-    tick: Tick = silent,
 ) -> Mapping[str, np.ndarray]:
     """Return each part's dev score per relation, higher is better.
 
     "forth" is scored as ``config.select`` says; other parts by their negative loss.
     """
-    done = 0
     vectors = {part: value.detach() for part, value in method.vectors().items()}
     relations = len(allowed)
     totals: dict[str, Tensor] = {}
@@ -124,8 +122,6 @@ def dev_scores(
         for part, value in values.items():
             total = totals.setdefault(part, torch.zeros_like(count))
             total.index_add_(0, relation, value.double())
-        done += len(rows)
-        tick("dev", done, len(order), "")
     return {part: (total / count).cpu().numpy() for part, total in totals.items()}
 
 

@@ -211,6 +211,7 @@ def _train(job: _Job) -> dict[str, Any]:
             max_tokens=config.max_tokens or problem.backbone.token_budget(),
         ),
         tick=job.tick,
+        score_start=bool(config.start_from),
         checkpoint=lambda state: folder.write_tensors(
             STATE, state_tensors(state), state_note(state, seconds=seconds())
         ),

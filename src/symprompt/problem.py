@@ -326,8 +326,7 @@ def _allowed(
         )
         for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
             names = words or sorted({fact.object for fact in relation.train})
-            found = vocabulary.single_tokens(names, after_space=template.space_before("object"))
-            allowed[index, [token for token in found if token is not None]] = True
+            allowed[index, allowed_tokens(vocabulary, template, names)] = True
     fewest = int(allowed.sum(1).min())
     if config.method.k > fewest and config.method.name == "spe":
         name = facts.names[int(allowed.sum(1).argmin())]
@@ -336,6 +335,12 @@ def _allowed(
             f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
         )
     return allowed
+
+
+def allowed_tokens(vocabulary: Vocabulary, template: Template, words: Sequence[str]) -> list[int]:
+    """Return the tokens of those words that are one, as they stand in the template's blank."""
+    found = vocabulary.single_tokens(words, after_space=template.space_before("object"))
+    return [token for token in found if token is not None]
 
 
 def _known(

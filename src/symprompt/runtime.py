@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -22,21 +23,33 @@ _VERSIONED = ("symprompt", "torch", "transformers", "tokenizers", "safetensors",
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the named device; "auto" takes the first GPU there is, else the CPU."""
+    """Return the named device; "auto" takes the first GPU there is, else the CPU.
+
+    Raises:
+        ConfigError: another kind of device, or one that torch does not see here.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         if torch.backends.mps.is_available():
             return torch.device("mps")
         return torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"device {name!r} is not known; use auto, cpu, cuda, cuda:N or mps."
-        ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]{1,4})?", name):
+        raise ConfigError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:N or mps.")
+    device = torch.device(name)
+    there = {
+        "cpu": True,
+        "mps": torch.backends.mps.is_available(),
+        "cuda": torch.cuda.is_available(),
+    }
+    if not there[device.type]:
         raise ConfigError(f"device {name!r} was asked for, but torch sees no GPU; use cpu or auto.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise ConfigError(
+            f"device {name!r} was asked for, but torch sees {last + 1} GPU(s); use cuda:0"
+            f"{f' to cuda:{last}' if last else ''}."
+        )
     return device
 
 

@@ -19,9 +19,14 @@ CARD_SHAPE: Shape = {
 ENVIRONMENT_SHAPE: Shape = dict.fromkeys(
     ("device", "dtype", "model_fingerprint", "facts_fingerprint"), str
 )
-_SPLIT: Shape = {"facts": int, "relations": dict} | dict.fromkeys(
-    ("raw", "filtered", "forward"), {"realistic": dict}
-)
+_RANKS: Shape = {"realistic": dict}
+_SPLIT: Shape = {
+    "facts": int,
+    "relations": dict,
+    "raw": _RANKS,
+    "filtered": _RANKS,
+    "forward": _RANKS,
+}
 METRICS_SHAPE: Shape = {
     "model": str,
     "method": str,

@@ -62,29 +62,39 @@ class StackedAdam:
         moving = active.double()
         first, second = self.betas
         done = self.steps.clamp(min=1)
-        size = rate * moving / (1 - first**done)
-        correction = (1 - second**done).sqrt()
-        scale = self._clip_scale() if self.config.clip else None
+        numbers = {
+            "mean": moving * (1 - first),
+            "square": moving * (1 - second),
+            "size": rate * moving / (1 - first**done),
+            "correction": (1 - second**done).sqrt(),
+            "shrink": 1 - rate * moving * self.config.weight_decay,
+        }
+        if self.config.clip:
+            numbers["clip"] = self._clip_scale()
+        dtype = next(iter(self.parameters.values())).dtype
+        numbers = {key: value.to(dtype) for key, value in numbers.items()}
         for name, value in self.parameters.items():
-            gradient = value.grad
-            if gradient is None:
-                continue
+            if value.grad is not None:
+                self._update(name, value, value.grad, numbers)
+                value.grad = None
 
-            def spread(number: Tensor, like: Tensor = value) -> Tensor:
-                return number.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
-
-            if scale is not None:
-                gradient = gradient * spread(scale)
-            if self.config.weight_decay:
-                if self.config.optimizer == "adam":
-                    gradient = gradient + self.config.weight_decay * value
-                else:
-                    value.mul_(spread(1 - rate * moving * self.config.weight_decay))
-            self.mean[name].lerp_(gradient, spread(moving * (1 - first)))
-            self.square[name].lerp_(gradient * gradient, spread(moving * (1 - second)))
-            below = self.square[name].sqrt().div_(spread(correction)).add_(self.epsilon)
-            value.sub_(spread(size) * self.mean[name] / below)
-            value.grad = None
+    def _update(
+        self, name: str, value: nn.Parameter, gradient: Tensor, numbers: Mapping[str, Tensor]
+    ) -> None:
+        shape = (-1, *[1] * (value.dim() - 1))
+        each = {key: number.view(shape) for key, number in numbers.items()}
+        if self.config.clip:
+            gradient = gradient * each["clip"]
+        if self.config.weight_decay:
+            if self.config.optimizer == "adam":
+                gradient = gradient + self.config.weight_decay * value
+            else:
+                value.mul_(each["shrink"])
+        mean, square = self.mean[name], self.square[name]
+        mean.lerp_(gradient, each["mean"])
+        square.lerp_(gradient * gradient, each["square"])
+        below = square.sqrt().div_(each["correction"]).add_(self.epsilon)
+        value.sub_(mean.div(below).mul_(each["size"]))
 
     def _clip_scale(self) -> Tensor:
         total = torch.zeros_like(self.steps)

@@ -46,6 +46,13 @@ def test_without_a_way_back_there_is_one_score() -> None:
     assert "joint" not in "\n".join(lines)
 
 
+def test_a_score_that_is_missing_is_blank() -> None:
+    more = {"text": "Oslo", "forward": -9.0, "backward": None, "joint": None}
+    lines = render(answer_table([*ANSWERS, more], "capital: France ?"))
+    rows = [cells(line) for line in lines if line.startswith("│")]
+    assert rows[2] == ["3", "Oslo", "-9.000", "", ""]
+
+
 @pytest.mark.parametrize("text", ["[unused1]", "[/b]", "[red]", ":smile:", "[UNK]", "\\[x]"])
 def test_answers_and_titles_are_shown_literally(text: str) -> None:
     answers = [{"text": text, "forward": -1.0, "backward": None, "joint": None}]

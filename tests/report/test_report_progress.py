@@ -91,8 +91,19 @@ def test_lines_come_every_ten_seconds_with_the_time_left(clock: list[float]) -> 
         "training: 11/31",
         "training: 21/31",
     ]
-    # Ten seconds for eleven steps, twenty to go.
-    assert lines[1] == "training: 11/31, 10 s, about 18 s left"
+    # Ten seconds for the ten steps after the first, twenty to go.
+    assert lines[1] == "training: 11/31, 10 s, about 20 s left"
+
+
+def test_the_time_left_of_a_resumed_stage_counts_from_where_it_was_resumed(
+    clock: list[float],
+) -> None:
+    console = plain()
+    with show_progress(console) as tick:
+        tick("training", 1000, 1100, "")
+        clock[0] += 20
+        tick("training", 1010, 1100, "")
+    assert written(console).splitlines()[1] == "training: 1010/1100, 20 s, about 180 s left"
 
 
 def test_lines_carry_no_escape_codes_and_take_text_literally(clock: list[float]) -> None:

@@ -164,3 +164,32 @@ def test_a_table_needs_no_model(
     shutil.copytree(runs["spe"].folder.path, tmp_path / "moved")
     moved = load_scores(str(tmp_path / "moved"))
     assert np.array_equal(moved.rank, load_scores(path(runs["spe"])).rank)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("prompts.json", "{}"),
+        ("metrics.json", "{}"),
+        ("metrics.json", "[]"),
+        ("predictions/test.jsonl", ""),
+    ],
+)
+def test_a_damaged_run_is_one_sentence_that_names_the_file(
+    runs: dict[str, Run], tmp_path: Path, name: str, content: str
+) -> None:
+    shutil.copytree(runs["spe"].folder.path, tmp_path / "copy")
+    (tmp_path / "copy" / name).write_text(content)
+    with pytest.raises(RunError, match=rf"{name} is damaged: .*\.$"):
+        load_scores(str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("weights", [None, {}, {"capital": 1.0}, {"capital": "much"}])
+def test_weights_that_are_not_there_are_one_sentence(
+    runs: dict[str, Run], tmp_path: Path, weights: Any
+) -> None:
+    shutil.copytree(runs["spe"].folder.path, tmp_path / "copy")
+    folder = Run.load(tmp_path / "copy").folder
+    folder.write_json("metrics.json", folder.load_metrics() | {"weights": weights})
+    with pytest.raises(RunError, match=r"metrics\.json is damaged"):
+        load_scores(str(tmp_path / "copy"))

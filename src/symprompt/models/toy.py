@@ -7,6 +7,7 @@ corpus's would.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
+from symprompt.errors import RunError
 from symprompt.facts import FactSet
 from symprompt.runtime import Tick, derive_seed, silent
 
@@ -55,11 +57,16 @@ def make_toy_model(
 
     Args:
         facts: relations named as in ``WORDINGS``; others are stated as "[X] [name] [Y] .".
-        folder: where ``save_pretrained`` writes.
+        folder: where the model goes, whole or not at all; must not hold anything yet.
         seed: of weights, batches and masks.
         tick: told of progress.
+
+    Raises:
+        RunError: the folder is not empty, or cannot be written.
     """
     size = size or ToySize()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise RunError(f"{folder} exists already and is no whole toy model; delete it first.")
     sentences = _sentences(facts)
     tokenizer = _make_tokenizer([part for sentence in sentences for part in sentence])
     rows = [_encode(tokenizer, sentence) for sentence in sentences]
@@ -78,9 +85,24 @@ def make_toy_model(
             )
         )
     _learn(model, rows, tokenizer, size, seed, tick)
-    tokenizer.save_pretrained(folder)
     model.eval()  # type: ignore[no-untyped-call]
-    model.save_pretrained(folder)
+    _save(model, tokenizer, folder)
+
+
+def _save(model: BertForMaskedLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write beside the folder and rename, so that a kill leaves no half a model in its place."""
+    part = folder.with_name(folder.name + ".part")
+    try:
+        if part.exists():
+            shutil.rmtree(part)
+        part.mkdir(parents=True)
+        tokenizer.save_pretrained(part)
+        model.save_pretrained(part)
+        if folder.exists():
+            folder.rmdir()
+        part.rename(folder)
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error.strerror or error}.") from error
 
 
 Sentence = tuple[str, str, str, str, str]  # words, name, words, name, words
@@ -167,7 +189,7 @@ def _learn(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        tick("toy model", step + 1, size.steps, f"loss {float(loss):.2f}")
+        tick("toy model", step + 1, size.steps, f"loss {float(loss.detach()):.2f}")
 
 
 def _make_batch(

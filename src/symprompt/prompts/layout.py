@@ -212,12 +212,7 @@ def make_layout(
             f"a fact needs {longest} tokens in its template and the model takes {max_length}; "
             "shorten the subject or the template."
         )
-    shape = (len(rows), min(round_up(longest), max_length))
-    ids = np.full(shape, vocabulary.pad_id, dtype=np.int64)
-    slots = np.full(shape, -1, dtype=np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row.ids)] = row.ids
-        slots[index, : len(row.slots)] = row.slots
+    ids, slots = _table(rows, min(round_up(longest), max_length), vocabulary.pad_id)
     subject_lengths = np.array([len(subject) for subject in facts.subjects], dtype=np.int64)
     return Layout(
         ids=torch.from_numpy(ids),
@@ -230,6 +225,15 @@ def make_layout(
         lengths=lengths,
         subject_lengths=subject_lengths,
     )
+
+
+def _table(rows: Sequence[_Row], width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.full((len(rows), width), pad_id, dtype=np.int64)
+    slots = np.full((len(rows), width), -1, dtype=np.int64)
+    for index, row in enumerate(rows):
+        ids[index, : len(row.ids)] = row.ids
+        slots[index, : len(row.slots)] = row.slots
+    return ids, slots
 
 
 def round_up(length: int) -> int:

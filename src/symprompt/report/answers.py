@@ -12,7 +12,7 @@ from rich.text import Text
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Return ranked answers with forward, backward and joint log-probabilities."""
+    """Return ranked answers with their log-probabilities, blank where there is none."""
     # Text cells are taken literally: a token such as [unused1] is no rich markup.
     table = Table(title=Text(title), title_justify="left")
     table.add_column("rank", justify="right")
@@ -22,7 +22,8 @@ def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
     for name in names:
         table.add_column(name, justify="right")
     for rank, answer in enumerate(answers, start=1):
-        table.add_row(str(rank), Text(answer["text"]), *(f"{answer[name]:.3f}" for name in names))
+        scores = ("" if answer[name] is None else f"{answer[name]:.3f}" for name in names)
+        table.add_row(str(rank), Text(answer["text"]), *scores)
     return table
 
 

@@ -68,18 +68,19 @@ class _Lines:
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console = console
         self.every = every
-        self.begun: dict[str, float] = {}
+        # When each stage was first heard of, and how far it was: a resumed one is not at its start.
+        self.begun: dict[str, tuple[float, int]] = {}
         self.last = 0.0
 
     def __call__(self, stage: str, done: int, total: int, note: str) -> None:
         now = time.monotonic()
         first = stage not in self.begun
-        self.begun.setdefault(stage, now)
+        begun, start = self.begun.setdefault(stage, (now, done))
         if not first and done < total and now - self.last < self.every:
             return
         self.last = now
-        spent = now - self.begun[stage]
-        left = f", about {spent / done * (total - done):.0f} s left" if spent and done else ""
+        spent, steps = now - begun, done - start
+        left = f", about {spent / steps * (total - done):.0f} s left" if spent and steps else ""
         self.console.print(
             f"{stage}: {done}/{total}{' ' + note if note else ''}, {spent:.0f} s{left}",
             highlight=False,

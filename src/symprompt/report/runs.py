@@ -9,6 +9,7 @@ from torch import Tensor
 
 from symprompt.errors import RunError
 from symprompt.facts import Split
+from symprompt.predictions import Predictions
 from symprompt.report.tables import RunScores
 from symprompt.runs import METRICS, RunFolder
 
@@ -42,17 +43,7 @@ def load_scores(
     metrics = folder.load_metrics()
     predictions, facts = folder.load_predictions(split)
     names = tuple(folder.load_card()["relations"])
-    if k < 0 or (weight is not None and not weight >= 0):
-        what = f"k is {k}" if k < 0 else f"weight is {weight}"
-        raise RunError(f"{what}; it must be at least 0.")
-    changed = k or weight is not None
-    if changed and not predictions.asked_back:
-        raise RunError(f"{path} did not ask back, so there is nothing to re-rank.")
-    if k > predictions.candidates.shape[1]:
-        raise RunError(
-            f"k is {k}, but {path} stores {predictions.candidates.shape[1]} candidates; choose a "
-            "smaller k, or train again with a larger one."
-        )
+    _check_options(path, predictions, k, weight)
     if forward or not predictions.asked_back:
         ranks = predictions.ranks(filtered=filtered)
     else:
@@ -69,6 +60,21 @@ def load_scores(
         key=[(fact.relation, fact.subject, fact.object) for fact in facts],
         note="; ".join(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
     )
+
+
+def _check_options(path: str, predictions: Predictions, k: int, weight: float | None) -> None:
+    """Refuse a k and weight that the stored predictions cannot be re-ranked with."""
+    if k < 0 or (weight is not None and not weight >= 0):
+        what = f"k is {k}" if k < 0 else f"weight is {weight}"
+        raise RunError(f"{what}; it must be at least 0.")
+    changed = k or weight is not None
+    if changed and not predictions.asked_back:
+        raise RunError(f"{path} did not ask back, so there is nothing to re-rank.")
+    if k > predictions.candidates.shape[1]:
+        raise RunError(
+            f"k is {k}, but {path} stores {predictions.candidates.shape[1]} candidates; choose a "
+            "smaller k, or train again with a larger one."
+        )
 
 
 def _weights(folder: RunFolder) -> Tensor:

@@ -1,0 +1,40 @@
+"""Small helpers for tests that make whole runs."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from symprompt.config import RunConfig
+from symprompt.facts import FactSet
+
+# A weight that no dev facts choose, so that asking back moves the answers.
+SEPARATE = {"vectors": "separate", "weight": 1.7}
+Make = Callable[..., RunConfig]
+
+
+def write_csv(facts: FactSet, path: Path) -> Path:
+    """Write facts as a table with splits and templates."""
+    with path.open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["subject", "relation", "object", "split", "template"])
+        for relation in facts.relations:
+            for split in ("train", "dev", "test"):
+                for fact in relation.split(split):
+                    row = (fact.subject, fact.relation, fact.object, split, relation.template)
+                    table.writerow(row)
+    return path
+
+
+def other_model(model: Path, folder: Path) -> Path:
+    """The same model with one weight changed."""
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    name = min(weights)
+    weights[name] = weights[name] + 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
