@@ -138,3 +138,20 @@ def test_an_error_inside_comes_through(console: Console) -> None:
 
     with pytest.raises(ValueError, match="inside"):
         fail()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_stage_that_begins_anew_is_shown_anew(terminal: bool) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=120)
+    with show_progress(console) as tick:
+        for _ in range(2):
+            tick("training", 1, 2, "")
+            tick("training", 2, 2, "")
+    lines = stream.getvalue().splitlines()
+    if terminal:
+        # The last picture holds a finished bar for each of the two.
+        assert sum("2/2" in line for line in lines[-3:]) == 2
+    else:
+        shown = [line.split(",")[0] for line in lines]
+        assert shown == ["training: 1/2", "training: 2/2"] * 2

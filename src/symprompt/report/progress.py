@@ -52,12 +52,15 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        tasks: dict[str, TaskID] = {}
+        tasks: dict[str, tuple[TaskID, int]] = {}
 
         def tick(stage: str, done: int, total: int, note: str) -> None:
-            if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total, note=note)
-            progress.update(tasks[stage], completed=done, total=total, note=note)
+            # A stage that falls back has begun anew, as in a second run: it gets a bar of its own.
+            if stage not in tasks or done < tasks[stage][1]:
+                tasks[stage] = (progress.add_task(stage, total=total, note=note), done)
+            bar = tasks[stage][0]
+            progress.update(bar, completed=done, total=total, note=note)
+            tasks[stage] = (bar, done)
 
         yield tick
 
@@ -70,12 +73,17 @@ class _Lines:
         self.every = every
         # When each stage was first heard of, and how far it was: a resumed one is not at its start.
         self.begun: dict[str, tuple[float, int]] = {}
+        self.done: dict[str, int] = {}
         self.last = 0.0
 
     def __call__(self, stage: str, done: int, total: int, note: str) -> None:
         now = time.monotonic()
-        first = stage not in self.begun
-        begun, start = self.begun.setdefault(stage, (now, done))
+        # A stage that falls back has begun anew, as in a second run.
+        first = done < self.done.get(stage, total + 1)
+        self.done[stage] = done
+        if first:
+            self.begun[stage] = (now, done)
+        begun, start = self.begun[stage]
         if not first and done < total and now - self.last < self.every:
             return
         self.last = now
