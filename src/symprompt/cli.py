@@ -30,8 +30,8 @@ from symprompt.config import (
 from symprompt.demo import demo_questions, demo_runs
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
-from symprompt.facts import check, load_facts, uhn
-from symprompt.problem import drop_unusable, make_templates
+from symprompt.facts import check, uhn
+from symprompt.problem import drop_unusable, load_config_facts, make_templates
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
 
@@ -202,13 +202,7 @@ def run_data(arguments: Sequence[str]) -> None:
     for name in ("strict", "vocabulary"):
         if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
             raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
-    facts = load_facts(
-        flags.source,
-        layout=flags.facts.layout,
-        relations=flags.facts.relations,
-        templates=flags.facts.templates,
-        seed=flags.facts.split_seed,
-    )
+    facts = load_config_facts(flags.source, flags.facts)
     if flags.model:
         vocabulary = load_vocabulary(flags.model)
         config = RunConfig(facts=flags.facts, method=MethodConfig(name="ptuning"))

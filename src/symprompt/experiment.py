@@ -16,11 +16,11 @@ from symprompt.checkpoint import load_state, state_note, state_tensors
 from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.evaluation import dev_scores, predict
-from symprompt.facts import Split, load_facts, load_word_list
+from symprompt.facts import Split, load_word_list
 from symprompt.methods import Method
 from symprompt.metrics import measure
 from symprompt.predictions import Predictions, choose_weights
-from symprompt.problem import Problem, make_method, prepare
+from symprompt.problem import Problem, load_config_facts, make_method, prepare
 from symprompt.runs import (
     CARD,
     ENCODER,
@@ -80,13 +80,7 @@ def train(
     if folder.has("config.toml") and folder.start(config, resume=resume):
         return Run(folder)
     # Everything that can be wrong with the input is found before the folder is made.
-    facts = load_facts(
-        config.data,
-        layout=config.facts.layout,
-        relations=config.facts.relations,
-        templates=config.facts.templates,
-        seed=config.facts.split_seed,
-    )
+    facts = load_config_facts(config.data, config.facts)
     backbone = backbone or Backbone.load(config.model, device=config.device, dtype=config.dtype)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)

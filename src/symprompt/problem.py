@@ -10,9 +10,18 @@ import torch
 from torch import Tensor
 
 from symprompt.backbone import Backbone, Vocabulary
-from symprompt.config import PromptConfig, RunConfig
+from symprompt.config import FactsConfig, PromptConfig, RunConfig
 from symprompt.errors import ConfigError, DataError
-from symprompt.facts import SPLITS, Fact, FactSet, Split, in_word_list, load_word_list, uhn
+from symprompt.facts import (
+    SPLITS,
+    Fact,
+    FactSet,
+    Split,
+    in_word_list,
+    load_facts,
+    load_word_list,
+    uhn,
+)
 from symprompt.methods import SPE, Manual, Method, PTuning, Sentences
 from symprompt.prompts import (
     BiLSTMEncoder,
@@ -53,6 +62,17 @@ class Problem:
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""
         return self.facts.names
+
+
+def load_config_facts(source: str, config: FactsConfig) -> FactSet:
+    """Load a source of facts as a config says."""
+    return load_facts(
+        source,
+        layout=config.layout,
+        relations=config.relations,
+        templates=config.templates,
+        seed=config.split_seed,
+    )
 
 
 def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:

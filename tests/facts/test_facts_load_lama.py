@@ -107,12 +107,10 @@ def test_a_byte_order_mark_and_separators_inside_text_are_fine(tmp_path: Path) -
     assert [fact.subject for fact in facts] == ["A\u2028B", "D"]
 
 
-def test_repeats_are_kept_unless_strict(tmp_path: Path) -> None:
+def test_repeats_are_kept(tmp_path: Path) -> None:
     write_pairs(tmp_path / "P36" / "train.jsonl", CAPITALS)
     write_pairs(tmp_path / "P36" / "test.jsonl", [("Spain", "Madrid")] * 2 + CAPITALS[:1])
     assert len(load_facts(str(tmp_path)).facts("test")) == 3
-    with pytest.raises(DataError, match=r"1 repeated fact.* 1 test fact.* without strict"):
-        load_facts(str(tmp_path), strict=True)
 
 
 def test_selected_relations_alone_are_read(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.facts.check import check
 from symprompt.facts.lama import load_lama
 from symprompt.facts.reading import choose_names
-from symprompt.facts.tables import DUPLICATE, load_table
+from symprompt.facts.tables import load_table
 from symprompt.facts.templates import apply_templates, find_templates, load_templates
 from symprompt.facts.types import FactSet
 from symprompt.facts.world import world_facts
@@ -26,7 +25,6 @@ def load_facts(
     relations: Sequence[str] = (),
     templates: str = "",
     seed: int = 0,
-    strict: bool = False,
 ) -> FactSet:
     """Return the facts of a source with their splits and manual templates.
 
@@ -39,8 +37,6 @@ def load_facts(
         templates: a file or folder of manual templates. When empty, a LAMA folder is searched
             for them (and up to two folders above it), and a relation may end up without one.
         seed: makes the split where the source has none.
-        strict: refuse a source with repeated facts or with test facts that are also in train or
-            dev, in place of counting them.
 
     Example:
         >>> facts = load_facts("world", relations=["capital"])
@@ -61,8 +57,6 @@ def load_facts(
         found = found or find_templates(home)
     if found is not None:
         facts = _add_templates(facts, found, insist=bool(templates))
-    if strict:
-        _refuse_flaws(facts)
     return facts
 
 
@@ -99,15 +93,3 @@ def _add_templates(facts: FactSet, path: Path, *, insist: bool) -> FactSet:
             f"relations such as {facts.names[0]!r}."
         )
     return apply_templates(facts, manual)
-
-
-def _refuse_flaws(facts: FactSet) -> None:
-    report = check(facts)
-    repeats = sum(report.duplicates.values()) + facts.dropped_by_reason().get(DUPLICATE, 0)
-    leaks = report.test_pairs_in_train_or_dev
-    if repeats or leaks:
-        raise DataError(
-            f"{facts.source} has {repeats} repeated fact(s) inside a split and {leaks} test "
-            "fact(s) that are also in train or dev, which strict loading does not allow; remove "
-            "them or load without strict."
-        )
