@@ -109,11 +109,19 @@ def main() -> None:
             torch.from_numpy(part).to(backbone.device) for part in trainer._rates(plan)
         )
         losses = torch.zeros(len(problem.relations), device=backbone.device)
+        begun = time.perf_counter()
+        epoch = trainer._record(plan)
+        if epoch:
+            print(json.dumps({"recording graphs, s": round(time.perf_counter() - begun, 2)}))
 
         def step(
             turn: int, trainer: Trainer = trainer, plan: list[list[np.ndarray]] = plan
         ) -> None:
             turn = turn % len(plan)
+            on = dict.fromkeys(trainer.optimizers, active[turn])  # noqa: B023
+            if trainer.captured and epoch:  # noqa: B023
+                trainer.captured.step(epoch, turn, on, rates[turn], losses)  # noqa: B023
+                return
             trainer._backward(plan[turn], losses)  # noqa: B023
             for optimizer in trainer.optimizers.values():
                 optimizer.step(active[turn], rates[turn])  # noqa: B023

@@ -331,7 +331,12 @@ class Trained:
 
 
 def make_trainer(
-    config: RunConfig, backbone: Backbone, facts: FactSet, *, max_tokens: int = 4096
+    config: RunConfig,
+    backbone: Backbone,
+    facts: FactSet,
+    *,
+    max_tokens: int = 4096,
+    capture: bool | None = None,
 ) -> tuple[Problem, Method, Trainer]:
     """Everything up to the first step."""
     problem = prepare(config, backbone, facts)
@@ -343,6 +348,7 @@ def make_trainer(
         config.training,
         seed=config.seed,
         max_tokens=max_tokens,
+        capture=capture,
     )
     return problem, method, trainer
 

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from symprompt.adam import StackedAdam
+from symprompt.captured import CapturedSteps, EpochPasses
 from symprompt.config import TrainingConfig
 from symprompt.errors import TrainingError
 from symprompt.methods.asking import chunks
@@ -25,83 +27,6 @@ from symprompt.methods.base import Method, Sentences
 from symprompt.runtime import Tick, derive_seed, silent
 
 DevScores = Callable[[], Mapping[str, np.ndarray]]
-
-
-class StackedAdam:
-    """Adam over parameters [relation, ...] with a step count and rate per relation; final.
-
-    Relations that are not active in a step keep parameters, moments and step count unchanged.
-    """
-
-    def __init__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        config: TrainingConfig,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
-    ) -> None:
-        self.parameters = dict(parameters)
-        self.config = config
-        self.betas = betas
-        self.epsilon = epsilon
-        first = next(iter(self.parameters.values()))
-        self.steps = torch.zeros(len(first), dtype=torch.float64, device=first.device)
-        self.mean = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
-        self.square = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
-
-    @torch.no_grad()
-    def step(self, active: Tensor, rate: Tensor) -> None:
-        """Update the active relations.
-
-        Args:
-            active: [relation] bool.
-            rate: [relation] learning rates, float64.
-        """
-        self.steps += active
-        moving = active.double()
-        first, second = self.betas
-        done = self.steps.clamp(min=1)
-        numbers = {
-            "mean": moving * (1 - first),
-            "square": moving * (1 - second),
-            "size": rate * moving / (1 - first**done),
-            "correction": (1 - second**done).sqrt(),
-            "shrink": 1 - rate * moving * self.config.weight_decay,
-        }
-        if self.config.clip:
-            numbers["clip"] = self._clip_scale()
-        dtype = next(iter(self.parameters.values())).dtype
-        numbers = {key: value.to(dtype) for key, value in numbers.items()}
-        for name, value in self.parameters.items():
-            if value.grad is not None:
-                self._update(name, value, value.grad, numbers)
-                value.grad = None
-
-    def _update(
-        self, name: str, value: nn.Parameter, gradient: Tensor, numbers: Mapping[str, Tensor]
-    ) -> None:
-        shape = (-1, *[1] * (value.dim() - 1))
-        each = {key: number.view(shape) for key, number in numbers.items()}
-        if self.config.clip:
-            gradient = gradient * each["clip"]
-        if self.config.weight_decay:
-            if self.config.optimizer == "adam":
-                gradient = gradient + self.config.weight_decay * value
-            else:
-                value.mul_(each["shrink"])
-        mean, square = self.mean[name], self.square[name]
-        mean.lerp_(gradient, each["mean"])
-        square.lerp_(gradient * gradient, each["square"])
-        below = square.sqrt().div_(each["correction"]).add_(self.epsilon)
-        value.sub_(mean.div(below).mul_(each["size"]))
-
-    def _clip_scale(self) -> Tensor:
-        total = torch.zeros_like(self.steps)
-        for value in self.parameters.values():
-            if value.grad is not None:
-                total += value.grad.double().square().flatten(1).sum(1)
-        return (self.config.clip / (total.sqrt() + 1e-6)).clamp(max=1.0)
 
 
 @dataclass
@@ -150,6 +75,7 @@ class Trainer:
         config: how.
         seed: of the shuffling.
         max_tokens: most tokens in one pass; larger batches are split and gradients added up.
+        capture: record steps as CUDA graphs; None does where the device and the method allow it.
     """
 
     def __init__(
@@ -161,6 +87,7 @@ class Trainer:
         *,
         seed: int,
         max_tokens: int,
+        capture: bool | None = None,
     ) -> None:
         self.method = method
         self.sentences = sentences
@@ -179,6 +106,12 @@ class Trainer:
             part: PartProgress.start(len(self.relations), dict(encoder.named_parameters()))
             for part, encoder in method.encoders.items()
         }
+        self.captured: CapturedSteps | None = None
+        on_gpu = self.device.type == "cuda"
+        if capture or (capture is None and on_gpu and method.asks(sentences, np.arange(1))):
+            self.captured = CapturedSteps(
+                method, sentences, self.optimizers, max_tokens=max_tokens, capture=on_gpu
+            )
         owner = sentences.forth.relation.cpu().numpy()
         self.rows = [np.flatnonzero(owner == index) for index in range(len(self.relations))]
         self.owner = owner
@@ -285,15 +218,33 @@ class Trainer:
         rate = torch.from_numpy(rates).to(self.device)
         total = self.config.epochs * len(plan)
         with self._dropout():
+            epoch = self._record(plan)
             for step, batches in enumerate(plan):
-                self._backward(batches, losses[step])
-                for part, optimizer in self.optimizers.items():
-                    optimizer.step(on[step] & running[part], rate[step])
+                moving = {part: on[step] & value for part, value in running.items()}
+                if self.captured and epoch:
+                    self.captured.step(epoch, step, moving, rate[step], losses[step])
+                else:
+                    self._backward(batches, losses[step])
+                    for part, optimizer in self.optimizers.items():
+                        optimizer.step(moving[part], rate[step])
                 tick(
                     "training", self.epoch * len(plan) + step + 1, total, f"epoch {self.epoch + 1}"
                 )
         self._check_finite(losses)
         return float(losses.sum() / on.sum())
+
+    def _record(self, plan: list[list[np.ndarray]]) -> EpochPasses | None:
+        """Return the epoch's recorded passes; a model that cannot be recorded runs without."""
+        if self.captured is None:
+            return None
+        try:
+            return self.captured.plan(plan)
+        except RuntimeError as error:
+            if self.device.type != "cuda" or isinstance(error, torch.OutOfMemoryError):
+                raise
+            self.captured = None
+            self.history.append({"epoch": self.epoch, "not recorded": str(error).splitlines()[0]})
+            return None
 
     @contextmanager
     def _dropout(self) -> Iterator[None]:

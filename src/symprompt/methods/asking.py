@@ -32,6 +32,63 @@ def ask_object(
     return backbone.logits_at(question.inputs(backbone, vectors), question.at)
 
 
+@dataclass(frozen=True, eq=False)
+class Asks:
+    """Sentences with one masked position each, whose cross-entropies add up to facts' losses.
+
+    Attributes:
+        part: whose vectors stand in the sentences.
+        layout: the sentences.
+        base: [n] int64 on the device, where each fact's blank begins.
+        rows: [m] facts.
+        offset: [m] which token of the blank is masked.
+        share: [m] what the sentence counts in its fact's loss.
+        owner: [m] index of the fact among those that were asked about.
+    """
+
+    part: str
+    layout: Layout
+    base: Tensor
+    rows: np.ndarray
+    offset: np.ndarray
+    share: np.ndarray
+    owner: np.ndarray
+
+
+def object_asks(layout: Layout, rows: np.ndarray) -> Asks:
+    """Return the sentences that ask for each fact's object once (equation 5)."""
+    return Asks(
+        part="forth",
+        layout=layout,
+        base=layout.object_at,
+        rows=rows,
+        offset=np.zeros_like(rows),
+        share=np.ones(len(rows)),
+        owner=np.arange(len(rows)),
+    )
+
+
+def subject_asks(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Asks:
+    """Return the sentences that ask for each subject token, ``weight`` for the subject's mean."""
+    owner, offset = _subject_tokens(layout, rows)
+    return Asks(
+        part=part,
+        layout=layout,
+        base=layout.subject_at,
+        rows=rows[owner],
+        offset=offset,
+        share=weight / layout.subject_lengths[rows][owner],
+        owner=owner,
+    )
+
+
+def _subject_tokens(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for every subject token of the rows, the row's index and the token's place."""
+    counts = layout.subject_lengths[rows]
+    owner = np.repeat(np.arange(len(rows)), counts)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
 @dataclass(frozen=True)
 class TokenLikelihoods:
     """Log-likelihoods of subject tokens, flat, with the row each belongs to."""
@@ -82,8 +139,7 @@ def ask_subject(
         objects: [b] candidates that replace the true objects.
     """
     counts = layout.subject_lengths[rows]
-    owner_rows = np.repeat(np.arange(len(rows)), counts)
-    offsets = np.arange(len(owner_rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    owner_rows, offsets = _subject_tokens(layout, rows)
     device = backbone.device
     owner = torch.from_numpy(owner_rows).to(device)
     index = torch.from_numpy(rows).to(device)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.backbone import Backbone
-from symprompt.methods.asking import ask_object
+from symprompt.methods.asking import Asks, ask_object
 from symprompt.prompts import Layout, PromptEncoder
 
 Vectors = Mapping[str, Tensor]
@@ -62,6 +62,13 @@ class Method(ABC):
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the training loss of each row, [b]."""
+
+    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
+        """Return the loss of the rows as sentences with one mask each, so that it can be recorded.
+
+        None where the loss is not of that form.
+        """
+        return None
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log-probability of every token as the object, [b, v], float32."""

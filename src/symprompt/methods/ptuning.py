@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from symprompt.backbone import Backbone
+from symprompt.methods.asking import Asks, object_asks
 from symprompt.methods.base import Method, Sentences, Vectors, object_loss
 from symprompt.prompts import PromptEncoder
 
@@ -24,3 +25,7 @@ class PTuning(Method):
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
         return object_loss(self.backbone, sentences, rows, vectors)
+
+    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks]:
+        """Return the sentences that ask for the objects."""
+        return [object_asks(sentences.forth, rows)]

@@ -20,7 +20,13 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone
 from symprompt.config import MethodConfig
-from symprompt.methods.asking import ask_subject, score_subjects
+from symprompt.methods.asking import (
+    Asks,
+    ask_subject,
+    object_asks,
+    score_subjects,
+    subject_asks,
+)
 from symprompt.methods.base import Method, Sentences, Vectors, object_loss
 from symprompt.prompts import PromptEncoder
 
@@ -56,6 +62,17 @@ class SPE(Method):
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7)."""
         forth = object_loss(self.backbone, sentences, rows, vectors)
         return forth + self.config.train_weight * self._subject_loss(sentences, rows, vectors)
+
+    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
+        """Return the sentences of both ways, unless subjects are masked whole."""
+        if self.config.masking == "whole":
+            return None
+        part = "back" if "back" in self.encoders else "forth"
+        weight = self.config.train_weight
+        return [
+            object_asks(sentences.forth, rows),
+            subject_asks(sentences.back, rows, part=part, weight=weight),
+        ]
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors

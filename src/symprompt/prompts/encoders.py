@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from symprompt.runtime import make_generator
 
@@ -149,14 +151,62 @@ class BiLSTMEncoder(_MLPTop):
         bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(0, 1)
         both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
         drive = torch.baddbmm(bias[:, None], both, weight.mT)
-        state = sequence.new_zeros(2 * relations, 1, self.hidden)
-        cell = state
-        outputs = []
-        for step in range(steps):
-            gates = torch.baddbmm(drive[:, step : step + 1], state, recurrent)
-            take, forget, new, show = gates.chunk(4, dim=-1)
-            cell = forget.sigmoid() * cell + take.sigmoid() * new.tanh()
-            state = show.sigmoid() * cell.tanh()
-            outputs.append(state)
-        hidden = torch.cat(outputs, dim=1).reshape(relations, 2, steps, self.hidden)
+        outputs: Tensor = _Recurrence.apply(drive, recurrent)  # type: ignore[no-untyped-call]
+        hidden = outputs.reshape(relations, 2, steps, self.hidden)
         return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)
+
+
+class _Recurrence(torch.autograd.Function):
+    """Many LSTMs side by side, from what their inputs drive: [b, n, 4h], [b, h, 4h] -> [b, n, h].
+
+    Written out because autograd adds up the gradient of the recurrent weights step by step, which
+    reads and writes all of them at every step; here it is one product at the end.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, drive: Tensor, recurrent: Tensor) -> Tensor:
+        batch, steps, _ = drive.shape
+        hidden = recurrent.shape[1]
+        gates = torch.empty_like(drive)
+        states = drive.new_zeros(batch, steps + 1, hidden)
+        cells = torch.zeros_like(states)
+        for step in range(steps):
+            raw = torch.baddbmm(drive[:, step : step + 1], states[:, step : step + 1], recurrent)
+            raw = raw[:, 0]
+            take, forget = raw[:, : 2 * hidden].sigmoid().chunk(2, dim=-1)
+            new, show = raw[:, 2 * hidden : 3 * hidden].tanh(), raw[:, 3 * hidden :].sigmoid()
+            gates[:, step] = torch.cat((take, forget, new, show), dim=-1)
+            cells[:, step + 1] = forget * cells[:, step] + take * new
+            states[:, step + 1] = show * cells[:, step + 1].tanh()
+        ctx.save_for_backward(gates, states, cells, recurrent)
+        return states[:, 1:].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (outputs,) = gradients
+        gates, states, cells, recurrent = ctx.saved_tensors
+        take, forget, new, show = gates.chunk(4, dim=-1)
+        shown = cells[:, 1:].tanh()
+        # What multiplies the gradient of the state or of the cell, for all steps at once.
+        by_show = shown * show * (1 - show)
+        to_cell = show * (1 - shown * shown)
+        by_cell = torch.cat(
+            (
+                new * take * (1 - take),
+                cells[:, :-1] * forget * (1 - forget),
+                take * (1 - new * new),
+            ),
+            dim=-1,
+        )
+        raw = torch.empty_like(gates)
+        state, cell = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
+        hidden = recurrent.shape[1]
+        for step in reversed(range(gates.shape[1])):
+            state = state + outputs[:, step]
+            cell = cell + state * to_cell[:, step]
+            raw[:, step, : 3 * hidden] = by_cell[:, step] * cell.repeat(1, 3)
+            raw[:, step, 3 * hidden :] = by_show[:, step] * state
+            cell = cell * forget[:, step]
+            state = torch.bmm(raw[:, step : step + 1], recurrent.mT)[:, 0]
+        return raw, torch.bmm(states[:, :-1].mT, raw)
