@@ -44,6 +44,8 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
     assert found[False][1] == pytest.approx(found[True][1], rel=1e-5)
 
 
+# The compiler has advice on float32 products, which is no error of ours.
+@pytest.mark.filterwarnings("default")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", list(CASES))
 def test_recorded_graphs_train_as_kernels_launched_one_by_one(

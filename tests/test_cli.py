@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,10 +17,12 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import symprompt
-from symprompt import cli
+from symprompt import Backbone, cli
 from symprompt.config import load_config, shipped_configs, to_toml
+from symprompt.pretrain.step import Learner
 from symprompt.report import load_scores
 from tiny import make_facts, run_config
+from tiny_text import flags_of, pretrain_config, write_text
 
 
 class Said(NamedTuple):
@@ -126,13 +130,15 @@ def assert_one_sentence(said: Said) -> str:
     [
         (["train"], ["--model", "--out", "--epochs", "--resume", "lama-spe", "my-facts"]),
         (["train", "lama-spe"], ["--model", "--epochs", "--template", "(default: separate)"]),
+        (["pretrain"], ["--text", "--out", "--resume", "pretrain-medium", "--optimizer.batch"]),
+        (["pretrain", "pretrain-tiny"], ["--vocabulary.size INT", "(default: 4000)", "torchrun"]),
         (["ask"], ["--relation", "--subject", "--object", "--json"]),
         (["table"], ["--by", "--filtered", "--weight", "--markdown", "--json"]),
         (["data", "check"], ["--model", "--layout", "--json", "world"]),
         (["data"], ["data check"]),
         (["configs"], ["NAME"]),
         (["demo"], ["--out"]),
-        ([], ["train", "ask", "table", "data", "configs"]),
+        ([], ["train", "pretrain", "ask", "table", "data", "configs"]),
     ],
 )
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -207,7 +213,7 @@ def test_no_command_prints_the_commands_and_fails(call: Call) -> None:
 def test_an_unknown_command_is_refused_with_the_known_ones(call: Call) -> None:
     message = assert_one_sentence(call("trian"))
     assert "'trian' is no command" in message
-    assert "train, ask, table" in message
+    assert "train, pretrain, ask, table" in message
 
 
 def test_an_unknown_flag_is_refused_with_a_suggestion(train: Call, tmp_path: Path) -> None:
@@ -735,3 +741,154 @@ def test_a_written_config_trains_the_same_run(train: Call, tmp_path: Path) -> No
     assert train(path, "--out", tmp_path / "again").code == 0
     one, other = (tmp_path / name / "prompts.safetensors" for name in ("run", "again"))
     assert one.read_bytes() == other.read_bytes()
+
+
+# ------------------------------------------------------------------------------------- pretrain
+
+
+@pytest.fixture
+def pretrain(call: Call, tmp_path: Path) -> Call:
+    """Pretrain with tiny settings; changes are tables or top-level values of the config."""
+    text = write_text(tmp_path / "text.txt")
+
+    def run(*flags: object, config: object = "pretrain-tiny", **changes: Any) -> Said:
+        base = flags_of(pretrain_config(tmp_path / "model", **changes))
+        given = () if "--text" in flags else ("--text", text)
+        return call("pretrain", config, *base, *given, *flags)
+
+    return run
+
+
+def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_path: Path) -> None:
+    said = pretrain()
+    assert said.code == 0, said.err
+    training = json.loads((tmp_path / "model/training.json").read_text())
+    assert f"{training['loss']['mlm']:.3f}" in said.out
+    assert f"{training['validation']['mlm']:.3f}" in said.out
+    assert "tokens/s" in said.out
+    assert f"model folder: {tmp_path / 'model'}" in said.out
+    assert f"use it: symprompt train lama-spe --model {tmp_path / 'model'} --data" in said.out
+    stages = [line.split(":")[0] for line in said.err.splitlines()]
+    assert list(dict.fromkeys(stages)) == [
+        "checking",
+        "vocabulary",
+        "reading",
+        "tokenising",
+        "training",
+    ]
+    again = pretrain()
+    assert (again.code, again.out) == (0, said.out)
+    assert "training" not in again.err
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_loss_curve_is_drawn_if_matplotlib_is_there(
+    pretrain: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    if there:
+        pytest.importorskip("matplotlib")
+    monkeypatch.setattr(cli, "can_plot", lambda: there)
+    said = pretrain("--steps", 2)
+    assert said.code == 0
+    assert (tmp_path / "model/loss.png").exists() == there
+    assert ("matplotlib is not installed" in said.out) != there
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "mlm+nsp", "corpus": {"packing": "pairs", "length": 32}},
+        {"objective": "mlm+sbo", "corruption": {"kind": "spans", "share": 0.3}},
+        {"shape": {"family": "electra", "embedding": 8}, "corpus": {"packing": "sentences"}},
+        {"corruption": {"kind": "words"}, "vocabulary": {"kind": "unigram", "size": 42}},
+        {"corruption": {"kind": "deletion"}, "vocabulary": {"kind": "bpe", "size": 320}},
+        {"corruption": {"kind": "insertion"}},
+        {"corruption": {"kind": "reordering", "share": 0.4}},
+        {"corruption": {"kind": "substitution"}, "vocabulary": {"cased": False, "size": 90}},
+    ],
+)
+def test_every_objective_and_corruption_goes_from_text_to_model(
+    pretrain: Call, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    said = pretrain("--steps", 3, **changes)
+    assert said.code == 0, said.err
+    training = json.loads((tmp_path / "model/training.json").read_text())
+    assert list(training["loss"]) == changes.get("objective", "mlm").split("+")
+    assert all(0 < value < 20 for value in training["validation"].values())
+    assert Backbone.load(str(tmp_path / "model"), device="cpu").max_length >= 16
+
+
+def test_two_languages_are_counted(pretrain: Call, tmp_path: Path) -> None:
+    small = write_text(tmp_path / "small.txt", documents=60, seed=3)
+    said = pretrain("--steps", 2, "--text", f"en={tmp_path / 'text.txt'}", f"de={small}")
+    assert said.code == 0, said.err
+    rows = [line.split() for line in said.out.splitlines()]
+    counts = {row[1]: (int(row[3]), int(row[8])) for row in rows if row[1:2] in (["en"], ["de"])}
+    assert counts["de"][1] > counts["de"][0]
+    assert counts["en"][1] < counts["en"][0]
+
+
+def test_flags_may_leave_out_their_table_where_one_has_the_name(call: Call) -> None:
+    said = call("pretrain", "pretrain-tiny", "--batch", 0, "--out", "x", "--text", "y")
+    assert "optimizer.batch is 0" in assert_one_sentence(said)
+    said = call("pretrain", "pretrain-tiny", "--held-out=0.9", "--out", "x", "--text", "y")
+    assert "corpus.held_out is 0.9" in assert_one_sentence(said)
+    said = call("pretrain", "pretrain-tiny", "--alpha", 0, "--out", "x", "--text", "y")
+    message = "--alpha may be --vocabulary.alpha or --corpus.alpha; say which."
+    assert message in assert_one_sentence(said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pretrain", "lama-spe"], "lama-spe is a config for symprompt train, not for symprompt"),
+        (["train", "pretrain-small"], "pretrain-small is a config for symprompt pretrain, not"),
+        (["pretrain", "pretrain-tin"], "did you mean pretrain-tiny?"),
+        (["pretrain", "pretrain-tiny"], "--text is missing"),
+        (["pretrain", "pretrain-tiny", "--text", "x"], "--out is missing"),
+        (["pretrain", "pretrain-tiny", "--text", "no.txt", "--out", "x"], "no.txt does not exist"),
+        (["pretrain", "pretrain-tiny", "--text", "x", "--out", "x", "--dtype", "int8"], "float32"),
+    ],
+)
+def test_a_pretraining_that_cannot_be_is_one_sentence(
+    call: Call,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in assert_one_sentence(call(*arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_pretraining_goes_on(
+    pretrain: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Learner.step
+
+    def interrupted(learner: Learner, number: int, batch: Any) -> None:
+        step(learner, number, batch)
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", interrupted)
+        said = pretrain()
+    assert said.code == 130
+    assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."
+    assert not (tmp_path / "model").exists()
+    assert "--resume" in pretrain().err
+    said = pretrain("--resume")
+    assert said.code == 0
+    assert "training: 5/12" in said.err
+
+
+def test_a_pretraining_out_of_memory_is_one_sentence(
+    pretrain: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise cli.torch.OutOfMemoryError("much text")
+
+    monkeypatch.setattr(cli, "pretrain", fail)
+    assert "lower --micro-batch (now 16)" in assert_one_sentence(pretrain())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from symprompt.config import (
     INCIDENTAL,
+    TABLES,
+    Command,
     FactsConfig,
     MethodConfig,
     PromptConfig,
@@ -27,6 +29,12 @@ from symprompt.config import (
     to_toml,
 )
 from symprompt.errors import ConfigError
+from symprompt.pretrain.settings import INCIDENTAL as PRETRAIN_INCIDENTAL
+from symprompt.pretrain.settings import (
+    PretrainConfig,
+    load_pretrain_config,
+    make_pretrain_config,
+)
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 share = st.floats(min_value=0, max_value=0.99)
@@ -159,8 +167,38 @@ def test_missing_and_garbled_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_shipped_config_loads() -> None:
-    for name in shipped_configs():
+    for name in shipped_configs("train"):
         load_config(name)
+    for name in shipped_configs("pretrain"):
+        load_pretrain_config(name)
+    both = shipped_configs("train") | shipped_configs("pretrain")
+    assert both == shipped_configs()
+
+
+def test_a_config_of_the_other_command_is_refused_by_its_tables(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"for symprompt pretrain, not for symprompt train; its"):
+        load_text(tmp_path, "seed = 1\n[corpus]\nlength = 64\n")
+    (tmp_path / "run.toml").write_text("[method]\nk = 3\n")
+    with pytest.raises(ConfigError, match=r"for symprompt train, .* its tables are method\."):
+        load_pretrain_config(str(tmp_path / "run.toml"))
+    # Without a table a file may be either's.
+    (tmp_path / "run.toml").write_text("seed = 3\n")
+    assert load_pretrain_config(str(tmp_path / "run.toml")).seed == 3
+
+
+@pytest.mark.parametrize(("kind", "command"), [(RunConfig, "train"), (PretrainConfig, "pretrain")])
+def test_tables_tell_whose_config_it_is(kind: type[Any], command: Command) -> None:
+    tables = {entry.name for entry in fields(kind) if is_dataclass(getattr(kind(), entry.name))}
+    assert tables == TABLES[command]
+
+
+def test_a_pretraining_config_reads_back_and_differs_by_key(tmp_path: Path) -> None:
+    config = make_pretrain_config({"seed": 5, "corpus": {"packing": "sentences"}})
+    (tmp_path / "p.toml").write_text(to_toml(config))
+    assert load_pretrain_config(str(tmp_path / "p.toml")) == config
+    other = replace(config, out="x", optimizer=replace(config.optimizer, rate=1.0, compile="off"))
+    assert differing_keys(config, other, PRETRAIN_INCIDENTAL) == ["optimizer.rate"]
+    assert set(PRETRAIN_INCIDENTAL) <= set(flatten(config))
 
 
 def test_differing_keys_are_named_and_incidental_ones_left_out() -> None:

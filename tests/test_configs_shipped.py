@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig
 
 from symprompt import Run, cli
 from symprompt.config import check_config, load_config, shipped_configs
+from symprompt.pretrain.settings import load_pretrain_config
 from symprompt.prompts import Template
 from tiny import make_facts
+from tiny_text import write_text
 
-NAMES = list(shipped_configs())
+NAMES = list(shipped_configs("train"))
+PRETRAIN = list(shipped_configs("pretrain"))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,7 @@ def test_a_shipped_config_loads_and_is_in_range(name: str) -> None:
     assert config.model == ("bert-base-cased" if name == "my-facts" else "")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + PRETRAIN)
 def test_a_shipped_config_begins_with_a_sentence_about_itself(name: str) -> None:
     lines = shipped_configs()[name].read_text().splitlines()
     header = [line for line in lines[:4] if line.startswith("# ")]
@@ -69,11 +74,11 @@ def test_a_config_of_a_paper_states_its_numbers_and_where_they_stand(name: str) 
         assert all(0 < value < 100 for value in numbers.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + PRETRAIN)
 def test_flags_that_a_config_mentions_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    mentioned = re.findall(r"--[a-z][a-z.-]*", shipped_configs()[name].read_text())
+    mentioned = re.findall(r"--[a-z][a-z-]*(?:\.[a-z-]+)?", shipped_configs()[name].read_text())
     with pytest.raises(SystemExit):
-        cli.main(["train", name, "--help"])
+        cli.main(["train" if name in NAMES else "pretrain", name, "--help"])
     known = capsys.readouterr().out
     for flag in mentioned:
         assert re.search(rf"{re.escape(flag)}\b", known), flag
@@ -102,3 +107,26 @@ def test_a_shipped_config_trains_from_end_to_end(
     assert (out / "prompts.safetensors").exists() == learns
     if learns:
         assert len(run.folder.read_json("history.json")["epochs"]) == 1
+
+
+def test_there_is_a_config_for_every_size_of_machine() -> None:
+    assert {"pretrain-tiny", "pretrain-small", "pretrain-medium"} <= set(PRETRAIN)
+
+
+@pytest.mark.parametrize("name", PRETRAIN)
+def test_a_shipped_pretraining_config_trains_from_end_to_end(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_pretrain_config(name)
+    assert (config.out, config.work, config.vocabulary.whole_words) == ("", "", "")
+    text, out = write_text(tmp_path / "text.txt"), tmp_path / "model"
+    small = ["--size", "110", "--hidden", "16", "--heads", "2", "--layers", "2", "--length", "16"]
+    if config.shape.family == "electra":
+        small += ["--embedding", "8"]
+    steps = ["--batch", "8", "--steps", "2", "--device", "cpu", "--held-out", "0.1"]
+    cli.main(["pretrain", name, "--text", str(text), "--out", str(out), *small, *steps])
+    assert f"model folder: {out}" in capsys.readouterr().out
+    loss = json.loads((out / "training.json").read_text())["loss"]["mlm"]
+    assert 3 < loss < 7
+    stored = AutoConfig.from_pretrained(out)
+    assert stored.model_type == config.shape.family

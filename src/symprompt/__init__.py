@@ -8,6 +8,8 @@ from symprompt.config import RunConfig, load_config, make_config, override, ship
 from symprompt.errors import SympromptError
 from symprompt.experiment import train
 from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
+from symprompt.pretrain.run import pretrain
+from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ __all__ = [
     "Backbone",
     "Fact",
     "FactSet",
+    "PretrainConfig",
     "Relation",
     "Run",
     "RunConfig",
@@ -38,8 +41,10 @@ __all__ = [
     "check",
     "load_config",
     "load_facts",
+    "load_pretrain_config",
     "make_config",
     "override",
+    "pretrain",
     "shipped_configs",
     "show_progress",
     "train",

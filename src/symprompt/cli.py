@@ -7,12 +7,12 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-import tyro
 from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
@@ -20,6 +20,7 @@ from symprompt import __version__
 from symprompt.answering import Run
 from symprompt.backbone import load_vocabulary
 from symprompt.config import (
+    Command,
     FactsConfig,
     MethodConfig,
     RunConfig,
@@ -31,107 +32,39 @@ from symprompt.demo import demo_questions, demo_runs
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
 from symprompt.facts import check, uhn
+from symprompt.flags import (
+    AskFlags,
+    CheckFlags,
+    DemoFlags,
+    PretrainFlags,
+    TableFlags,
+    TrainFlags,
+    full_names,
+    parse,
+)
+from symprompt.pretrain.distributed import is_first_process
+from symprompt.pretrain.run import pretrain
+from symprompt.pretrain.settings import (
+    PretrainConfig,
+    check_pretrain_config,
+    load_pretrain_config,
+)
 from symprompt.problem import drop_unusable, load_config_facts, make_templates
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
-
-
-@dataclass(frozen=True)
-class TrainFlags:
-    """Train a method on all relations in one run, evaluate it and write a run folder."""
-
-    config: Annotated[RunConfig, tyro.conf.arg(name="")]
-    resume: bool = False
-    """Go on with an unfinished run; the numbers are those of an unbroken one."""
-
-
-@dataclass(frozen=True)
-class AskFlags:
-    """Ask a finished run for the object of a subject, or for the subject of an object."""
-
-    run: tyro.conf.Positional[str]
-    """Run folder."""
-    relation: str
-    """Relation to ask about, as the run names it."""
-    subject: str | None = None
-    """Rank objects for this subject: forward, backward and joint log-probability. Only the run's
-    first K are asked back; those beyond follow in forward order."""
-    object: str | None = None
-    """Rank the known subjects for this object: the way back. Their score is the mean over a
-    subject's tokens, also where the run sums them, so that long names do not lose by length."""
-    top: int = 10
-    """How many answers."""
-    model: str = ""
-    """Where the model is now, if it moved since the run was made."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of a table."""
-
-
-@dataclass(frozen=True)
-class TableFlags:
-    """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
-
-    runs: tyro.conf.Positional[tuple[str, ...]]
-    """Run folders."""
-    by: Literal["run", "relation"] = "run"
-    """relation adds a row for each relation."""
-    split: Literal["dev", "test"] = "test"
-    """Which facts."""
-    ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
-    """How ties count."""
-    filtered: bool = False
-    """Leave other true objects of the same subject out of the ranks."""
-    forward: bool = False
-    """Add a row with each asked-back run's forward order."""
-    k: int = 0
-    """Ask back this many of the stored candidates; 0 takes all."""
-    weight: float | None = None
-    """Re-rank with this weight instead of each run's own."""
-    draws: int = 1000
-    """Bootstrap draws."""
-    markdown: bool = False
-    """Print Markdown instead of a terminal table."""
-    json: bool = False
-    """Print JSON instead of a table."""
-
-
-@dataclass(frozen=True)
-class CheckFlags:
-    """Say what was read, what was dropped and why, what leaks, and the majority baseline."""
-
-    source: tyro.conf.Positional[str]
-    """Folder or file of facts, or "world"."""
-    facts: Annotated[FactsConfig, tyro.conf.arg(name="")] = field(default_factory=FactsConfig)
-    model: str = ""
-    """A model whose tokenizer says which objects are one token; without it all are kept."""
-    json: bool = False
-    """Print JSON instead of a table."""
-
-
-@dataclass(frozen=True)
-class DemoFlags:
-    """Train a toy model on facts about the world, then ask it: manual prompts, P-tuning, SPE."""
-
-    out: str = "demo"
-    """Folder for the toy model and the three runs."""
+from symprompt.report.loss_plot import can_plot, save_loss_plot
+from symprompt.report.pretraining import pretrain_summary
+from symprompt.runtime import silent
 
 
 def run_train(arguments: Sequence[str]) -> None:
     """Run ``symprompt train CONFIG [flags]``."""
-    names = [word for word in arguments[:1] if not word.startswith("-")]
     usage = "symprompt train CONFIG"
-    if not names:
-        wanted = {"-h", "--help"} & set(arguments)
-        listed = ", ".join(shipped_configs())
-        print(f"usage: {usage} [flags]\n\nCONFIG is a TOML file or one of: {listed}\n")
-        if not wanted:
-            raise SympromptError("no config was named; give one of the above, or a TOML file.")
+    names = _config_name(arguments, usage, "train")
     default = load_config(names[0]) if names else RunConfig()
     rest = arguments[len(names) :]
     # Pairs: a lone --no-drop-last would stand beside a text that says what --drop-last does.
-    flags = _parse(TrainFlags, rest, usage, TrainFlags(default), pairs=True)
+    flags = parse(TrainFlags, rest, usage, TrainFlags(default), pairs=True)
     check_config(flags.config)
     with show_progress() as tick:
         run = train(flags.config, resume=flags.resume, tick=tick)
@@ -140,9 +73,40 @@ def run_train(arguments: Sequence[str]) -> None:
     print(f"compare it: symprompt table {run.folder.path}")
 
 
+def run_pretrain(arguments: Sequence[str]) -> None:
+    """Run ``symprompt pretrain CONFIG --text FILE [FILE ...] --out FOLDER [flags]``."""
+    usage = "symprompt pretrain CONFIG --text FILE [FILE ...] --out FOLDER"
+    names = _config_name(arguments, usage, "pretrain")
+    default = load_pretrain_config(names[0]) if names else PretrainConfig()
+    rest = full_names(arguments[len(names) :], default)
+    flags = parse(PretrainFlags, rest, usage, PretrainFlags(default), pairs=True, prefixes=True)
+    check_pretrain_config(flags.config)
+    if not flags.text:
+        raise ConfigError("--text is missing; name the text files or folders to learn from.")
+    first = is_first_process()
+    with show_progress() if first else nullcontext(silent) as tick:
+        try:
+            run = pretrain(flags.config, flags.text, resume=flags.resume, tick=tick)
+        except torch.OutOfMemoryError:
+            now = flags.config.optimizer.micro_batch or flags.config.optimizer.batch
+            raise SympromptError(
+                f"the device ran out of memory; lower --micro-batch (now {now})."
+            ) from None
+    if not first:
+        return
+    show(pretrain_summary(run.training))
+    if can_plot():
+        save_loss_plot(run.training, run.folder / "loss.png")
+        print(f"loss curve: {run.folder / 'loss.png'}")
+    else:
+        print("loss curve: none drawn, as matplotlib is not installed (pip install matplotlib).")
+    print(f"model folder: {run.folder}")
+    print(f"use it: symprompt train lama-spe --model {run.folder} --data DATA --out RUN")
+
+
 def run_ask(arguments: Sequence[str]) -> None:
     """Run ``symprompt ask RUN --relation NAME --subject|--object TEXT``."""
-    flags = _parse(AskFlags, arguments, "symprompt ask")
+    flags = parse(AskFlags, arguments, "symprompt ask")
     run = Run.load(flags.run)
     with show_progress() as tick:
         answers = run.ask(
@@ -164,7 +128,7 @@ def run_ask(arguments: Sequence[str]) -> None:
 
 def run_table(arguments: Sequence[str]) -> None:
     """Run ``symprompt table RUN [RUN ...]``."""
-    flags = _parse(TableFlags, arguments, "symprompt table")
+    flags = parse(TableFlags, arguments, "symprompt table")
     if not flags.runs:
         raise SympromptError("no run was named; give one or more run folders.")
     rows = []
@@ -198,7 +162,7 @@ def run_data(arguments: Sequence[str]) -> None:
         raise SympromptError(
             f"data takes the command check, got {got}: symprompt data check FOLDER."
         )
-    flags = _parse(CheckFlags, arguments[1:], "symprompt data check")
+    flags = parse(CheckFlags, arguments[1:], "symprompt data check")
     for name in ("strict", "vocabulary"):
         if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
             raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
@@ -218,7 +182,7 @@ def run_data(arguments: Sequence[str]) -> None:
 
 def run_demo(arguments: Sequence[str]) -> None:
     """Run ``symprompt demo``."""
-    flags = _parse(DemoFlags, arguments, "symprompt demo")
+    flags = parse(DemoFlags, arguments, "symprompt demo")
     with show_progress() as tick:
         runs = demo_runs(Path(flags.out), tick=tick)
     paths = [str(run.folder.path) for run in runs]
@@ -261,6 +225,7 @@ def run_configs(arguments: Sequence[str]) -> None:
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (run_train, "train a method on facts and write a run folder"),
+    "pretrain": (run_pretrain, "train a masked language model on text from scratch"),
     "ask": (run_ask, "ask a run for objects or subjects"),
     "table": (run_table, "compare runs"),
     "data": (run_data, "data check: look at facts before training on them"),
@@ -318,24 +283,15 @@ def _fail(message: str) -> None:
     raise SystemExit(2)
 
 
-def _parse(
-    kind: type[Any],
-    arguments: Sequence[str],
-    prog: str,
-    default: Any = None,
-    *,
-    pairs: bool = False,
-) -> Any:
-    """Read flags; with ``pairs`` every switch has both forms, --x and --no-x."""
-    options: dict[str, Any] = {} if default is None else {"default": default}
-    switches = () if pairs else (tyro.conf.FlagCreatePairsOff,)
-    return tyro.cli(
-        kind,
-        args=list(arguments),
-        prog=prog,
-        config=(tyro.conf.OmitArgPrefixes, *switches),
-        **options,
-    )
+def _config_name(arguments: Sequence[str], usage: str, command: Command) -> list[str]:
+    """Return the config's name as a list of one; without one print what ships, for the help."""
+    names = [word for word in arguments[:1] if not word.startswith("-")]
+    if not names:
+        listed = ", ".join(shipped_configs(command))
+        print(f"usage: {usage} [flags]\n\nCONFIG is a TOML file or one of: {listed}\n")
+        if not {"-h", "--help"} & set(arguments):
+            raise SympromptError("no config was named; give one of the above, or a TOML file.")
+    return names
 
 
 def _print_json(value: Any) -> None:

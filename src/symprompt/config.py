@@ -6,6 +6,7 @@ import difflib
 import tomllib
 import types
 import typing
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -144,11 +145,22 @@ class RunConfig:
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
 INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
 
+Command = Literal["train", "pretrain"]
 
-def shipped_configs() -> dict[str, Path]:
-    """Return the configs in the package, name -> file."""
+# The tables that tell whose config a file is; every command's are its own.
+TABLES: dict[Command, frozenset[str]] = {
+    "train": frozenset({"facts", "prompt", "method", "training"}),
+    "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
+}
+
+
+def shipped_configs(command: Command | None = None) -> dict[str, Path]:
+    """Return the configs in the package, name -> file; those of one command, or all."""
     folder = Path(str(resources.files("symprompt") / "configs"))
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    found = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    if command is None:
+        return found
+    return {name: path for name, path in found.items() if _command_of(_read(path)) == command}
 
 
 def load_config(name: str) -> RunConfig:
@@ -157,28 +169,54 @@ def load_config(name: str) -> RunConfig:
     Raises:
         ConfigError: no such config, not TOML, an unknown key or a bad value.
     """
-    shipped = shipped_configs()
-    path = shipped.get(name, Path(name))
+    return read_config(RunConfig, name, check_config)
+
+
+def read_config(kind: type[T], name: str, check: Callable[[T], None]) -> T:
+    """Load a config of any kind by its shipped name or its path, and check it.
+
+    Args:
+        kind: a frozen dataclass; dataclasses within it are tables.
+        name: the name of a shipped config, or a TOML file.
+        check: refuses values out of range.
+
+    Raises:
+        ConfigError: no such config, one for another command, not TOML, an unknown key or a bad
+            value.
+    """
+    command = _command_of([entry.name for entry in fields(kind)])  # type: ignore[arg-type]
+    path = shipped_configs().get(name, Path(name))
     if not path.is_file():
+        shipped = shipped_configs(command)
         near = difflib.get_close_matches(name, shipped, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ConfigError(
             f"config {name!r} is neither a file nor shipped{hint}; shipped are: "
             f"{', '.join(shipped)}."
         )
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    table = _read(path)
+    theirs = _command_of(table)
+    if theirs is not None and theirs != command:
+        raise ConfigError(
+            f"{name} is a config for symprompt {theirs}, not for symprompt {command}; its tables "
+            f"are {', '.join(key for key in table if key in TABLES[theirs])}."
+        )
     table.pop("expected", None)
-    return make_config(table, where=str(path))
+    return build_config(kind, table, check, where=str(path))
+
+
+def build_config(
+    kind: type[T], table: dict[str, Any], check: Callable[[T], None], *, where: str = "config"
+) -> T:
+    """Build a config of any kind from nested plain values, refusing unknown keys and bad values."""
+    config = _build(kind, table, where)
+    check(config)
+    return config
 
 
 def make_config(table: dict[str, Any], *, where: str = "config") -> RunConfig:
     """Build a config from nested plain values, refusing unknown keys and bad values."""
-    config = _build(RunConfig, table, where)
-    check_config(config)
-    return config
+    return build_config(RunConfig, table, check_config, where=where)
 
 
 def check_config(config: RunConfig) -> None:
@@ -216,16 +254,16 @@ def check_config(config: RunConfig) -> None:
         )
 
 
-def differing_keys(one: RunConfig, other: RunConfig) -> list[str]:
-    """Return the dotted keys in which two configs differ, incidental ones left out."""
+def differing_keys(one: T, other: T, incidental: Sequence[str] = INCIDENTAL) -> list[str]:
+    """Return the dotted keys in which two configs of a kind differ, incidental ones left out."""
     left, right = flatten(one), flatten(other)
-    return [key for key in left if left[key] != right[key] and key not in INCIDENTAL]
+    return [key for key in left if left[key] != right[key] and key not in incidental]
 
 
-def flatten(config: RunConfig) -> dict[str, Any]:
-    """Return the config as dotted key -> value."""
+def flatten(config: object) -> dict[str, Any]:
+    """Return a config of any kind as dotted key -> value."""
     flat: dict[str, Any] = {}
-    for key, value in asdict(config).items():
+    for key, value in asdict(config).items():  # type: ignore[call-overload]
         if isinstance(value, dict):
             flat |= {f"{key}.{inner}": entry for inner, entry in value.items()}
         else:
@@ -233,11 +271,11 @@ def flatten(config: RunConfig) -> dict[str, Any]:
     return flat
 
 
-def to_toml(config: RunConfig) -> str:
-    """Write the whole config as TOML that ``load_config`` reads back to an equal config."""
+def to_toml(config: object) -> str:
+    """Write a whole config of any kind as TOML that reads back to an equal config."""
     lines: list[str] = []
     tables: list[str] = []
-    for key, value in asdict(config).items():
+    for key, value in asdict(config).items():  # type: ignore[call-overload]
         if isinstance(value, dict):
             tables.append(f"\n[{key}]")
             tables.extend(f"{inner} = {_toml(entry)}" for inner, entry in value.items())
@@ -251,6 +289,22 @@ def override(config: RunConfig, **changes: Any) -> RunConfig:
     changed = replace(config, **changes)
     check_config(changed)
     return changed
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _command_of(keys: Iterable[str]) -> Command | None:
+    """Return the command that a config with these keys is for; None if nothing tells."""
+    for key in keys:
+        for command, tables in TABLES.items():
+            if key in tables:
+                return command
+    return None
 
 
 def _at_least(key: str, value: float, least: float) -> None:

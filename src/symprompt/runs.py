@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from symprompt.config import RunConfig, differing_keys, load_config, to_toml
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts import SPLITS, Fact, FactSet, Relation, Split
+from symprompt.files import part_of, read_json, read_tensors, to_json, write_file, write_tensors
 from symprompt.predictions import Predictions
 from symprompt.ranking import rerank
 from symprompt.shapes import (
@@ -100,7 +98,7 @@ class RunFolder:
         try:
             if not self.path.is_dir():
                 return self.path.exists()
-            return any(entry.name != _part(CONFIG) for entry in self.path.iterdir())
+            return any(entry != part_of(self.path / CONFIG) for entry in self.path.iterdir())
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {error.strerror or error}.") from error
 
@@ -119,32 +117,15 @@ class RunFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file so that a kill at any moment leaves the old one or the new one."""
-        target = self.path / name
-        part = target.with_name(_part(target.name))
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(target)
-        except OSError as error:
-            raise RunError(f"cannot write {target}: {error.strerror or error}.") from error
-        finally:
-            # Gone already if all went well; else whatever stopped the write, Ctrl-C too, is told.
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+        write_file(self.path / name, content)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as readable JSON."""
-        self.write(name, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+        self.write(name, to_json(value))
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file back."""
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {self.path / name}: {error}.") from error
+        return read_json(self.path / name)
 
     def load_card(self) -> dict[str, Any]:
         """Read what the run's prompts are: model, method, parts, and each relation's template.
@@ -211,8 +192,7 @@ class RunFolder:
         self, name: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
     ) -> None:
         """Write tensors and a JSON note about them, in one file."""
-        ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-        self.write(name, save(ready, metadata={"about": json.dumps(about)}))
+        write_tensors(self.path / name, tensors, about)
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], Any]:
         """Read tensors and the note about them back.
@@ -220,12 +200,7 @@ class RunFolder:
         Raises:
             RunError: the file is missing or damaged.
         """
-        try:
-            with safe_open(str(self.path / name), framework="pt") as stream:
-                tensors = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
-                return tensors, json.loads(stream.metadata()["about"])
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"cannot read {self.path / name}: {error}.") from error
+        return read_tensors(self.path / name)
 
     def write_facts(self, facts: FactSet) -> None:
         """Write the facts the run uses, one a line."""
@@ -322,10 +297,6 @@ class RunFolder:
                 return [json.loads(line) for line in stream]
         except (OSError, ValueError) as error:
             raise RunError(f"cannot read {self.path / name}: {error}.") from error
-
-
-def _part(name: str) -> str:
-    return name + ".part"
 
 
 def _fact_fields(fact: Fact) -> dict[str, str]:

@@ -1,0 +1,223 @@
+"""Time pretraining steps against the arithmetic floor, on random tokens.
+
+    python benchmarks/pretrain_speed.py [pretrain-medium] [--steps 60] [--micro-batch 512] [--json]
+    python benchmarks/pretrain_speed.py pretrain-tiny --device cpu --steps 5 --batch 16
+
+The steps are those of ``symprompt pretrain``: batches made ahead by a thread, corrupted on the
+device, passed forth and back, AdamW. The floor counts what must be computed: six operations for
+each weight that multiplies a token, the two products of attention, and the head at the asked
+positions; it is divided by the rate of the largest matrix product measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from symprompt.pretrain.batch import Batch
+from symprompt.pretrain.corruption import Specials, count_places
+from symprompt.pretrain.distributed import join_group
+from symprompt.pretrain.feed import Feed
+from symprompt.pretrain.model import make_model
+from symprompt.pretrain.objectives import Pretrainer
+from symprompt.pretrain.settings import (
+    PretrainConfig,
+    check_pretrain_config,
+    load_pretrain_config,
+)
+from symprompt.pretrain.step import Learner
+
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
+
+
+@dataclass(frozen=True)
+class RandomSequences:
+    """Full sequences of random tokens, made once and drawn from."""
+
+    ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Return the order of an epoch."""
+        return np.random.default_rng(epoch).permutation(len(self.ids))
+
+    def batch(self, indices: np.ndarray, epoch: int) -> Batch:
+        """Return these sequences; every second token starts a word."""
+        ids = self.ids[indices]
+        special = np.zeros(ids.shape, bool)
+        special[:, [0, -1]] = True
+        starts = ~special & (ids % 2 == 0)
+        starts[:, 1] = True
+        return Batch(
+            ids=ids,
+            starts_word=starts,
+            special=special,
+            lengths=np.full(len(ids), ids.shape[1], np.int64),
+            segments=np.zeros(ids.shape, np.uint8),
+            is_next=np.ones(len(ids), bool),
+        )
+
+
+def make_sequences(config: PretrainConfig) -> RandomSequences:
+    """Make a few batches' worth of random sequences."""
+    random = np.random.default_rng(0)
+    shape = (4 * config.optimizer.batch, config.corpus.length)
+    ids = random.integers(5, config.vocabulary.size, shape).astype(np.uint16)
+    ids[:, 0], ids[:, -1] = SPECIALS.cls, SPECIALS.sep
+    return RandomSequences(ids)
+
+
+def product_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the floating-point rate of a large square matrix product."""
+    size = 8192 if device.type == "cuda" else 1024
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    times = []
+    for _ in range(12):
+        wait(device)
+        begun = time.perf_counter()
+        torch.mm(left, right)
+        wait(device)
+        times.append(time.perf_counter() - begun)
+    return 2 * size**3 / float(np.median(times[2:]))
+
+
+def step_operations(config: PretrainConfig) -> float:
+    """Return the floating-point operations that one step cannot do without."""
+    shape, length = config.shape, config.corpus.length
+    hidden = shape.hidden
+    embedding = shape.embedding or hidden
+    inner = shape.feedforward or 4 * hidden
+    layer = 4 * hidden**2 + 2 * hidden * inner
+    # Scores and mixing each take hidden * length products a token, like so many weights.
+    token = shape.layers * (layer + 2 * hidden * length)
+    token += hidden * embedding if embedding != hidden else 0
+    asked = count_places(length, config.corruption)
+    head = hidden * embedding + embedding * config.vocabulary.size
+    if config.objective == "mlm+sbo":
+        head += (
+            (2 * hidden + 200) * hidden + hidden * embedding + embedding * config.vocabulary.size
+        )
+    return 6.0 * config.optimizer.batch * (length * token + asked * head)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
+    """Train for the config's steps; return what was measured."""
+    with join_group(config.device) as group:
+        model = make_model(
+            config.shape,
+            vocabulary=config.vocabulary.size,
+            specials=SPECIALS,
+            length=config.corpus.length,
+            objective=config.objective,
+            seed=config.seed,
+        )
+        pretrainer = Pretrainer(
+            model, config.objective, span_limit=config.corruption.span_limit, seed=config.seed
+        )
+        frequencies = torch.ones(config.vocabulary.size)
+        frequencies[:5] = 0
+        learner = Learner(
+            pretrainer,
+            config,
+            specials=SPECIALS,
+            frequencies=frequencies / frequencies.sum(),
+            group=group,
+            padded=config.corpus.packing != "blocks",
+            mode=mode,
+        )
+        steps, device = config.optimizer.steps, group.device
+        warm = min(5, steps - 1)
+        begun = first = steady = time.perf_counter()
+        tokens = 0
+        feed = Feed(make_sequences(config), config.optimizer.batch)
+        for number, fed in enumerate(feed.run(0, steps, device)):
+            learner.step(number, fed.batch)
+            if number == 0:
+                wait(device)
+                first = time.perf_counter()
+            if number + 1 == warm or steps == 1:
+                wait(device)
+                steady = time.perf_counter()
+            elif number >= warm:
+                tokens += fed.tokens
+        reading = learner.read()
+        wait(device)
+        seconds = time.perf_counter() - steady
+        rate = product_rate(device, learner.dtype)
+        timed = max(1, steps - warm)
+        floor = step_operations(config) / group.size / rate
+        return {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "dtype": str(learner.dtype).removeprefix("torch."),
+            "weights": learner.weights.count,
+            "tokens_per_second": tokens / seconds,
+            "step_ms": 1000 * seconds / timed,
+            "first_step_seconds": first - begun,
+            "floor_ms": 1000 * floor,
+            "product_tflops": rate / 1e12,
+            "operations_per_token": step_operations(config)
+            / (config.optimizer.batch * config.corpus.length),
+            "fraction_of_floor": floor * timed / seconds,
+            "memory_gib": torch.cuda.max_memory_allocated(device) / 2**30
+            if device.type == "cuda"
+            else 0.0,
+            "loss": sum(reading.loss.values()),
+        }
+
+
+def main() -> None:
+    """Read the flags, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", nargs="?", default="pretrain-medium")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--micro-batch", type=int)
+    parser.add_argument("--length", type=int)
+    parser.add_argument("--corruption", help="kind of corruption")
+    parser.add_argument("--compile", choices=["auto", "on", "off", "max-autotune"])
+    parser.add_argument("--mode", help="torch.compile mode, such as reduce-overhead")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", action="store_true")
+    flags = parser.parse_args()
+    config = load_pretrain_config(flags.config)
+    given = {
+        "steps": flags.steps,
+        "batch": flags.batch,
+        "micro_batch": flags.micro_batch,
+        "compile": flags.compile,
+    }
+    config = replace(
+        config,
+        device=flags.device,
+        dtype=flags.dtype,
+        optimizer=replace(
+            config.optimizer, **{key: value for key, value in given.items() if value is not None}
+        ),
+        corpus=replace(config.corpus, length=flags.length or config.corpus.length),
+        corruption=replace(config.corruption, kind=flags.corruption or config.corruption.kind),
+    )
+    check_pretrain_config(config)
+    found = measure(config, flags.mode)
+    if flags.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:<22} {value:,.3f}" if isinstance(value, float) else f"{name:<22} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Files that are whole or not there: written beside, brought to the disk, then put in place."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from symprompt.errors import RunError
+
+
+def part_of(target: Path) -> Path:
+    """Return where a file is written before it takes its place."""
+    return target.with_name(target.name + ".part")
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a path to write a file to; it takes the target's place when the block ends well.
+
+    A kill at any moment leaves the old file or the new one.
+
+    Raises:
+        RunError: it cannot be written, for example because the disk is full.
+    """
+    part = part_of(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        with part.open("rb") as stream:
+            os.fsync(stream.fileno())
+        part.replace(target)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot write {target}: {reason(error)}.") from error
+    finally:
+        # Gone already if all went well; else whatever stopped the write, Ctrl-C too, is told.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def reason(error: Exception) -> str:
+    """Return why a file could not be written or read, in the system's words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    # What safetensors passes on of the system's error is its number.
+    number = re.search(r"code: (\d+)", str(error))
+    return os.strerror(int(number.group(1))) if number else str(error)
+
+
+def write_file(target: Path, content: bytes) -> None:
+    """Write a file whole."""
+    with replacing(target) as part:
+        part.write_bytes(content)
+
+
+def write_json(target: Path, value: Any) -> None:
+    """Write a value as readable JSON."""
+    write_file(target, to_json(value))
+
+
+def to_json(value: Any) -> bytes:
+    """Return a value as readable JSON."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        RunError: it is missing or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}.") from error
+
+
+def write_tensors(target: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON note about them, in one file."""
+    ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    with replacing(target) as part:
+        save_file(ready, part, metadata={"about": json.dumps(about)})
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """Read tensors and the note about them back.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as stream:
+            tensors = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
+            return tensors, json.loads(stream.metadata()["about"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"cannot read {path}: {error}.") from error

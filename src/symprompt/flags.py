@@ -1,0 +1,155 @@
+"""The flags of every command, as dataclasses that tyro reads; the command line's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from symprompt.config import FactsConfig, RunConfig, flatten
+from symprompt.errors import ConfigError
+from symprompt.pretrain.settings import PretrainConfig
+
+
+@dataclass(frozen=True)
+class TrainFlags:
+    """Train a method on all relations in one run, evaluate it and write a run folder."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    resume: bool = False
+    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+
+
+@dataclass(frozen=True)
+class PretrainFlags:
+    """Train a masked language model from scratch on running text; write a transformers folder.
+
+    Every setting of the config is a flag: --optimizer.batch 64, or --batch 64 where only one table
+    has that name. Several GPUs: torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ...
+    """
+
+    config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
+    text: tuple[str, ...] = ()
+    """Text files or folders: UTF-8 text, documents parted by blank lines, or JSON lines with a
+    "text"; .gz, .xz, .bz2 too. de=FILE says that a file is in language de."""
+    resume: bool = False
+    """Go on with an unfinished run; the weights are those of an unbroken one."""
+
+
+@dataclass(frozen=True)
+class AskFlags:
+    """Ask a finished run for the object of a subject, or for the subject of an object."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder."""
+    relation: str
+    """Relation to ask about, as the run names it."""
+    subject: str | None = None
+    """Rank objects for this subject: forward, backward and joint log-probability. Only the run's
+    first K are asked back; those beyond follow in forward order."""
+    object: str | None = None
+    """Rank the known subjects for this object: the way back. Their score is the mean over a
+    subject's tokens, also where the run sums them, so that long names do not lose by length."""
+    top: int = 10
+    """How many answers."""
+    model: str = ""
+    """Where the model is now, if it moved since the run was made."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class TableFlags:
+    """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run folders."""
+    by: Literal["run", "relation"] = "run"
+    """relation adds a row for each relation."""
+    split: Literal["dev", "test"] = "test"
+    """Which facts."""
+    ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
+    """How ties count."""
+    filtered: bool = False
+    """Leave other true objects of the same subject out of the ranks."""
+    forward: bool = False
+    """Add a row with each asked-back run's forward order."""
+    k: int = 0
+    """Ask back this many of the stored candidates; 0 takes all."""
+    weight: float | None = None
+    """Re-rank with this weight instead of each run's own."""
+    draws: int = 1000
+    """Bootstrap draws."""
+    markdown: bool = False
+    """Print Markdown instead of a terminal table."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class CheckFlags:
+    """Say what was read, what was dropped and why, what leaks, and the majority baseline."""
+
+    source: tyro.conf.Positional[str]
+    """Folder or file of facts, or "world"."""
+    facts: Annotated[FactsConfig, tyro.conf.arg(name="")] = field(default_factory=FactsConfig)
+    model: str = ""
+    """A model whose tokenizer says which objects are one token; without it all are kept."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class DemoFlags:
+    """Train a toy model on facts about the world, then ask it: manual prompts, P-tuning, SPE."""
+
+    out: str = "demo"
+    """Folder for the toy model and the three runs."""
+
+
+def full_names(arguments: Sequence[str], config: PretrainConfig) -> list[str]:
+    """Put the table before every flag that has none: --batch becomes --optimizer.batch."""
+    words = []
+    for word in arguments:
+        name, *value = word.split("=", 1) if word.startswith("--") else [word]
+        bare = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+        found = [key for key in flatten(config) if key.endswith(f".{bare}")]
+        if not name.startswith("--") or bare in flatten(config) or not found:
+            words.append(word)
+            continue
+        if len(found) > 1:
+            raise ConfigError(
+                f"{name} may be {' or '.join('--' + key for key in found)}; say which."
+            )
+        table = found[0].split(".")[0]
+        words.append("=".join([f"--{table}.{name.removeprefix('--')}", *value]))
+    return words
+
+
+def parse(
+    kind: type[Any],
+    arguments: Sequence[str],
+    prog: str,
+    default: Any = None,
+    *,
+    pairs: bool = False,
+    prefixes: bool = False,
+) -> Any:
+    """Read flags; with ``pairs`` every switch has both forms, --x and --no-x.
+
+    With ``prefixes`` a table's name stands before its flags, as several tables have the same key.
+    """
+    options: dict[str, Any] = {} if default is None else {"default": default}
+    markers = () if pairs else (tyro.conf.FlagCreatePairsOff,)
+    markers += () if prefixes else (tyro.conf.OmitArgPrefixes,)
+    return tyro.cli(
+        kind,
+        args=list(arguments),
+        prog=prog,
+        config=markers,
+        **options,
+    )

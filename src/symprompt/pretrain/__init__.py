@@ -1,0 +1,1 @@
+"""Pretraining of masked language models: text in, a transformers model folder out."""

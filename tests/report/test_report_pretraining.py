@@ -1,0 +1,99 @@
+"""A pretraining run on the terminal and as a picture."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from symprompt.report.loss_plot import can_plot, loss_figure, save_loss_plot
+from symprompt.report.pretraining import pretrain_summary
+
+
+def make_training(**changes: Any) -> dict[str, Any]:
+    history = [
+        {
+            "step": step,
+            "parts": {"mlm": 5 - step / 10, "nsp": 0.7},
+            "validation": {"mlm": 5.1 - step / 10, "nsp": 0.6} if step % 10 == 0 else None,
+        }
+        for step in range(1, 21)
+    ]
+    training: dict[str, Any] = {
+        "model": {"type": "bert", "parameters": 12_345},
+        "corpus": {
+            "documents": 7,
+            "tokens": 1_000,
+            "sequences": 62,
+            "empty_documents": 0,
+            "languages": [],
+        },
+        "vocabulary": {"broken": []},
+        "loss": history[-1]["parts"],
+        "validation": history[-1]["validation"],
+        "steps": 20,
+        "tokens": 5_120,
+        "passes": 5.16,
+        "seconds": 3.4,
+        "tokens_per_second": 1505.9,
+        "history": history,
+    }
+    return training | changes
+
+
+def shown(training: dict[str, Any]) -> str:
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(pretrain_summary(training))
+        return console.export_text()
+
+
+def test_the_summary_has_losses_and_speed() -> None:
+    text = shown(make_training())
+    assert "bert, 12,345 weights" in text
+    assert [line.split("│")[1:4] for line in text.splitlines() if "mlm" in line] == [
+        [" mlm             ", "    3.000 ", "      3.100 "]
+    ]
+    assert "20 steps, 5,120 tokens, 5.16 passes, 3 s, 1,506 tokens/s" in text
+    assert "language" not in text
+    assert "left out" not in text
+
+
+def test_the_summary_says_what_is_missing() -> None:
+    training = make_training(validation=None, vocabulary={"broken": list("abcdefg")})
+    training["corpus"]["empty_documents"] = 3
+    text = shown(training)
+    assert " - " in text
+    assert "7 listed words are not one token: a, b, c, d, e, ..." in text
+    assert "left out: 3 documents without a token" in text
+
+
+def test_the_summary_counts_languages() -> None:
+    training = make_training()
+    training["corpus"]["languages"] = [
+        {"language": "de", "before": 100, "prior": 0.1, "share": 0.34, "after": 340},
+        {"language": "en", "before": 900, "prior": 0.9, "share": 0.66, "after": 660},
+    ]
+    row = next(line for line in shown(training).splitlines() if " de " in line)
+    assert row.replace("│", " ").split() == ["de", "100", "10.0", "%", "340", "34.0", "%"]
+
+
+def test_the_picture_has_a_line_and_dots_for_every_part(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert can_plot()
+    axes = loss_figure(make_training()).axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == [
+        "masked tokens, training",
+        "masked tokens, validation",
+        "next sentence, training",
+        "next sentence, validation",
+    ]
+    assert [len(line.get_xdata()) for line in axes.get_lines()] == [20, 2, 20, 2]
+    save_loss_plot(make_training(), tmp_path / "loss.png")
+    content = (tmp_path / "loss.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert struct.unpack(">II", content[16:24]) == (1050, 600)
