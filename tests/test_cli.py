@@ -679,28 +679,28 @@ def test_a_table_of_nothing_or_no_run_is_one_sentence(call: Call, tmp_path: Path
 
 
 def test_facts_of_a_file_are_counted(call: Call, data: Path) -> None:
-    said = call("data", "check", data)
+    said = call("data", "check", data, "--model", "")
     assert said.code == 0
     row = next(line.split() for line in said.out.splitlines() if line.split()[:1] == ["in"])
     # train, dev, test, objects, majority, right, repeats, seen, named
     assert row == ["in", "7", "3", "4", "8", "France", "25.0", "%", "0", "2", "0"]
     assert "left out: none" in said.out
-    plain = json.loads(call("data", "check", data, "--json").out)
+    plain = json.loads(call("data", "check", data, "--model", "", "--json").out)
     assert plain["facts"] == {"train": 12, "dev": 8, "test": 8}
     assert [row["name"] for row in plain["relations"]] == ["capital", "in"]
 
 
 def test_world_facts_are_counted(call: Call) -> None:
-    said = call("data", "check", "world", "--relations", "capital", "--json")
+    said = call("data", "check", "world", "--relations", "capital", "--model", "", "--json")
     plain = json.loads(said.out)
     assert [row["name"] for row in plain["relations"]] == ["capital"]
     assert plain["facts"]["test"] > 10
-    assert "capital" in call("data", "check", "world").out
+    assert "capital" in call("data", "check", "world", "--model", "").out
 
 
 def test_with_a_model_objects_of_several_tokens_are_counted(call: Call, model: Path) -> None:
-    flags = ("data", "check", "world", "--relations", "capital", "--json")
-    whole, kept = json.loads(call(*flags).out), json.loads(call(*flags, "--model", model).out)
+    flags = ("data", "check", "world", "--relations", "capital", "--json", "--model")
+    whole, kept = (json.loads(call(*flags, name).out) for name in ("", model))
     dropped = kept["dropped_by_reason"]["object is not one token of the model"]
     assert dropped > 100
     assert sum(kept["facts"].values()) + dropped == sum(whole["facts"].values())
@@ -711,7 +711,7 @@ def test_with_a_model_objects_of_several_tokens_are_counted(call: Call, model: P
 def test_named_objects_are_left_out_on_request(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "facts.csv"
     path.write_text("subject,relation,object,split\nNew York,in,York,test\nOslo,in,Peru,test\n")
-    plain = json.loads(call("data", "check", path, "--uhn", "--json").out)
+    plain = json.loads(call("data", "check", path, "--uhn", "--model", "", "--json").out)
     assert plain["facts"]["test"] == 1
     assert sum(plain["dropped_by_reason"].values()) == 1
 
@@ -722,8 +722,11 @@ def test_named_objects_are_left_out_on_request(call: Call, tmp_path: Path) -> No
         (["data"], "data takes the command check, got nothing"),
         (["data", "chek"], "got chek"),
         (["data", "check", "nowhere.csv"], "nowhere.csv does not exist"),
-        (["data", "check", "world", "--strict"], "--strict is about a model's tokens"),
-        (["data", "check", "world", "--vocabulary", "objects"], "name the model with --model"),
+        (["data", "check", "world", "--model", "", "--strict"], "about a model's tokens"),
+        (
+            ["data", "check", "world", "--model", "", "--vocabulary", "objects"],
+            "name the model with --model",
+        ),
         (["data", "check", "world", "--relations", "capitol"], "did you mean 'capital'"),
         (["data", "check", "world", "--model", "./no-model"], "no-model"),
     ],

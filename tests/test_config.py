@@ -141,6 +141,8 @@ def test_unknown_keys_and_wrong_types_are_refused(table: dict[str, Any], message
         "training.warmup = -0.1",
         "prompt.lstm_hidden = -2",
         "max_tokens = -1",
+        "facts.train_limit = -1",
+        "facts.test_limit = -2",
     ],
 )
 def test_values_out_of_range_are_refused_by_name(tmp_path: Path, key_value: str) -> None:

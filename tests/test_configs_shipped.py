@@ -46,9 +46,9 @@ def test_a_shipped_config_loads_and_is_in_range(name: str) -> None:
     config = load_config(name)
     check_config(config)
     Template.parse(config.prompt.template)
-    # What only the user can know is left to the flags; your own facts start from a common model.
+    # What only the user can know is left to the flags.
     assert (config.out, config.start_from) == ("", "")
-    assert config.model == ("bert-base-cased" if name == "my-facts" else "")
+    assert config.model == "shipped"
 
 
 @pytest.mark.parametrize("name", NAMES + PRETRAIN)

@@ -28,6 +28,7 @@ def workplace(
 ) -> Path:
     """A folder with what the README talks about: a model, LAMA-like data, a file of facts."""
     (tmp_path / "bert-base-cased").symlink_to(family_folder("bert"))
+    monkeypatch.setattr("symprompt.backbone.shipped.FOLDER", family_folder("bert"))
     pairs = list(zip(COUNTRIES, CITIES, strict=True))
     folder = tmp_path / "data" / "P36"
     folder.mkdir(parents=True)

@@ -28,7 +28,7 @@ from symprompt.config import (
     load_config,
     shipped_configs,
 )
-from symprompt.demo import demo_questions, demo_runs
+from symprompt.demo import make_demo
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
 from symprompt.facts import check, uhn
@@ -52,6 +52,7 @@ from symprompt.pretrain.settings import (
 from symprompt.problem import drop_unusable, load_config_facts, make_templates
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
+from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.pretraining import pretrain_summary
 from symprompt.runtime import silent
@@ -184,21 +185,8 @@ def run_demo(arguments: Sequence[str]) -> None:
     """Run ``symprompt demo``."""
     flags = parse(DemoFlags, arguments, "symprompt demo")
     with show_progress() as tick:
-        runs = demo_runs(Path(flags.out), tick=tick)
-    paths = [str(run.folder.path) for run in runs]
-    show(comparison([load_scores(path) for path in paths], draws=1000))
-    print("(a toy model that was trained on sentences which state these facts: its figures show")
-    print(" that the parts work together, and say nothing about real language models)\n")
-    print("right answers that rose to the top when asked back (log-probabilities):")
-    for question in demo_questions(runs[-1]):
-        fact = question.fact
-        title = f"{fact.relation}: {fact.subject} ?  {fact.object}, rank {question.forward_rank:g}"
-        plain = [asdict(answer) for answer in question.answers]
-        show(answer_table(plain, f"{title} -> {question.rank:g}"))
-    print("try next:")
-    print(f"  symprompt table {' '.join(paths)} --by relation")
-    print(f"  symprompt ask {paths[-1]} --relation capital --subject Italy")
-    print(f"  symprompt ask {paths[-1]} --relation continent --object Africa")
+        demo = make_demo(Path(flags.out), model=flags.model, tick=tick)
+    show_demo(demo)
 
 
 def run_configs(arguments: Sequence[str]) -> None:

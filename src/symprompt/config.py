@@ -35,7 +35,13 @@ class FactsConfig:
     strict: bool = False
     """Stop at a fact whose object is not one allowed token, instead of counting it as dropped."""
     split_seed: int = 0
-    """Seed of the split where the data has none."""
+    """Seed of the split where the data has none, and of what the three limits below draw."""
+    train_limit: int = 0
+    """Most training facts of a relation; those beyond are left out and counted. 0 takes all."""
+    dev_limit: int = 0
+    """Most dev facts of a relation; 0 takes all."""
+    test_limit: int = 0
+    """Most test facts of a relation; 0 takes all."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,8 @@ class TrainingConfig:
 class RunConfig:
     """One run: a model, facts, a method. Flags override the config file."""
 
-    model: str = ""
-    """Folder or hub name of a masked language model."""
+    model: str = "shipped"
+    """Folder or hub name of a masked language model; "shipped" is the one in the package."""
     data: str = "world"
     """Folder or file of facts, or "world" for the facts about countries and cities."""
     out: str = ""
@@ -236,6 +242,8 @@ def check_config(config: RunConfig) -> None:
     _at_least("training.clip", training.clip, 0)
     _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, -1)
     _at_least("max_tokens", config.max_tokens, 0)
+    for split in ("train", "dev", "test"):
+        _at_least(f"facts.{split}_limit", getattr(config.facts, f"{split}_limit"), 0)
     if not training.rate > 0:
         raise ConfigError(f"training.rate is {training.rate}; it must be above 0.")
     if not 0 < training.decay <= 1:

@@ -1,55 +1,98 @@
-"""The demo: what symprompt does, on facts about the world, in two minutes on a laptop."""
+"""The demo: manual prompts, P-tuning and SPE on facts about the world, in minutes on a laptop."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from symprompt.answering import Answer, Run
-from symprompt.config import RunConfig, load_config
+from symprompt.backbone import SHIPPED, Backbone
+from symprompt.config import RunConfig, load_config, to_toml
 from symprompt.experiment import train
-from symprompt.facts import Fact, world_facts
-from symprompt.models import make_toy_model
-from symprompt.models.toy import WORDINGS, ToySize
+from symprompt.facts import Fact
+from symprompt.problem import load_config_facts
+from symprompt.ranking import rerank
 from symprompt.runtime import Tick, silent
+
+METHODS = ("manual", "ptuning", "spe")
 
 
 @dataclass(frozen=True)
 class DemoSize:
-    """How much the demo does."""
+    """How much the demo does: facts of each relation in each split, and training.
 
-    relations: tuple[str, ...] = tuple(WORDINGS)
-    toy: ToySize = field(default_factory=ToySize)
-    epochs: int = 8
+    Without limits the country of a city, which has the most facts by far, would take most of the
+    time. The defaults were set for time, with one look at dev (docs/log.md).
+    """
+
+    relations: tuple[str, ...] = ()
+    train_limit: int = 64
+    dev_limit: int = 24
+    test_limit: int = 40
+    epochs: int = 5
+    rate: float = 1e-3
 
 
-def demo_runs(folder: Path, *, size: DemoSize | None = None, tick: Tick = silent) -> list[Run]:
-    """Make the toy model and train manual prompts, P-tuning and SPE on the world facts.
+@dataclass(frozen=True)
+class Demo:
+    """The demo's folder and its three finished runs, in the order of ``METHODS``.
 
-    What is there already is not made again.
+    Attributes:
+        made: whether anything had to be made; if not, all of it was there from before.
+        earlier: folders beside this one, made with another model, other facts or settings.
+    """
+
+    folder: Path
+    runs: tuple[Run, ...]
+    size: DemoSize
+    made: bool
+    earlier: tuple[Path, ...]
+
+
+def make_demo(
+    folder: Path, *, model: str = SHIPPED, size: DemoSize | None = None, tick: Tick = silent
+) -> Demo:
+    """Train manual prompts, P-tuning and SPE on the world facts with one model.
+
+    The runs go into a folder of their own, named after the model and a digest of the model's
+    weights, the facts and the settings. So what is there already is not made again, an
+    interrupted run goes on, and nothing that was made with something else is lost or mixed in.
 
     Args:
-        folder: where the toy model and the runs go.
-        size: how much to do; None is two minutes on a laptop.
+        folder: where that folder goes.
+        model: a model as ``Backbone.load`` takes it.
+        size: how much to do; None is what a laptop does in minutes.
         tick: told of progress.
-
-    Returns:
-        The three finished runs.
     """
     size = size or DemoSize()
-    model = folder / "toy-model"
-    if not (model / "model.safetensors").is_file():
-        make_toy_model(world_facts().select(size.relations), model, size=size.toy, tick=tick)
-    return [
-        train(_config(name, folder, str(model), size), resume=True, tick=tick)
-        for name in ("lama-manual", "lama-ptuning", "lama-spe")
+    tick("loading", 0, 1, model)
+    backbone = Backbone.load(model, device="cpu")
+    tick("loading", 1, 1, model)
+    configs = [_config(name, model, size) for name in METHODS]
+    place = folder / f"{Path(model).name}-{_digest(backbone, configs)}"
+    configs = [
+        replace(config, out=str(place / name))
+        for name, config in zip(METHODS, configs, strict=True)
     ]
+    begun = [(place / name / "metrics.json").is_file() for name in METHODS]
+    runs = tuple(
+        train(config, resume=True, tick=_named(tick, name), backbone=backbone)
+        for name, config in zip(METHODS, configs, strict=True)
+    )
+    others = (entry for entry in sorted(folder.iterdir()) if entry.is_dir() and entry != place)
+    earlier = tuple(entry for entry in others if (entry / METHODS[0] / "config.toml").is_file())
+    return Demo(place, runs, size, made=not all(begun), earlier=earlier)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A test fact, where the true object stood before and after asking back, and the answers."""
+    """A test fact, where the true object stood before and after asking back, and the answers.
+
+    Attributes:
+        answers: every candidate that was asked back, by joint score.
+    """
 
     fact: Fact
     forward_rank: float
@@ -58,33 +101,83 @@ class Question:
 
 
 def demo_questions(run: Run, count: int = 3) -> list[Question]:
-    """Ask about the test facts whose true object rose to the top when asked back.
+    """Return test facts whose true object rose to the top when asked back, from what is stored.
 
-    Of each relation the one that rose most, at most ``count`` in all.
+    Of each relation the one that rose most, at most ``count`` in all. Facts with another true
+    object among the candidates are passed over: an answer that overtook a right one proves nothing.
     """
     predictions, facts = run.predictions("test")
+    weights = run.folder.load_weights()
+    if weights is None:
+        return []
     before = predictions.ranks().realistic
-    after = predictions.final(run.folder.load_weights()).realistic
-    rise = (before - after).masked_fill(after != 1, -math.inf)
+    after = predictions.final(weights).realistic
+    passed = (after != 1) | predictions.known.any(1)
+    rise = (before - after).masked_fill(passed, -math.inf)
+    weight = weights[predictions.relation].float()
+    joint = rerank(predictions.forward, predictions.backward, weight=weight)
+    texts = run.folder.load_candidates("test")
     questions: dict[str, Question] = {}
     for row in rise.argsort(descending=True, stable=True).tolist():
         fact = facts[row]
-        if fact.relation not in questions and len(questions) < count and rise[row] > 0:
-            answers = run.ask(fact.relation, subject=fact.subject, top=5)
-            questions[fact.relation] = Question(
-                fact, float(before[row]), float(after[row]), answers
-            )
+        if fact.relation in questions or len(questions) == count or not rise[row] > 0:
+            continue
+        columns = (predictions.forward[row], predictions.backward[row], joint[row])
+        scores = zip(texts[row], *(column.tolist() for column in columns), strict=True)
+        answers = [Answer(*entry) for entry in scores]
+        order = joint[row].argsort(descending=True, stable=True).tolist()
+        questions[fact.relation] = Question(
+            fact, float(before[row]), float(after[row]), [answers[place] for place in order]
+        )
     return list(questions.values())
 
 
-def _config(name: str, folder: Path, model: str, size: DemoSize) -> RunConfig:
-    config = load_config(name)
+@dataclass(frozen=True)
+class Moves:
+    """How many test facts' true objects came to the top by asking back, and how many left it."""
+
+    risen: int
+    fallen: int
+    facts: int
+
+
+def count_moves(run: Run) -> Moves:
+    """Count what asking back did to the first place."""
+    predictions, facts = run.predictions("test")
+    before = predictions.ranks().realistic == 1
+    after = predictions.final(run.folder.load_weights()).realistic == 1
+    return Moves(int((after & ~before).sum()), int((before & ~after).sum()), len(facts))
+
+
+def _config(name: str, model: str, size: DemoSize) -> RunConfig:
+    config = load_config(f"lama-{name}")
     return replace(
         config,
         model=model,
         data="world",
-        out=str(folder / name.removeprefix("lama-")),
         device="cpu",
-        facts=replace(config.facts, relations=size.relations),
-        training=replace(config.training, rate=2e-3, epochs=size.epochs),
+        facts=replace(
+            config.facts,
+            relations=size.relations,
+            train_limit=size.train_limit,
+            dev_limit=size.dev_limit,
+            test_limit=size.test_limit,
+        ),
+        training=replace(config.training, rate=size.rate, epochs=size.epochs),
     )
+
+
+def _digest(backbone: Backbone, configs: list[RunConfig]) -> str:
+    """Return a short digest of what the numbers follow from: model, facts and settings."""
+    facts = load_config_facts(configs[0].data, configs[0].facts)
+    parts = (backbone.fingerprint, facts.fingerprint(), *map(to_toml, configs))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def _named(tick: Tick, name: str) -> Tick:
+    """Return a tick that says which run a stage belongs to."""
+
+    def tell(stage: str, done: int, total: int, note: str) -> None:
+        tick(f"{name}: {stage}", done, total, note)
+
+    return tell

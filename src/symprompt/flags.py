@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from symprompt.backbone import SHIPPED
 from symprompt.config import FactsConfig, RunConfig, flatten
 from symprompt.errors import ConfigError
 from symprompt.pretrain.settings import PretrainConfig
@@ -97,18 +98,20 @@ class CheckFlags:
     source: tyro.conf.Positional[str]
     """Folder or file of facts, or "world"."""
     facts: Annotated[FactsConfig, tyro.conf.arg(name="")] = field(default_factory=FactsConfig)
-    model: str = ""
-    """A model whose tokenizer says which objects are one token; without it all are kept."""
+    model: str = SHIPPED
+    """A model whose tokenizer says which objects are one token; "" keeps all."""
     json: bool = False
     """Print JSON instead of a table."""
 
 
 @dataclass(frozen=True)
 class DemoFlags:
-    """Train a toy model on facts about the world, then ask it: manual prompts, P-tuning, SPE."""
+    """Compare manual prompts, P-tuning and SPE on facts about the world, and draw the figures."""
 
     out: str = "demo"
-    """Folder for the toy model and the three runs."""
+    """Folder for the runs and figures; each model and setting gets one of its own in it."""
+    model: str = SHIPPED
+    """Folder or hub name of a masked language model; "shipped" is the one in the package."""
 
 
 def full_names(arguments: Sequence[str], config: PretrainConfig) -> list[str]:

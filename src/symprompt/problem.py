@@ -17,6 +17,7 @@ from symprompt.facts import (
     Fact,
     FactSet,
     Split,
+    at_most,
     in_word_list,
     load_facts,
     load_word_list,
@@ -271,7 +272,9 @@ def drop_unusable(
             f"{total} facts cannot be used, the first in relation {first.relation} "
             f"({first.split}): {first.reason}; drop facts.strict to leave them out and count them."
         )
-    return kept
+    # Last, so that a limit counts facts that can be asked.
+    limits: dict[Split, int] = {split: getattr(config.facts, f"{split}_limit") for split in SPLITS}
+    return at_most(kept, limits, seed=config.facts.split_seed)
 
 
 def _readable(

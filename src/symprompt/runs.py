@@ -281,6 +281,12 @@ class RunFolder:
                 raise ValueError("no predictions")
             return _predictions(rows, list(relations)), [_fact(row) for row in rows]
 
+    def load_candidates(self, split: Split) -> list[list[str]]:
+        """Read the candidates of every fact of a split as people read them, best first."""
+        name = f"predictions/{split}.jsonl"
+        with self._refuse_damage(name):
+            return [[str(text) for text in row["candidates"]] for row in self._rows(name)]
+
     @contextmanager
     def _refuse_damage(self, name: str) -> Iterator[None]:
         """Turn what a file with missing, misshapen or odd values causes into one sentence."""

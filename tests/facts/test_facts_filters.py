@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symprompt.errors import DataError
-from symprompt.facts import Fact, FactSet, Relation, in_word_list, load_word_list, uhn
+from symprompt.facts import Fact, FactSet, Relation, at_most, in_word_list, load_word_list, uhn
 
 
 def make_set(*pairs: tuple[str, str]) -> FactSet:
@@ -48,3 +48,42 @@ def test_missing_and_empty_word_lists_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")
     with pytest.raises(DataError, match=r"empty\.txt is empty"):
         load_word_list(tmp_path / "empty.txt")
+
+
+def test_a_limit_keeps_so_many_of_each_relation_and_counts_the_rest() -> None:
+    relations = tuple(
+        Relation(
+            name,
+            train=tuple(Fact(name, f"s{number}", "o") for number in range(size)),
+            test=tuple(Fact(name, f"t{number}", "o") for number in range(size)),
+        )
+        for name, size in (("small", 3), ("large", 20))
+    )
+    facts = FactSet(relations, "hand", "table")
+    kept = at_most(facts, {"train": 5, "test": 0}, seed=1)
+    assert [len(relation.train) for relation in kept.relations] == [3, 5]
+    assert kept.facts("test") == facts.facts("test")
+    assert kept.dropped_by_reason() == {"beyond the train limit of 5": 15}
+    # Those that stay keep their order.
+    listed = facts["large"].train
+    assert list(kept["large"].train) == [fact for fact in listed if fact in kept["large"].train]
+
+
+@given(st.sets(st.text("abc", min_size=1, max_size=4), min_size=2), st.integers(0, 3))
+def test_what_a_limit_keeps_depends_on_the_seed_and_not_on_the_order(
+    subjects: set[str], seed: int
+) -> None:
+    pairs = [(subject, "o") for subject in sorted(subjects)]
+    one = at_most(make_set(*pairs), {"test": 2}, seed=seed)
+    other = at_most(make_set(*reversed(pairs)), {"test": 2}, seed=seed)
+    assert set(one.facts("test")) == set(other.facts("test"))
+    assert len(one.facts("test")) == 2
+    # A larger limit keeps what the smaller one kept.
+    larger = at_most(make_set(*pairs), {"test": 3}, seed=seed)
+    assert set(one.facts("test")) <= set(larger.facts("test"))
+
+
+def test_another_seed_draws_other_facts() -> None:
+    facts = make_set(*((f"s{number}", "o") for number in range(50)))
+    drawn = {at_most(facts, {"test": 5}, seed=seed).fingerprint() for seed in range(4)}
+    assert len(drawn) == 4

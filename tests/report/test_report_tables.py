@@ -49,6 +49,17 @@ def test_one_run_shows_means_intervals_and_facts() -> None:
     assert "| Method a on [X] | 4 | 50.00 (25.00 to 100.00) | 75.00" in found.to_markdown()
 
 
+def test_any_run_may_be_the_one_others_are_compared_with() -> None:
+    ranks = {"a": [3.0, 3, 30, 2], "b": [2.0, 2, 20, 1], "c": [1.0, 2, 20, 1]}
+    runs = [make_run(name, rank=np.array(rank)) for name, rank in ranks.items()]
+    found = comparison(runs, reference=1, draws=20)
+    plain = found.to_dict()
+    assert [(row["name"], row["to"]) for row in plain["differences"]] == [("a", "b"), ("c", "b")]
+    assert plain["differences"][0]["mean over facts"]["mrr"]["difference"] < 0
+    assert plain["differences"][1]["mean over facts"]["mrr"]["difference"] == pytest.approx(12.5)
+    assert "Method c on [X] minus Method b on [X]" in found.to_markdown()
+
+
 def test_dictionary_is_json_and_keeps_its_numbers() -> None:
     runs = [make_run("a"), make_run("b", rank=np.array([2.0, 2, 30, 1]))]
     found = comparison(runs, by_relation=True).to_dict()

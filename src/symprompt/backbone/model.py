@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.hub import cached_file
 
+from symprompt.backbone.shipped import locate_model
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
@@ -73,10 +74,11 @@ class Backbone:
 
     @classmethod
     def load(cls, path: str, *, device: str = "auto", dtype: str = "auto") -> Backbone:
-        """Load a masked language model from a folder or by its hub name.
+        """Load a masked language model from a folder, by its hub name, or the one that ships.
 
         Args:
-            path: a folder written by ``save_pretrained``, or a hub name ("bert-base-cased").
+            path: a folder written by ``save_pretrained``, a hub name ("bert-base-cased"), or
+                "shipped" for the model in the package.
             device: auto, cpu, cuda, cuda:N or mps.
             dtype: auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64.
 
@@ -85,7 +87,8 @@ class Backbone:
         """
         where = choose_device(device)
         kind = choose_dtype(dtype, where)
-        model = _load_model(path)
+        place = locate_model(path)
+        model = _load_model(place)
         if dtype == "auto" and kind in _HALF and _decoder(model) is None:
             kind = torch.float32
         vocabulary = load_vocabulary(path)
@@ -98,7 +101,7 @@ class Backbone:
             )
         backbone = cls(model, vocabulary, device=where, dtype=kind)
         backbone.source = path
-        backbone.fingerprint = _fingerprint(path)
+        backbone.fingerprint = _fingerprint(place)
         return backbone
 
     @property
@@ -250,9 +253,10 @@ def _load_model(path: str) -> Any:
 
 
 def load_vocabulary(path: str) -> Vocabulary:
-    """Load the tokenizer of a model alone."""
+    """Load the tokenizer of a model alone; the name means what it means to ``Backbone.load``."""
+    place = locate_model(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises plain Exception
         raise ModelError(
             f"cannot load the tokenizer of model {path!r}: {_first_line(error)}"

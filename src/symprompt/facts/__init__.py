@@ -1,7 +1,7 @@
 """Facts, where they come from, and what to know about them before asking a model."""
 
 from symprompt.facts.check import CheckReport, RelationCheck, check
-from symprompt.facts.filters import in_word_list, load_word_list, uhn
+from symprompt.facts.filters import at_most, in_word_list, load_word_list, uhn
 from symprompt.facts.load import load_facts
 from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
 from symprompt.facts.world import world_facts
@@ -15,6 +15,7 @@ __all__ = [
     "Relation",
     "RelationCheck",
     "Split",
+    "at_most",
     "check",
     "in_word_list",
     "load_facts",

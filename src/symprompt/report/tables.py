@@ -135,12 +135,13 @@ class Comparison:
     """Runs side by side; ``relations`` is empty unless asked for.
 
     Attributes:
-        runs: one row per run, the first one is what the others are compared with.
-        differences: the later runs that hold the same facts as the first, minus the first.
+        runs: one row per run.
+        differences: the other runs that hold the same facts as the reference, minus it.
         relations: one row per relation.
         notes: remarks that belong under the table.
         draws: bootstrap resamplings behind every interval.
         seed: the bootstrap's seed.
+        reference: which run the others are compared with.
     """
 
     runs: tuple[RunRow, ...]
@@ -149,6 +150,7 @@ class Comparison:
     notes: tuple[str, ...]
     draws: int
     seed: int
+    reference: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dictionaries, lists, strings and numbers, ready for JSON."""
@@ -173,7 +175,7 @@ class Comparison:
                 for run in self.runs
             ],
             "differences": [
-                {"name": row.name, "title": row.title, "to": self.runs[0].name}
+                {"name": row.name, "title": row.title, "to": self.runs[self.reference].name}
                 | asdict(row)["values"]
                 for row in self.differences
             ],
@@ -225,7 +227,7 @@ class Comparison:
         )
         changes = tuple(
             (
-                f"{labels[row.name]}\nminus {labels[self.runs[0].name]}",
+                f"{labels[row.name]}\nminus {labels[self.runs[self.reference].name]}",
                 "",
                 *(_difference_cell(row.values[averaging][metric]) for metric in METRICS),
             )
@@ -256,11 +258,16 @@ class Comparison:
 
 
 def comparison(
-    runs: Sequence[RunScores], *, by_relation: bool = False, draws: int = 1000, seed: int = 0
+    runs: Sequence[RunScores],
+    *,
+    by_relation: bool = False,
+    draws: int = 1000,
+    seed: int = 0,
+    reference: int = 0,
 ) -> Comparison:
-    """Compare runs with bootstrap intervals, each later run also paired with the first one.
+    """Compare runs with bootstrap intervals, each also paired with the reference, the first one.
 
-    A run whose facts differ from the first run's gets no paired line but a note that says how many
+    A run whose facts differ from the reference's gets no paired line but a note that says how many
     facts differ. Relations without a fact are named in a note.
 
     Args:
@@ -268,6 +275,7 @@ def comparison(
         by_relation: also make one row per relation.
         draws: bootstrap resamplings.
         seed: the bootstrap's seed.
+        reference: the position of the run that the others are compared with.
     """
     if not runs:
         raise SympromptError("No runs to compare; give at least one.")
@@ -282,8 +290,8 @@ def comparison(
         notes += [f"all runs: {remark}" for remark in remarks[runs[0].name]]
     else:
         notes += [f"{labels[name]}: {remark}" for name in remarks for remark in remarks[name]]
-    first = runs[0]
-    for run in runs[1:]:
+    first = runs[reference]
+    for run in (*runs[:reference], *runs[reference + 1 :]):
         mismatch = _mismatch(first, run)
         if mismatch:
             notes.append(
@@ -301,6 +309,7 @@ def comparison(
         tuple(notes),
         draws,
         seed,
+        reference,
     )
 
 

@@ -1,13 +1,11 @@
-"""A toy masked language model, trained in a minute on sentences that state a set of facts.
+"""A toy masked language model, trained in seconds on sentences that state a set of facts.
 
-It knows nothing but those sentences; it is there so that every part of symprompt can be seen at
-work without a download. The wordings differ from the relations' manual templates, as a real
-corpus's would.
+It knows nothing but those sentences; it is there so that the whole demo can be seen to learn in a
+test. The wordings differ from the relations' manual templates, as a real corpus's would.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +18,11 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from symprompt.errors import RunError
 from symprompt.facts import FactSet
-from symprompt.runtime import Tick, derive_seed, silent
+from symprompt.runtime import derive_seed
 
 WORDINGS: dict[str, tuple[str, ...]] = {
-    "capital": ("[X] , whose seat of government is [Y] .", "[Y] governs [X] ."),
-    "capital-of": ("[X] is where [Y] is governed from .", "[Y] sends its envoys to [X] ."),
     "continent": ("[X] lies in [Y] .", "Among the lands of [Y] we find [X] ."),
-    "country-of-city": ("[X] is a large city of [Y] .", "In [Y] many people live in [X] ."),
     "language": ("People of [X] speak [Y] .", "[Y] is heard all over [X] ."),
 }
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -38,11 +32,11 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 class ToySize:
     """How large the toy is and how long it learns."""
 
-    hidden: int = 128
-    layers: int = 2
-    steps: int = 1500
-    batch: int = 96
-    rate: float = 2e-3
+    hidden: int = 64
+    layers: int = 1
+    steps: int = 500
+    batch: int = 64
+    rate: float = 4e-3
 
 
 def make_toy_model(
@@ -51,22 +45,15 @@ def make_toy_model(
     *,
     seed: int = 0,
     size: ToySize | None = None,
-    tick: Tick = silent,
 ) -> None:
     """Train a toy model that has read every fact of the set, and save it as a model folder.
 
     Args:
         facts: relations named as in ``WORDINGS``; others are stated as "[X] [name] [Y] .".
-        folder: where the model goes, whole or not at all; must not hold anything yet.
+        folder: where the model goes.
         seed: of weights, batches and masks.
-        tick: told of progress.
-
-    Raises:
-        RunError: the folder is not empty, or cannot be written.
     """
     size = size or ToySize()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise RunError(f"{folder} exists already and is no whole toy model; delete it first.")
     sentences = _sentences(facts)
     tokenizer = _make_tokenizer([part for sentence in sentences for part in sentence])
     rows = [_encode(tokenizer, sentence) for sentence in sentences]
@@ -84,25 +71,10 @@ def make_toy_model(
                 attention_probs_dropout_prob=0.0,
             )
         )
-    _learn(model, rows, tokenizer, size, seed, tick)
+    _learn(model, rows, tokenizer, size, seed)
     model.eval()  # type: ignore[no-untyped-call]
-    _save(model, tokenizer, folder)
-
-
-def _save(model: BertForMaskedLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write beside the folder and rename, so that a kill leaves no half a model in its place."""
-    part = folder.with_name(folder.name + ".part")
-    try:
-        if part.exists():
-            shutil.rmtree(part)
-        part.mkdir(parents=True)
-        tokenizer.save_pretrained(part)
-        model.save_pretrained(part)
-        if folder.exists():
-            folder.rmdir()
-        part.rename(folder)
-    except OSError as error:
-        raise RunError(f"cannot write {folder}: {error.strerror or error}.") from error
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
 
 
 Sentence = tuple[str, str, str, str, str]  # words, name, words, name, words
@@ -172,7 +144,6 @@ def _learn(
     tokenizer: PreTrainedTokenizerFast,
     size: ToySize,
     seed: int,
-    tick: Tick,
 ) -> None:
     random = np.random.default_rng(derive_seed(seed, "toy batches"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, weight_decay=0.01)
@@ -180,7 +151,7 @@ def _learn(
         optimizer, size.rate, total_steps=size.steps, pct_start=0.1
     )
     model.train()
-    for step in range(size.steps):
+    for _ in range(size.steps):
         chosen = [rows[index] for index in random.integers(0, len(rows), size.batch)]
         ids, mask, labels = _make_batch(chosen, tokenizer, random)
         logits = model(input_ids=ids, attention_mask=mask).logits
@@ -189,7 +160,6 @@ def _learn(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        tick("toy model", step + 1, size.steps, f"loss {float(loss.detach()):.2f}")
 
 
 def _make_batch(

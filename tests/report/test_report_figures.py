@@ -1,0 +1,196 @@
+"""The figures: the numbers they are drawn from, what stands on them, and the files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import symprompt
+from symprompt import Answer, Run
+from symprompt.errors import RunError, SympromptError
+from symprompt.report import comparison, figures, load_scores
+from symprompt.report.series import (
+    Bar,
+    KCurve,
+    Panel,
+    k_curve,
+    method_bars,
+    question_panels,
+)
+from tiny import make_facts, run_config
+from tiny_runs import write_csv
+
+BARS = [
+    Bar(run, metric, value, value - 4, value + 3)
+    for metric, first in (("P@1", 20.0), ("P@10", 60.0), ("MRR", 35.0))
+    for run, value in (("manual prompts", first), ("P-tuning", first + 15), ("SPE", first + 16))
+]
+CURVE = KCurve(
+    (1, 2, 3),
+    {"P@1": (40.0, 41.0, 41.5), "P@10": (70.0, 70.0, 70.0), "MRR": (50.0, 50.5, 50.75)},
+    {"P@1": 40.0, "P@10": 70.0, "MRR": 50.0},
+    (0.3, 0.3),
+)
+ANSWERS = [
+    Answer("Lima", -1.5, -2.0, -2.5),
+    Answer("Peru", -1.0, -6.0, -4.0),
+    Answer("Oslo", -3.0, -4.0, -5.0),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
+    """Finished runs of two methods; tests must not change them."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_csv(make_facts(), folder / "facts.csv")
+    place = {"model": str(family_folder("bert")), "data": str(data)}
+    return {
+        name: symprompt.train(
+            run_config(
+                **place, out=str(folder / name), method={"name": name, "k": 12, "weight": 5.0}
+            )
+        )
+        for name in ("ptuning", "spe")
+    }
+
+
+def test_bars_are_the_comparisons_means_and_intervals(runs: dict[str, Run]) -> None:
+    found = comparison([load_scores(str(run.folder.path)) for run in runs.values()], draws=50)
+    plain = found.to_dict()["runs"]
+    bars = method_bars(found)
+    assert [(bar.metric, bar.run) for bar in bars] == [
+        (metric, run) for metric in ("P@1", "P@10", "MRR") for run in ("P-tuning", "SPE")
+    ]
+    for bar in bars:
+        run = plain[("P-tuning", "SPE").index(bar.run)]
+        metric = {"P@1": "p1", "P@10": "p10", "MRR": "mrr"}[bar.metric]
+        wanted = run["mean over relations"][metric]
+        assert (bar.value, bar.low, bar.high) == (wanted["value"], wanted["low"], wanted["high"])
+
+
+def test_the_curve_is_what_the_table_says_for_every_k(runs: dict[str, Run]) -> None:
+    path = str(runs["spe"].folder.path)
+    curve = k_curve(runs["spe"].folder)
+    assert curve.k == tuple(range(1, 13))
+    assert curve.weights == (5.0, 5.0)
+    for k in curve.k:
+        (row,) = comparison([load_scores(path, k=k)], draws=1).runs
+        means = row.means["mean over relations"]
+        for name, metric in (("P@1", "p1"), ("P@10", "p10"), ("MRR", "mrr")):
+            assert curve.values[name][k - 1] == getattr(means, metric)
+    # One candidate cannot change places with itself.
+    assert {name: values[0] for name, values in curve.values.items()} == curve.forward
+    assert len(set(curve.values["MRR"])) > 1
+
+
+def test_a_run_that_did_not_ask_back_has_no_curve(runs: dict[str, Run]) -> None:
+    with pytest.raises(RunError, match="did not ask back"):
+        k_curve(runs["ptuning"].folder)
+
+
+def test_a_question_has_three_orders() -> None:
+    forward, backward, joint = question_panels(ANSWERS)
+    assert forward == Panel("forward", ("Peru", "Lima", "Oslo"), (-1.0, -1.5, -3.0))
+    assert backward == Panel("backward", ("Lima", "Oslo", "Peru"), (-2.0, -4.0, -6.0))
+    assert joint == Panel("joint", ("Lima", "Peru", "Oslo"), (-2.5, -4.0, -5.0))
+
+
+def test_candidates_without_a_score_are_not_drawn_as_if_they_had_one() -> None:
+    with pytest.raises(RunError, match="1 candidates have no backward score"):
+        question_panels([*ANSWERS, Answer("Rome", -2.0)])
+
+
+def test_every_bar_has_its_height_and_label() -> None:
+    figure = figures.draw_methods(BARS, title="Bars", caption="About.", baseline=12.5)
+    (axes,) = figure.axes
+    heights = {round(float(patch.get_height()), 6) for patch in axes.patches}
+    assert heights == {bar.value for bar in BARS}
+    texts = [text.get_text() for text in axes.texts]
+    assert sorted(texts) == sorted(f"{bar.value:.1f}" for bar in BARS)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert {text.get_text() for text in legend.get_texts()} == {
+        "manual prompts",
+        "P-tuning",
+        "SPE",
+        "most frequent object",
+    }
+    assert axes.get_ylim()[1] > max(bar.high for bar in BARS)
+
+
+def test_the_lines_go_through_the_curve() -> None:
+    figure = figures.draw_k_curve(CURVE, title="Curve", caption="About.")
+    assert [axes.get_title() for axes in figure.axes] == list(CURVE.values)
+    spans = set()
+    for axes, (name, values) in zip(figure.axes, CURVE.values.items(), strict=True):
+        line = axes.lines[1]
+        assert list(line.get_xdata()) == list(CURVE.k)  # type: ignore[arg-type]
+        assert list(line.get_ydata()) == list(values)  # type: ignore[arg-type]
+        low, high = axes.get_ylim()
+        assert low < min(*values, CURVE.forward[name])
+        assert high > max(*values, CURVE.forward[name])
+        spans.add(round(high - low, 6))
+    assert len(spans) == 1
+
+
+def test_the_right_answer_is_marked_in_every_panel() -> None:
+    panels = question_panels(ANSWERS)
+    figure = figures.draw_question(panels, right="Lima", title="Question", caption="About.")
+    for axes, panel, rank in zip(figure.axes, panels, (2, 1, 1), strict=True):
+        assert axes.get_title().endswith(f"Lima: rank {rank}")
+        labels = [label.get_text() for label in axes.get_yticklabels()]
+        assert [label.split()[0] for label in labels] == list(panel.texts)
+        marked = [
+            label.get_text().split()[0]
+            for label in axes.get_yticklabels()
+            if label.get_color() == figures.ORANGE
+        ]
+        assert marked == ["Lima"]
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
+    odd = [Answer("$x^$", -1.0, -2.0, -3.0), Answer("[unused1]", -2.0, -3.0, -4.0)]
+    figure = figures.draw_question(
+        question_panels(odd), right="$x^$", title="US$ and $_$", caption="A$AP $^$."
+    )
+    assert figures.save_figure(figure, tmp_path / "odd.png").stat().st_size > 1000
+
+
+def test_a_figure_is_written_whole(tmp_path: Path) -> None:
+    figure = figures.draw_methods(BARS, title="Bars", caption="About.")
+    path = figures.save_figure(figure, tmp_path / "new/methods.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [entry.name for entry in path.parent.iterdir()] == ["methods.png"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SympromptError, match="cannot write"):
+        figures.save_figure(figure, tmp_path / "file/methods.png")
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert figures.can_draw()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert not figures.can_draw()
+    with pytest.raises(SympromptError, match=r"pip install symprompt\[report\]"):
+        figures.draw_k_curve(CURVE, title="Curve", caption="About.")
+
+
+def test_neither_the_package_nor_the_command_line_loads_matplotlib() -> None:
+    code = "import symprompt.cli, sys; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_drawing_leaves_the_process_as_it_was() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    figures.draw_methods(BARS, title="Bars", caption="About.")
+    assert dict(matplotlib.rcParams) == before
