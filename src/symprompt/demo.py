@@ -24,14 +24,14 @@ class DemoSize:
     """How much the demo does: facts of each relation in each split, and training.
 
     Without limits the country of a city, which has the most facts by far, would take most of the
-    time. The defaults were set for time, with one look at dev (docs/log.md).
+    time. The defaults were set for time and by dev (docs/log.md).
     """
 
     relations: tuple[str, ...] = ()
     train_limit: int = 64
     dev_limit: int = 24
     test_limit: int = 40
-    epochs: int = 5
+    epochs: int = 8
     rate: float = 1e-3
 
 
