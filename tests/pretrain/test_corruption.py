@@ -217,7 +217,9 @@ def test_replacements_follow_the_unigram_frequencies(kind: str) -> None:
     batch = make_batch(rows=1024, ragged=False)
     batch = dataclasses.replace(batch, ids=torch.where(batch.special, batch.ids, SPECIALS.unk))
     result = run(batch, kind, mask=0.0, random=1.0)
-    drawn = result.ids.gather(1, result.positions)[result.asked]
+    now = result.ids.gather(1, result.positions)
+    # Insertion asks for tokens that stay, too.
+    drawn = now[result.asked & ((result.targets != now) | (kind != "insertion"))]
     seen = torch.bincount(drawn, minlength=VOCABULARY).double()
     frequencies = make_frequencies().double()
     assert not seen[frequencies == 0].any()
@@ -431,22 +433,40 @@ def test_insertion_by_hand() -> None:
     result = run(batch, "insertion")
     cut = 0
     for row in range(len(batch)):
-        length = int(batch.lengths[row])
+        length, after = int(batch.lengths[row]), int(result.lengths[row])
         wanted = max(1, round(0.15 * int((~batch.special[row]).sum())))
-        now, places = result.ids[row].tolist(), asked_places(result, row)
-        assert int(result.lengths[row]) == min(length + wanted, 40)
-        assert len(places) == wanted or length + wanted > 40
-        assert all(now[place] < 1000 for place in places)
-        assert not result.targets[row][result.asked[row]].any()  # the padding token
-        kept = [token for token in now[: int(result.lengths[row])] if token >= 1000]
+        now = result.ids[row].tolist()
+        places = [place for place in range(after) if now[place] < 1000]
+        assert after == min(length + (wanted + 1) // 2, 40)
+        assert len(places) == (wanted + 1) // 2 or length + wanted > 40
+        answers = dict(zip(asked_places(result, row), result.targets[row].tolist(), strict=False))
+        # Inserted tokens are asked for the padding token, as many others for themselves.
+        assert all(answers.pop(place) == SPECIALS.pad for place in places)
+        assert len(answers) == min(wanted // 2, len(places))
+        for place, token in answers.items():
+            assert now[place] == token
+            assert not batch.special[row, token - 1000]
+        kept = [token for token in now[:after] if token >= 1000]
         # The last token stays; the tokens just before it are cut.
         assert kept == [*range(1000, 1000 + len(kept) - 1), 1000 + length - 1]
-        assert len(kept) + len(places) == int(result.lengths[row])
-        assert not any(now[int(result.lengths[row]) :])
+        assert len(kept) + len(places) == after
+        assert not any(now[after:])
         cut += len(kept) < length
         for place in places:
             assert result.segments[row, place] == result.segments[row, place - 1]
-    assert 5 < cut < 100
+    assert 3 < cut < 100
+
+
+def test_insertion_asks_two_questions_equally_often() -> None:
+    batch = make_batch(rows=512)
+    result = run(batch, "insertion")
+    nothing = int((result.targets == SPECIALS.pad)[result.asked].sum())
+    asked = int(result.asked.sum())
+    assert 0.5 <= nothing / asked < 0.58  # of an odd number the inserted tokens take one more
+    # The tokens that are asked for themselves lie anywhere in the row.
+    same = result.asked & (result.targets != SPECIALS.pad)
+    where = (result.positions / result.lengths[:, None])[same]
+    assert 0.4 < float(where.mean()) < 0.6
 
 
 def test_reordering_permutes_windows() -> None:

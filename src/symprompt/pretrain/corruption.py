@@ -98,9 +98,10 @@ def corrupt(
     - substitution: tokens chosen as in "tokens", all replaced by drawn ones.
     - deletion: tokens chosen as in "tokens" and taken out; the row closes up and is padded. The
       token before each gap is asked for the first token that is missing after it.
-    - insertion: drawn tokens after as many tokens as "tokens" would choose. They are asked for the
-      padding token: nothing was here. Where the row gets too long, tokens just before its last one
-      are cut; inserted tokens that are cut are not asked.
+    - insertion: drawn tokens after half as many tokens as "tokens" would choose. They are asked for
+      the padding token: nothing was here; as many tokens of the text are asked for themselves.
+      Where the row gets too long, tokens just before its last one are cut; inserted tokens that
+      are cut are not asked.
     - reordering: windows of two or more tokens, with lengths as of spans, in tokens, within the
       share, are shuffled. Each place is asked for the token that was there; it may still be.
 
@@ -231,27 +232,31 @@ def _insert(task: _Task) -> Corrupted:
     places = torch.arange(length, device=batch.ids.device)
     is_last = places == batch.lengths[:, None] - 1
     inner = task.corruptible & ~is_last
-    counts = torch.minimum(task.exact_counts(), inner.sum(1))
-    chosen = choose_tokens(inner, counts, task.generator)
+    wanted = task.exact_counts()
+    chosen = choose_tokens(inner, torch.minimum((wanted + 1) // 2, inner.sum(1)), task.generator)
     destination = places + chosen.cumsum(1) - chosen.long()
     # The last token, a separator, stays; what would come to lie on it or behind it is cut.
     end = (batch.lengths + chosen.sum(1)).clamp(max=length)[:, None]
     destination = torch.where(is_last, end - 1, destination)
     kept = is_last | (destination < end - 1)
     inserted = chosen & (destination + 1 < end - 1)
+    # As many tokens of the text are asked for themselves, or every answer would be the same.
+    counts = torch.minimum(wanted // 2, inserted.sum(1))
+    same = choose_tokens(inner & kept, counts, task.generator)
+    new = _move(inserted, destination + 1, inserted, fill=0)
+    positions, asked = compact(new | _move(same, destination, same, fill=0), task.places)
+    # Padding stands where tokens will be inserted: that is what they are asked for.
     ids = _move(batch.ids, destination, kept, fill=task.specials.pad)
-    after, asked = compact(inserted, task.places)
-    positions = torch.where(asked, destination.gather(1, after) + 1, 0)
     drawn = task.draw_tokens(*positions.shape)
     segments = _move(batch.segments, destination, kept, fill=0)
     return _ask(
         task,
-        _write(ids, positions, asked, drawn),
+        _write(ids, positions, asked & new.gather(1, positions), drawn),
         positions,
         asked,
-        targets=torch.full_like(positions, task.specials.pad),
+        targets=ids.gather(1, positions),
         lengths=end[:, 0],
-        segments=_write(segments, positions, asked, batch.segments.gather(1, after)),
+        segments=segments + _move(batch.segments, destination + 1, inserted, fill=0),
     )
 
 
