@@ -8,6 +8,7 @@ from symprompt.config import RunConfig, load_config, make_config, override, ship
 from symprompt.errors import SympromptError
 from symprompt.experiment import train
 from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
+from symprompt.pretrain.reuse import prepare_pretraining
 from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
@@ -44,6 +45,7 @@ __all__ = [
     "load_pretrain_config",
     "make_config",
     "override",
+    "prepare_pretraining",
     "pretrain",
     "shipped_configs",
     "show_progress",

@@ -43,6 +43,7 @@ from symprompt.flags import (
     parse,
 )
 from symprompt.pretrain.distributed import is_first_process
+from symprompt.pretrain.reuse import prepare_pretraining, refuse_contradiction
 from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import (
     PretrainConfig,
@@ -54,7 +55,7 @@ from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
-from symprompt.report.pretraining import pretrain_summary
+from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.runtime import silent
 
 
@@ -82,9 +83,15 @@ def run_pretrain(arguments: Sequence[str]) -> None:
     rest = full_names(arguments[len(names) :], default)
     flags = parse(PretrainFlags, rest, usage, PretrainFlags(default), pairs=True, prefixes=True)
     check_pretrain_config(flags.config)
-    if not flags.text:
-        raise ConfigError("--text is missing; name the text files or folders to learn from.")
     first = is_first_process()
+    if flags.config.prepared:
+        refuse_contradiction(flags.config, default)
+    elif not flags.text:
+        raise ConfigError("--text is missing; name the text files or folders to learn from.")
+    if flags.prepare_only:
+        if first:
+            _prepare_pretraining(flags)
+        return
     with show_progress() if first else nullcontext(silent) as tick:
         try:
             run = pretrain(flags.config, flags.text, resume=flags.resume, tick=tick)
@@ -103,6 +110,14 @@ def run_pretrain(arguments: Sequence[str]) -> None:
         print("loss curve: none drawn, as matplotlib is not installed (pip install matplotlib).")
     print(f"model folder: {run.folder}")
     print(f"use it: symprompt train lama-spe --model {run.folder} --data DATA --out RUN")
+
+
+def _prepare_pretraining(flags: PretrainFlags) -> None:
+    with show_progress() as tick:
+        prepared = prepare_pretraining(flags.config, flags.text, tick=tick)
+    show(prepared_summary(prepared.about))
+    print(f"prepared text: {prepared.folder}")
+    print(f"use it: symprompt pretrain CONFIG --prepared {prepared.folder} --out FOLDER")
 
 
 def run_ask(arguments: Sequence[str]) -> None:

@@ -37,6 +37,9 @@ class PretrainFlags:
     "text"; .gz, .xz, .bz2 too. de=FILE says that a file is in language de."""
     resume: bool = False
     """Go on with an unfinished run; the weights are those of an unbroken one."""
+    prepare_only: bool = False
+    """Learn the vocabulary and tokenise the text, write both to OUT and stop; runs take them with
+    --prepared OUT, so that several of them tokenise once."""
 
 
 @dataclass(frozen=True)

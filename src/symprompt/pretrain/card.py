@@ -68,6 +68,9 @@ def _data(config: PretrainConfig, training: Mapping[str, Any]) -> str:
         f"({config.corpus.packing}); {corpus['held_out_documents']:,} documents were held out for "
         "the validation loss.",
     ]
+    if config.prepared:
+        seed = training["inputs"]["prepared text"]["seed"]
+        lines[-1] += f" Vocabulary and held-out documents were made beforehand, with seed {seed}."
     if len(corpus["languages"]) > 1:
         rows = [
             [

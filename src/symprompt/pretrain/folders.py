@@ -18,13 +18,14 @@ from symprompt.files import part_of, read_json, reason, write_file, write_json
 from symprompt.pretrain.settings import INCIDENTAL, PretrainConfig, load_pretrain_config
 
 CONFIG = "pretrain.toml"
+PREPARED = "prepared.toml"
 TRAINING = "training.json"
 INPUTS = "inputs.json"
 STATE = "state.safetensors"
 TOKENIZER = "tokenizer"
 VOCABULARY = "vocabulary.json"
 CORPUS = "corpus"
-_WORK = (INPUTS, STATE, VOCABULARY, CONFIG)
+_WORK = (INPUTS, STATE, VOCABULARY, PREPARED, CONFIG)
 _WORK_FOLDERS = (TOKENIZER, CORPUS)
 
 
@@ -39,6 +40,8 @@ class RunFolders:
         self.config = config
         self.out = Path(config.out)
         self.work = Path(config.work or f"{config.out.rstrip('/')}.work")
+        # Where tokenizer and corpus are: made by another run, or in this one's work folder.
+        self.text = Path(config.prepared) if config.prepared else self.work
 
     def check_out(self) -> bool:
         """Say whether the finished model of this very config is there already.
@@ -110,6 +113,12 @@ class RunFolders:
         write_json(self.work / INPUTS, inputs)
         write_file(self.work / CONFIG, to_toml(portable(self.config)).encode())
 
+    def renew(self, inputs: dict[str, Any], *, going_on: bool) -> None:
+        """Begin anew, unless what is there was begun with the same."""
+        if not going_on or self.load_inputs() != inputs:
+            self.clear_work()
+            self.begin(inputs)
+
     def load_inputs(self) -> dict[str, Any]:
         """Read what the unfinished run was begun with."""
         found: dict[str, Any] = read_json(self.work / INPUTS)
@@ -150,6 +159,22 @@ class RunFolders:
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
+    def keep_prepared(self) -> None:
+        """Make OUT of the work folder, which holds prepared text and no training.
+
+        Raises:
+            RunError: that cannot be written; the work folder is kept.
+        """
+        write_file(self.work / PREPARED, to_toml(portable(self.config)).encode())
+        try:
+            if self.out.exists():
+                self.out.rmdir()
+            self.work.rename(self.out)
+            # From here on it is no work folder, which a run may clear.
+            (self.out / CONFIG).unlink()
+        except OSError as error:
+            raise RunError(f"cannot write {self.out}: {reason(error)}.") from error
+
     def clear_work(self) -> None:
         """Remove what the finished run no longer needs, and nothing else."""
         for name in _WORK_FOLDERS:
@@ -183,6 +208,7 @@ def portable(config: PretrainConfig) -> PretrainConfig:
         config,
         out="",
         work="",
+        prepared=Path(config.prepared).name if config.prepared else "",
         vocabulary=replace(
             config.vocabulary,
             whole_words=Path(words).name if words else "",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from symprompt.errors import DataError, RunError
+from symprompt.errors import DataError, ModelError, RunError
 from symprompt.files import read_json, reason, write_json
 from symprompt.pretrain.batch import Batch
 from symprompt.pretrain.corruption import Specials
@@ -112,7 +112,7 @@ def prepare_text(
         _make_vocabulary(config, text, files, folders, tick)
     tokenizer = load_tokenizer(folders.work / TOKENIZER)
     corpus = folders.work / CORPUS
-    if (corpus / "corpus.json").is_file() and _fits(corpus, tokenizer):
+    if (corpus / "corpus.json").is_file() and fits(folders.work):
         return
     make_corpus(
         read_documents(text, tick=_renamed(tick, "tokenising")),
@@ -125,14 +125,14 @@ def prepare_text(
 
 
 def load_prepared(config: PretrainConfig, folders: RunFolders) -> Prepared:
-    """Return what ``prepare_text`` made.
+    """Return what ``prepare_text`` made, for this run or for another one.
 
     Raises:
         DataError: the text gives fewer sequences than one batch.
         RunError: the work folder is damaged.
     """
-    tokenizer = load_tokenizer(folders.work / TOKENIZER)
-    corpus = load_corpus(folders.work / CORPUS)
+    tokenizer = load_tokenizer(folders.text / TOKENIZER)
+    corpus = load_corpus(folders.text / CORPUS)
     specials = find_specials(tokenizer)
     train = make_sequences(corpus.train, config.corpus, specials, config.seed)
     if len(train) < config.optimizer.batch:
@@ -141,7 +141,7 @@ def load_prepared(config: PretrainConfig, folders: RunFolders) -> Prepared:
             f"one batch (optimizer.batch is {config.optimizer.batch}); give more text, or lower "
             "--batch or --length."
         )
-    vocabulary: dict[str, Any] = read_json(folders.work / VOCABULARY)
+    vocabulary: dict[str, Any] = read_json(folders.text / VOCABULARY)
     return Prepared(tokenizer, vocabulary, corpus, train, _validation(config, corpus, specials))
 
 
@@ -178,11 +178,12 @@ def _make_vocabulary(
     write_json(folders.work / VOCABULARY, about)
 
 
-def _fits(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> bool:
-    """Say whether a corpus is whole and was made with this tokenizer."""
+def fits(folder: Path) -> bool:
+    """Say whether a folder's corpus is whole and was made with the tokenizer beside it."""
     try:
-        return load_corpus(corpus).fingerprint == fingerprint(tokenizer)
-    except RunError:
+        made_with = fingerprint(load_tokenizer(folder / TOKENIZER))
+        return load_corpus(folder / CORPUS).fingerprint == made_with
+    except (ModelError, RunError):
         return False
 
 

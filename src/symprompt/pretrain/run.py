@@ -19,6 +19,7 @@ from symprompt.pretrain.loop import Loop
 from symprompt.pretrain.model import make_model
 from symprompt.pretrain.objectives import Pretrainer
 from symprompt.pretrain.prepare import Prepared, fingerprint_inputs, load_prepared, prepare_text
+from symprompt.pretrain.reuse import load_prepared_inputs, take_over
 from symprompt.pretrain.settings import PretrainConfig, check_pretrain_config
 from symprompt.pretrain.state import Progress, load_state, save_state
 from symprompt.pretrain.step import Learner
@@ -48,7 +49,7 @@ class PretrainResult:
 
 
 def pretrain(
-    config: PretrainConfig, text: Sequence[str], *, resume: bool = False, tick: Tick = silent
+    config: PretrainConfig, text: Sequence[str] = (), *, resume: bool = False, tick: Tick = silent
 ) -> PretrainResult:
     """Train a masked language model on text, and write it as a transformers model folder.
 
@@ -57,7 +58,8 @@ def pretrain(
 
     Args:
         config: what to do; ``out`` must be set.
-        text: files and folders of text; ``de=FILE`` says that a file's language is de.
+        text: files and folders of text; ``de=FILE`` says that a file's language is de. None if
+            ``config.prepared`` says where it lies prepared.
         resume: go on with an unfinished run; on a CPU the weights are those of an unbroken one to
             the last bit.
         tick: told of progress.
@@ -77,6 +79,9 @@ def pretrain(
     check_pretrain_config(config)
     if not config.out:
         raise ConfigError("--out is missing; say which folder the model goes to.")
+    if text and config.prepared:
+        raise ConfigError("--text and --prepared are both given; one of them is the text.")
+    config = take_over(config)
     folders = RunFolders(config)
     with join_group(config.device) as group:
         group.share(config.optimizer.batch)
@@ -98,18 +103,21 @@ def _prepare(
     tick: Tick,
 ) -> bool:
     """Refuse what cannot be, then prepare the text; say whether the run is finished already."""
-    if folders.check_out():
-        stored = folders.load_training()["inputs"]
-        folders.check_inputs(stored, fingerprint_inputs(config, text, tick), folders.out)
+    finished = folders.check_out()
+    going_on = not finished and folders.check_work(resume=resume)
+    if config.prepared:
+        inputs = load_prepared_inputs(folders.text)
+    else:
+        inputs = fingerprint_inputs(config, text, tick)
+    if finished:
+        folders.check_inputs(folders.load_training()["inputs"], inputs, folders.out)
         return True
-    going_on = folders.check_work(resume=resume)
-    inputs = fingerprint_inputs(config, text, tick)
     if going_on and folders.has_trained:
         folders.check_inputs(folders.load_inputs(), inputs, folders.work)
-    elif not going_on or folders.load_inputs() != inputs:
-        folders.clear_work()
-        folders.begin(inputs)
-    prepare_text(config, text, folders, tick)
+    else:
+        folders.renew(inputs, going_on=going_on)
+    if not config.prepared:
+        prepare_text(config, text, folders, tick)
     return False
 
 
@@ -173,6 +181,8 @@ def _finish(
     learner.weights.restore(learner.pretrainer)
     with folders.finishing() as part:
         learner.pretrainer.save(part, DTYPES[config.save_dtype])
+        # A given tokenizer, or one of prepared text, may be for other lengths.
+        prepared.tokenizer.model_max_length = config.corpus.length
         save_tokenizer(prepared.tokenizer, part)
         card = model_card(config, training, folders.out.resolve().name)
         (part / CARD).write_text(card, encoding="utf-8")

@@ -130,6 +130,9 @@ class PretrainConfig:
     """Of the weights in the model folder."""
     work: str = ""
     """Folder of the tokenised text and checkpoints; empty is OUT with .work appended."""
+    prepared: str = ""
+    """Folder of text that --prepare-only has prepared, or the work folder of an unfinished run;
+    takes the place of --text. Its vocabulary and held-out documents are taken as they are."""
     checkpoint_seconds: float = 300.0
     """Least time between two checkpoints."""
     evaluate_every: int = 500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -35,13 +35,41 @@ def pretrain_summary(training: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [table]
     if len(corpus["languages"]) > 1:
         parts.append(_languages(corpus["languages"]))
-    broken = training["vocabulary"]["broken"]
+    notes += _missing(training["vocabulary"]["broken"], corpus["empty_documents"])
+    return Group(*parts, *(Text(note) for note in notes))
+
+
+def prepared_summary(about: Mapping[str, Any]) -> RenderableType:
+    """Return what prepared text holds, language by language.
+
+    Args:
+        about: as `prepare_pretraining` tells it.
+    """
+    vocabulary = about["vocabulary"]
+    table = Table(title="text to train on", title_justify="left")
+    table.add_column("language")
+    for name in ("documents", "sentences", "tokens"):
+        table.add_column(name, justify="right")
+    for language, counts in about["languages"].items():
+        numbers = (f"{counts[name]:,}" for name in ("documents", "sentences", "tokens"))
+        table.add_row(Text(language or "-"), *numbers)
+    notes = [
+        f"held out: {about['held_out_documents']:,} of {about['documents']:,} documents",
+        f"vocabulary: {vocabulary['size']:,} tokens",
+        *_missing(vocabulary["broken"], about["empty_documents"]),
+    ]
+    return Group(table, *(Text(note) for note in notes))
+
+
+def _missing(broken: Sequence[str], empty: int) -> list[str]:
+    """Return a note on listed words that are not one token, and one on documents left out."""
+    notes = []
     if broken:
         shown = ", ".join(broken[:5]) + (", ..." if len(broken) > 5 else "")
         notes.append(f"vocabulary: {len(broken)} listed words are not one token: {shown}")
-    if corpus["empty_documents"]:
-        notes.append(f"left out: {corpus['empty_documents']:,} documents without a token")
-    return Group(*parts, *(Text(note) for note in notes))
+    if empty:
+        notes.append(f"left out: {empty:,} documents without a token")
+    return notes
 
 
 def _languages(rows: list[Mapping[str, Any]]) -> Table:
