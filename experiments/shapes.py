@@ -2,17 +2,15 @@
 
     python experiments/shapes.py --text wiki.txt passages.txt --words words.txt --runs runs/shapes
 
-The text is tokenised once. All shapes share the vocabulary, so their validation losses compare.
-With --jobs several runs share one GPU. Needs no more than the compute core (no tyro). Writes
-experiments/results/NAME.json with --name.
+The text is tokenised once, into RUNS/text. All shapes share the vocabulary, so their validation
+losses compare. With --jobs several runs share one GPU. Needs no more than the compute core (no
+tyro). Writes experiments/results/NAME.json with --name.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.errors import SympromptError
-from symprompt.files import read_json
-from symprompt.pretrain import folders as places
-from symprompt.pretrain import prepare, run
-from symprompt.pretrain.distributed import join_group
-from symprompt.pretrain.folders import RunFolders
+from symprompt.pretrain.reuse import prepare_pretraining
+from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, ShapeConfig, load_pretrain_config
 
 RESULTS = Path(__file__).parent / "results"
@@ -37,43 +32,30 @@ SHAPES: dict[str, ShapeConfig] = {
 
 
 def make_config(name: str, flags: argparse.Namespace) -> PretrainConfig:
-    """Return the config of one shape's run."""
+    """Return the config of one shape's run on the prepared text."""
     config = load_pretrain_config(flags.config)
     return replace(
         config,
         out=str(Path(flags.runs) / name),
+        prepared=str(Path(flags.runs) / "text"),
         evaluate_every=max(1, flags.steps // 4),
-        vocabulary=replace(config.vocabulary, whole_words=flags.words),
         shape=SHAPES[name],
         optimizer=replace(config.optimizer, steps=flags.steps, batch=flags.batch),
     )
 
 
-def prepare_once(flags: argparse.Namespace) -> Path:
-    """Tokenise the text, unless that is done, and return the work folder."""
-    config = replace(make_config(next(iter(SHAPES)), flags), out=str(Path(flags.runs) / "text"))
-    folders = RunFolders(config)
-    if not (folders.work / places.CORPUS / "corpus.json").is_file():
-        folders.begin(prepare.fingerprint_inputs(config, flags.text))
-        prepare.prepare_text(config, flags.text, folders)
-    return folders.work
+def prepare(flags: argparse.Namespace) -> None:
+    """Tokenise the text, unless that is done."""
+    config = load_pretrain_config(flags.config)
+    words = replace(config.vocabulary, whole_words=flags.words)
+    config = replace(config, out=str(Path(flags.runs) / "text"), vocabulary=words)
+    prepare_pretraining(config, flags.text)
 
 
 def run_one(name: str, flags: argparse.Namespace) -> None:
-    """Train one shape on the prepared text."""
-    config = make_config(name, flags)
-    work, source = RunFolders(config), prepare_once(flags)
-    if not (work.work / places.CONFIG).is_file() and not work.out.exists():
-        inputs: dict[str, Any] = read_json(source / places.INPUTS)
-        work.begin(inputs)
-        for part in (places.TOKENIZER, places.CORPUS):
-            shutil.copytree(source / part, work.work / part, copy_function=os.link)
-        os.link(source / places.VOCABULARY, work.work / places.VOCABULARY)
-    if not work.out.exists():
-        with join_group(config.device) as group:
-            run._train(config, work, group, run.silent)
-    training = work.load_training()
-    print(json.dumps({name: summary(training)}), flush=True)
+    """Train one shape on the prepared text, or go on with it."""
+    made = pretrain(make_config(name, flags), resume=True)
+    print(json.dumps({name: summary(made.training)}), flush=True)
 
 
 def summary(training: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +73,7 @@ def main() -> None:
     """Run the shapes, several at a time if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="pretrain-small")
-    parser.add_argument("--text", nargs="+", required=True)
+    parser.add_argument("--text", nargs="*", default=[], help="none if RUNS/text is prepared")
     parser.add_argument("--words", default="", help="words that must be whole tokens")
     parser.add_argument("--runs", default="runs/shapes")
     parser.add_argument("--steps", type=int, default=3000)
@@ -100,14 +82,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--name", default="", help="results file to write")
     flags = parser.parse_args()
-    prepare_once(flags)
+    if flags.text:
+        prepare(flags)
     if flags.jobs == 1 or len(flags.only) == 1:
         for name in flags.only:
             run_one(name, flags)
     else:
-        shared = [f"--{key}={getattr(flags, key)}" for key in ("config", "words", "runs")]
-        shared += [f"--{key}={getattr(flags, key)}" for key in ("steps", "batch")]
-        shared += ["--text", *flags.text]
+        keys = ("config", "runs", "steps", "batch")
+        shared = [f"--{key}={getattr(flags, key)}" for key in keys]
 
         def start(name: str) -> int:
             return subprocess.call([sys.executable, __file__, *shared, "--only", name])
@@ -118,7 +100,7 @@ def main() -> None:
             raise SystemExit("a run failed")
     if flags.name:
         found = {
-            name: summary(read_json(Path(flags.runs) / name / places.TRAINING))
+            name: summary(json.loads((Path(flags.runs) / name / "training.json").read_text()))
             for name in flags.only
         }
         (RESULTS / f"{flags.name}.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from symprompt.cli import main
+from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from tiny import CITIES, COUNTRIES
+from tiny_text import pretrain_config, write_text
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -20,6 +22,12 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("symprompt ")
 ]
+
+
+def load_tiny(name: str) -> PretrainConfig:
+    """Check that a config is there, and return one for the tiny text."""
+    load_pretrain_config(name)
+    return pretrain_config()
 
 
 @pytest.fixture
@@ -37,12 +45,16 @@ def workplace(
         (folder / f"{split}.jsonl").write_text("\n".join(lines))
     rows = [f"{country},capital,{city}" for country, city in pairs]
     (tmp_path / "my_facts.csv").write_text("subject,relation,object\n" + "\n".join(rows))
+    write_text(tmp_path / "my_text.txt")
+    monkeypatch.setattr("symprompt.cli.load_pretrain_config", load_tiny)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_the_readme_has_commands() -> None:
-    assert {words[0] for words in COMMANDS} == {"train", "ask", "table", "data", "configs"}
+    assert {words[0] for words in COMMANDS} == {
+        *("train", "ask", "table", "data", "configs", "pretrain")
+    }
 
 
 def test_the_commands_run_as_printed(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
