@@ -103,11 +103,13 @@ def run_pretrain(arguments: Sequence[str]) -> None:
     if not first:
         return
     show(pretrain_summary(run.training))
-    if can_plot():
-        save_loss_plot(run.training, run.folder / "loss.png")
-        print(f"loss curve: {run.folder / 'loss.png'}")
-    else:
+    picture = run.folder / "loss.png"
+    if not can_plot():
         print("loss curve: none drawn, as matplotlib is not installed (pip install matplotlib).")
+    elif error := save_loss_plot(run.training, picture):
+        print(f"loss curve: none drawn, as {picture} cannot be written ({error}).")
+    else:
+        print(f"loss curve: {picture}")
     print(f"model folder: {run.folder}")
     print(f"use it: symprompt train lama-spe --model {run.folder} --data DATA --out RUN")
 

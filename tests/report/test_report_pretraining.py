@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -97,3 +99,16 @@ def test_the_picture_has_a_line_and_dots_for_every_part(tmp_path: Path) -> None:
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert struct.unpack(">II", content[16:24]) == (1050, 600)
+
+
+def test_a_picture_that_cannot_be_written_is_no_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    assert save_loss_plot(make_training(), tmp_path / "loss.png") == "No space left on device"
+    assert not list(tmp_path.iterdir())

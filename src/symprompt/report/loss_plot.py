@@ -7,6 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from symprompt.errors import RunError
+from symprompt.files import reason, replacing
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -20,14 +23,24 @@ def can_plot() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def save_loss_plot(training: Mapping[str, Any], path: Path) -> None:
+def save_loss_plot(training: Mapping[str, Any], path: Path) -> str:
     """Draw a run's losses over its steps, with the validation loss as dots.
+
+    The model is finished without it, so a full disk is no error: no picture is left then.
 
     Args:
         training: a model folder's training.json.
         path: the picture to write; its ending says the format.
+
+    Returns:
+        Why it could not be written; empty if it was.
     """
-    loss_figure(training).savefig(path, dpi=150)
+    try:
+        with replacing(path) as part:
+            loss_figure(training).savefig(part, dpi=150, format=path.suffix.removeprefix("."))
+    except RunError as error:
+        return reason(error.__cause__) if isinstance(error.__cause__, OSError) else str(error)
+    return ""
 
 
 def loss_figure(training: Mapping[str, Any]) -> Figure:
