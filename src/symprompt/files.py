@@ -51,7 +51,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     # What safetensors passes on of the system's error is its number.
-    number = re.search(r"code: (\d+)", str(error))
+    number = re.search(r"(?:code:|os error) (\d+)", str(error))
     return os.strerror(int(number.group(1))) if number else str(error)
 
 

@@ -187,9 +187,9 @@ class RunFolders:
     def _refuse_change(self, place: Path, what: str) -> None:
         changed = self._changes(place)
         if changed:
+            more = f" (and {len(changed) - 1} more keys)" if len(changed) > 1 else ""
             raise RunError(
-                f"{place} {what} {changed[0]} ({len(changed)} keys differ); choose another --out, "
-                "or delete the folder."
+                f"{place} {what} {changed[0]}{more}; choose another --out, or delete the folder."
             )
 
     def _changes(self, place: Path) -> list[str]:

@@ -65,6 +65,9 @@ def loss_figure(training: Mapping[str, Any]) -> Figure:
                 marker="o",
                 markersize=4,
                 markerfacecolor="white",
+                # The last one lies on the edge.
+                clip_on=False,
+                zorder=3,
                 label=f"{label}, validation",
             )
     axes.set_xlabel("step")
