@@ -17,6 +17,7 @@ import torch
 from symprompt.backbone import Backbone
 from symprompt.facts import FactSet
 from tiny import FAMILIES, make_facts, save_family, save_knowing_bert
+from tiny_causal import CAUSAL_FAMILIES, save_causal
 
 # The models are so small that threads only wait for each other.
 torch.set_num_threads(1)
@@ -29,7 +30,8 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
     def folder(name: str) -> Path:
         if name not in written:
-            written[name] = save_family(name, tmp_path_factory.mktemp(name))
+            save = save_causal if name in CAUSAL_FAMILIES else save_family
+            written[name] = save(name, tmp_path_factory.mktemp(name))
         return written[name]
 
     return folder
@@ -58,6 +60,24 @@ def family(request: pytest.FixtureRequest) -> str:
 def backbone(load_family: Callable[..., Backbone], family: str) -> Backbone:
     """Every family's backbone in turn, in float64."""
     return load_family(family)
+
+
+@pytest.fixture(params=list(CAUSAL_FAMILIES))
+def causal_family(request: pytest.FixtureRequest) -> str:
+    """Every causal family's name in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def causal(load_family: Callable[..., Backbone], causal_family: str) -> Backbone:
+    """Every causal family's backbone in turn, in float64."""
+    return load_family(causal_family)
+
+
+@pytest.fixture(scope="session")
+def gpt2(load_family: Callable[..., Backbone]) -> Backbone:
+    """The tiny GPT-2 in float64, for what does not depend on the causal family."""
+    return load_family("gpt2")
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,9 @@ from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet, Relation
 from symprompt.methods import SPE, Manual, PTuning
-from symprompt.problem import Problem, make_method, prepare, words_to_vectors
+from symprompt.problem import Problem, make_method, prepare
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, Template
+from symprompt.wordings import words_to_vectors
 from tiny import CITIES, COUNTRIES, facts_of, run_config
 
 Pairs = list[tuple[str, str]]

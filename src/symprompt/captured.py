@@ -205,7 +205,7 @@ class CapturedSteps:
         question = ask.layout.question(
             rows, at, width=shape.width, mask_id=backbone.vocabulary.mask_id
         )
-        logits = backbone.logits_at(question.inputs(backbone, leaf), at)
+        logits = backbone.logits_at(question.inputs(backbone, leaf), question.at)
         loss = functional.cross_entropy(logits, question.target, reduction="none")
         weighted = loss * share.to(loss.dtype)
         (gradient,) = torch.autograd.grad(weighted.sum(), leaf)

@@ -23,6 +23,7 @@ from symprompt.config import (
     Command,
     FactsConfig,
     MethodConfig,
+    PromptConfig,
     RunConfig,
     check_config,
     load_config,
@@ -50,13 +51,14 @@ from symprompt.pretrain.settings import (
     check_pretrain_config,
     load_pretrain_config,
 )
-from symprompt.problem import drop_unusable, load_config_facts, make_templates
+from symprompt.problem import drop_unusable, load_config_facts
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.runtime import silent
+from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
 
 
 def run_train(arguments: Sequence[str]) -> None:
@@ -187,7 +189,8 @@ def run_data(arguments: Sequence[str]) -> None:
     facts = load_config_facts(flags.source, flags.facts)
     if flags.model:
         vocabulary = load_vocabulary(flags.model)
-        config = RunConfig(facts=flags.facts, method=MethodConfig(name="ptuning"))
+        prompt = PromptConfig(CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
+        config = RunConfig(facts=flags.facts, prompt=prompt, method=MethodConfig(name="ptuning"))
         facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
     elif flags.facts.uhn:
         facts = uhn(facts, ("test",))

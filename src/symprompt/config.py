@@ -50,7 +50,7 @@ class PromptConfig:
 
     template: str = "<3> [X] <3> [Y] <3>"
     """<n> learned vectors, [X] the subject, [Y] the object, words are anchors; "manual" takes each
-    relation's manual template."""
+    relation's manual template. For causal models [Y] is last, and manual ones are cut after it."""
     encoder: Literal["free", "mlp", "bilstm"] = "bilstm"
     """free: the vectors are parameters; mlp, bilstm: they come out of a small network."""
     start: Literal["random", "manual"] = "random"
@@ -73,7 +73,8 @@ class MethodConfig:
     train_weight: float = 0.8
     """Weight of the backward loss in training (lambda in equation 7)."""
     masking: Literal["one", "whole"] = "one"
-    """Mask the subject one token at a time, or all of it at once."""
+    """Mask the subject one token at a time, or all of it at once; causal models mask nothing, for
+    them "one" is each token given those before it."""
     average: Literal["log", "probability", "sum"] = "log"
     """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
     log-likelihoods (longer subjects then weigh more)."""
@@ -123,7 +124,8 @@ class RunConfig:
     """One run: a model, facts, a method. Flags override the config file."""
 
     model: str = "shipped"
-    """Folder or hub name of a masked language model; "shipped" is the one in the package."""
+    """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
+    one in the package."""
     data: str = "world"
     """Folder or file of facts, or "world" for the facts about countries and cities."""
     out: str = ""

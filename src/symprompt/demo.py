@@ -70,7 +70,7 @@ def make_demo(
     tick("loading", 0, 1, model)
     backbone = Backbone.load(model, device="cpu")
     tick("loading", 1, 1, model)
-    configs = [_config(name, model, size) for name in METHODS]
+    configs = [_config(name, model, size, causal=backbone.causal) for name in METHODS]
     place = folder / f"{Path(model).name}-{_digest(backbone, configs)}"
     configs = [
         replace(config, out=str(place / name))
@@ -149,8 +149,8 @@ def count_moves(run: Run) -> Moves:
     return Moves(int((after & ~before).sum()), int((before & ~after).sum()), len(facts))
 
 
-def _config(name: str, model: str, size: DemoSize) -> RunConfig:
-    config = load_config(f"lama-{name}")
+def _config(name: str, model: str, size: DemoSize, *, causal: bool) -> RunConfig:
+    config = load_config(f"lama-{name}-gpt" if causal and name != "manual" else f"lama-{name}")
     return replace(
         config,
         model=model,

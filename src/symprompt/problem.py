@@ -28,14 +28,13 @@ from symprompt.prompts import (
     BiLSTMEncoder,
     FreeVectors,
     MLPEncoder,
-    Piece,
     PromptEncoder,
     Template,
     encode_facts,
-    encode_piece,
     fixed_length,
     make_layout,
 )
+from symprompt.wordings import make_templates, manual_template, words_to_vectors
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,11 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     Raises:
         DataError: a relation has no usable facts in a split that the method needs, or with
             ``facts.strict`` any fact cannot be used.
-        ConfigError: K is larger than a relation's set of answers.
+        ConfigError: K is larger than a relation's set of answers, or the config asks what a causal
+            model cannot be asked.
     """
+    if backbone.causal:
+        _refuse_for_causal(config)
     templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
@@ -104,6 +106,22 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
                 backbone, templates, usable.names, listed, answers, swapped=swapped
             )
     return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences)
+
+
+def _refuse_for_causal(config: RunConfig) -> None:
+    """Refuse ways back that need a model which sees both sides."""
+    if config.method.name != "spe":
+        return
+    if config.method.blanks == "kept":
+        raise ConfigError(
+            'method.blanks = "kept" leaves the subject before the object, where a causal model '
+            'cannot see the object; use "swapped".'
+        )
+    if config.method.masking == "whole":
+        raise ConfigError(
+            'method.masking = "whole" hides a subject\'s tokens from each other, and a causal '
+            'model masks nothing: each token follows from those before it; use "one".'
+        )
 
 
 def lay_out(
@@ -135,46 +153,6 @@ def lay_out(
         torch.from_numpy(encoded.objects).to(backbone.device),
         _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
     )
-
-
-def make_templates(
-    config: RunConfig, vocabulary: Vocabulary, facts: FactSet
-) -> tuple[Template, ...]:
-    """Return each relation's template: the config's, the manual one, or vectors in its shape."""
-    prompt = config.prompt
-    manual = prompt.template == "manual" or config.method.name == "manual"
-    if not manual and prompt.start == "random":
-        return (Template.parse(prompt.template),) * len(facts.relations)
-    missing = [relation.name for relation in facts.relations if not relation.template]
-    if missing:
-        raise DataError(
-            f"relation {missing[0]} has no manual template ({len(missing)} such); add a template "
-            "column, or name a file with facts.templates."
-        )
-    written = tuple(Template.parse(relation.template) for relation in facts.relations)
-    if prompt.start == "random":
-        return written
-    for relation, template in zip(facts.relations, written, strict=True):
-        if template.vectors:
-            raise ConfigError(
-                f"the manual template of relation {relation.name} has learned vectors of its own, "
-                f"so they cannot start from its words: {template}."
-            )
-    return tuple(words_to_vectors(vocabulary, template)[0] for template in written)
-
-
-def words_to_vectors(vocabulary: Vocabulary, template: Template) -> tuple[Template, list[int]]:
-    """Return a manual template with one vector for each token of its words, and those tokens."""
-    pieces: list[Piece] = []
-    tokens: list[int] = []
-    for piece in template.pieces:
-        if piece.kind == "words":
-            ids = encode_piece(vocabulary, piece, first=not pieces)
-            tokens += ids
-            pieces.append(Piece("vectors", piece.space, count=len(ids)))
-        else:
-            pieces.append(piece)
-    return Template(tuple(pieces)), tokens
 
 
 def make_method(config: RunConfig, problem: Problem) -> Method:
@@ -225,13 +203,18 @@ def _encoder(
         return BiLSTMEncoder(names, count, width, seed=seed, lstm_hidden=hidden)
     if prompt.encoder == "mlp":
         return MLPEncoder(names, count, width, seed=seed)
-    words = problem.backbone.model.get_input_embeddings().weight.detach().float()
+    backbone = problem.backbone
     if prompt.start == "random":
-        return FreeVectors(names, count, width, seed=seed, scale=float(words.std()))
+        # As the model reads them: Gemma's kind multiplies the rows of its table.
+        every = torch.arange(backbone.vocabulary_size, device=backbone.device)
+        scale = float(backbone.embed(every).detach().float().std())
+        return FreeVectors(names, count, width, seed=seed, scale=scale)
     start = torch.zeros(len(names), count, width)
     for index, relation in enumerate(problem.facts.relations):
-        _, tokens = words_to_vectors(problem.backbone.vocabulary, Template.parse(relation.template))
-        start[index, : len(tokens)] = words[tokens].cpu()
+        template = manual_template(backbone.vocabulary, relation)
+        _, tokens = words_to_vectors(backbone.vocabulary, template)
+        words = backbone.embed(torch.tensor(tokens, dtype=torch.long, device=backbone.device))
+        start[index, : len(tokens)] = words.detach().float().cpu()
     return FreeVectors(names, count, width, seed=seed, start=start)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel, BertConfig, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModel, BertConfig, ViTConfig
 
 from symprompt.backbone import Backbone, Inputs
 from symprompt.errors import ConfigError, ModelError
@@ -277,12 +277,9 @@ def test_damaged_weights_are_refused(family_folder: Folder, tmp_path: Path, kept
         Backbone.load(str(folder), device="cpu")
 
 
-def test_causal_model_is_refused(tmp_path: Path) -> None:
-    GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=1)).save_pretrained(
-        tmp_path
-    )
-    make_wordpiece().save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"gpt2 model.*masked"):
+def test_model_with_neither_head_is_refused(tmp_path: Path) -> None:
+    ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"vit model.*neither a masked-LM nor a causal-LM head"):
         Backbone.load(str(tmp_path), device="cpu")
 
 

@@ -1,6 +1,7 @@
 """The model as a function: load, embed, logits at chosen positions."""
 
-from symprompt.backbone.model import Backbone, Inputs, load_vocabulary
+from symprompt.backbone.loading import load_vocabulary
+from symprompt.backbone.model import Backbone, Inputs
 from symprompt.backbone.shipped import SHIPPED, locate_model
 from symprompt.backbone.vocabulary import Vocabulary
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
-from transformers.utils.hub import cached_file
 
-from symprompt.backbone.shipped import locate_model
+from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
@@ -32,19 +27,23 @@ _GPU_TOKENS = 1 << 18
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens."""
+    """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens.
+
+    Real tokens come first, padding after them.
+    """
 
     embeddings: Tensor
     mask: Tensor
 
 
 class Backbone:
-    """A frozen masked language model; final.
+    """A frozen language model, masked or causal; final.
 
-    The head runs at the wanted positions only: a hook on the model's body hands the head the
-    gathered hidden states, which every head of transformers treats position by position. The
-    last matrix product runs in float32 (or float64) whatever the body's dtype, because half
-    precision logits tie at the top often enough to move P@1.
+    A masked model says what stands at a masked position, a causal one what comes after a position;
+    the vocabulary knows which. The head runs at the wanted positions only: a hook on the model's
+    body hands the head the gathered hidden states, which every head of transformers treats
+    position by position. The last matrix product runs in float32 (or float64) whatever the body's
+    dtype, because half precision logits tie at the top often enough to move P@1.
 
     Example:
         >>> backbone = Backbone.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -59,7 +58,7 @@ class Backbone:
         self.dtype = dtype
         self.source = ""
         self.fingerprint = ""
-        self._positions: Tensor | None = None
+        self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
         decoder = _decoder(model)
         if dtype in _HALF:
@@ -69,29 +68,33 @@ class Backbone:
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
             _keep_in_float32(decoder, device)
-        self.model.to(device=device, dtype=dtype)
+        _cast(self.model, device, dtype)
         self.model.base_model.register_forward_hook(self._gather)
 
     @classmethod
     def load(cls, path: str, *, device: str = "auto", dtype: str = "auto") -> Backbone:
-        """Load a masked language model from a folder, by its hub name, or the one that ships.
+        """Load a language model from a folder, by its hub name, or the one that ships.
+
+        A model that transformers has a masked-LM head for is masked, else one that it has a
+        causal-LM head for is causal.
 
         Args:
-            path: a folder written by ``save_pretrained``, a hub name ("bert-base-cased"), or
-                "shipped" for the model in the package.
+            path: a folder written by ``save_pretrained``, a hub name ("bert-base-cased"), a GGUF
+                file (its path ends in .gguf), or "shipped" for the model in the package.
             device: auto, cpu, cuda, cuda:N or mps.
             dtype: auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64.
 
         Raises:
-            ModelError: no such model, no weights, no masked-LM head or no mask token.
+            ModelError: no such model, no weights, no head for either kind, or a masked model
+                without a mask token.
         """
         where = choose_device(device)
         kind = choose_dtype(dtype, where)
-        place = locate_model(path)
-        model = _load_model(place)
+        source = find_model(path)
+        model = load_model(source)
         if dtype == "auto" and kind in _HALF and _decoder(model) is None:
             kind = torch.float32
-        vocabulary = load_vocabulary(path)
+        vocabulary = load_vocabulary(path, source)
         rows = int(model.get_input_embeddings().weight.shape[0])
         # Without tokenizer files transformers makes an empty tokenizer of the model's kind.
         if not rows // 2 <= len(vocabulary) <= rows:
@@ -101,8 +104,15 @@ class Backbone:
             )
         backbone = cls(model, vocabulary, device=where, dtype=kind)
         backbone.source = path
-        backbone.fingerprint = _fingerprint(place)
+        backbone.fingerprint = fingerprint(source)
+        if backbone.causal:
+            backbone._check_causal()
         return backbone
+
+    @property
+    def causal(self) -> bool:
+        """Whether the model says what comes next, instead of what a mask hides."""
+        return self.vocabulary.causal
 
     @property
     def width(self) -> int:
@@ -117,7 +127,8 @@ class Backbone:
     @property
     def max_length(self) -> int:
         """The longest sequence the model takes, special tokens included."""
-        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
+        config = self.model.config.get_text_config()
+        limit = int(getattr(config, "max_position_embeddings", 0) or 1 << 30)
         for name, module in self.model.base_model.named_modules():
             # RoBERTa's kind starts counting positions after the padding index.
             if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
@@ -129,16 +140,17 @@ class Backbone:
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
 
-        Scoring is bound by the logits (one mask in about twelve tokens, three copies), training by
-        the activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
+        Scoring is bound by the logits (one mask in about twelve tokens, three copies; a causal
+        model gives all of a subject's tokens at once, one in about four), training by the
+        activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
         """
         memory, most = _CPU_MEMORY, _CPU_TOKENS
         if self.device.type == "cuda":
             memory = torch.cuda.get_device_properties(self.device).total_memory // 4
             most = _GPU_TOKENS
-        per_token = self.vocabulary_size * 4 * 3 / 12
+        per_token = self.vocabulary_size * 4 * 3 / (4 if self.causal else 12)
         if training:
-            config = self.model.config
+            config = self.model.config.get_text_config()
             per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
         return max(1024, min(most, int(memory / per_token)))
 
@@ -147,29 +159,60 @@ class Backbone:
         embeddings: Tensor = self.model.get_input_embeddings()(ids)
         return embeddings
 
-    def logits_at(self, inputs: Inputs, positions: Tensor) -> Tensor:
+    def logits_at(self, inputs: Inputs, positions: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the logits at the wanted positions only.
 
         Args:
             inputs: embeddings and mask of b sequences.
             positions: [b], one position a sequence, or [b, m], several.
+            rows: [n], which sequence each position is of; positions are then [n], any number of
+                them from each sequence.
 
         Returns:
-            [b, v] or [b, m, v], float32 (float64 for a float64 model).
+            [b, v], [b, m, v] or [n, v], float32 (float64 for a float64 model). A masked model's are
+            about the token at a position, a causal model's about the one after it.
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
-        self._positions = wanted
+        self._wanted = wanted, rows
         try:
             with sdpa_kernel(_ATTENTION):
                 output = self.model(
-                    inputs_embeds=inputs.embeddings,
-                    attention_mask=inputs.mask.to(torch.long),
-                    return_dict=True,
+                    inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs.mask)
                 )
         finally:
-            self._positions = None
+            self._wanted = None
         logits: Tensor = output.logits
+        if logits.shape[:2] != wanted.shape:
+            raise ModelError(
+                f"the head of {type(self.model).__name__} gave scores of shape "
+                f"{tuple(logits.shape[:2])} for positions of shape {tuple(wanted.shape)}: it does "
+                "not read its body's output position by position, so this model cannot be asked."
+            )
         return logits if positions.dim() == 2 else logits[:, 0]
+
+    def _options(self, mask: Tensor) -> dict[str, Any]:
+        if not self.causal:
+            return {"attention_mask": mask.to(torch.long)}
+        # Padding stands on the right, where no token sees it. Masking it would only leave padding
+        # with nothing to look at under a sliding window, which is not a number and spreads.
+        return {"use_cache": False}
+
+    def _check_causal(self) -> None:
+        """Refuse a model whose answers change with what follows (XLNet has a causal-LM head too).
+
+        Raises:
+            ModelError: the model sees what follows.
+        """
+        ids = torch.tensor([[0, 1, 1, 1], [0, 2, 2, 2]], device=self.device)
+        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        with torch.no_grad():
+            one, other = self.logits_at(inputs, torch.zeros_like(ids[:, 0]))
+        if not torch.allclose(one, other, rtol=1e-2, atol=1e-2 * float(one.abs().max())):
+            raise ModelError(
+                f"{self.source} is a {self.model.config.model_type} model, whose answers change "
+                "with what comes after them, so it is not causal; give a masked or a causal "
+                "language model."
+            )
 
     @contextmanager
     def dropout(self, on: bool = True) -> Iterator[None]:
@@ -181,11 +224,15 @@ class Backbone:
             self.model.eval()
 
     def _gather(self, _module: nn.Module, _args: Any, output: Any) -> Any:
-        if self._positions is None:
+        if self._wanted is None:
             return output
+        positions, rows = self._wanted
         hidden = output.last_hidden_state
-        index = self._positions[:, :, None].expand(-1, -1, hidden.shape[-1])
-        return type(output)(last_hidden_state=hidden.gather(1, index))
+        if rows is None:
+            index = positions[:, :, None].expand(-1, -1, hidden.shape[-1])
+            return type(output)(last_hidden_state=hidden.gather(1, index))
+        flat = hidden.flatten(0, 1).index_select(0, rows * hidden.shape[1] + positions[:, 0])
+        return type(output)(last_hidden_state=flat[:, None])
 
 
 def _decoder(model: Any) -> nn.Linear | None:
@@ -198,6 +245,23 @@ def _decoder(model: Any) -> nn.Linear | None:
     return None
 
 
+def _cast(model: Any, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model; what is computed rather than learned stays in float32 under a half dtype.
+
+    Rotary frequencies are such: rounded to bfloat16 they turn by the wrong angles.
+    """
+    computed = {
+        (module, name): buffer
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in module._non_persistent_buffers_set and buffer.is_floating_point()
+    }
+    model.to(device=device, dtype=dtype)
+    if dtype in _HALF:
+        for (module, name), buffer in computed.items():
+            setattr(module, name, buffer.to(device))
+
+
 def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> None:
     """Make the vocabulary product run on float32 copies of its weights."""
     weight = decoder.weight.detach().to(device, torch.float32, copy=True)
@@ -207,85 +271,3 @@ def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> None:
         return functional.linear(hidden.to(torch.float32), weight, bias)
 
     decoder.forward = forward  # type: ignore[method-assign, assignment]
-
-
-def _load_model(path: str) -> Any:
-    folder = Path(path)
-    looks_local = path.startswith((".", "/", "~")) or folder.exists()
-    if looks_local and not (folder / "config.json").is_file():
-        raise ModelError(
-            f"{path} is not a model folder (no config.json in it); give a folder written by "
-            "save_pretrained, or a hub name such as bert-base-cased."
-        )
-    try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except Exception as error:  # a garbled config fails in many ways, each a class of its own
-        raise ModelError(
-            f"cannot read the config of model {path!r}: {_first_line(error)}"
-        ) from error
-    if type(config) not in AutoModelForMaskedLM._model_mapping:
-        raise ModelError(
-            f"{path} is a {config.model_type} model, which transformers has no masked-LM head for; "
-            "give a masked language model (BERT, RoBERTa, ALBERT, ELECTRA, DeBERTa, ...)."
-        )
-    try:
-        # float32 first: the vocabulary product keeps these weights when the body is halved.
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            path,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except Exception as error:  # as above, and damaged weights besides
-        raise ModelError(
-            f"cannot load weights of model {path!r} (only safetensors are read): "
-            f"{_first_line(error)}"
-        ) from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"{path} holds no complete masked-LM model: {len(missing)} weights are missing, such "
-            f"as {missing[0]}; give a checkpoint that was saved with its masked-LM head."
-        )
-    return model
-
-
-def load_vocabulary(path: str) -> Vocabulary:
-    """Load the tokenizer of a model alone; the name means what it means to ``Backbone.load``."""
-    place = locate_model(path)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    except Exception as error:  # the tokenizers library raises plain Exception
-        raise ModelError(
-            f"cannot load the tokenizer of model {path!r}: {_first_line(error)}"
-        ) from error
-    return Vocabulary(tokenizer, name=path)
-
-
-def _fingerprint(path: str) -> str:
-    """Return a digest of a model's config, weights and tokenizer files, whatever their dtype."""
-    digest = hashlib.sha256()
-    index = _find(path, "model.safetensors.index.json")
-    shards: list[str] = []
-    if index is not None:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    for name in ("config.json", "model.safetensors", *shards, "tokenizer.json", "vocab.txt"):
-        found = _find(path, name)
-        if found is not None:
-            with found.open("rb") as stream:
-                digest.update(
-                    f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
-                )
-    return digest.hexdigest()[:16]
-
-
-def _find(path: str, name: str) -> Path | None:
-    found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(found)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

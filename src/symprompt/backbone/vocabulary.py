@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from symprompt.errors import ModelError
@@ -11,23 +12,33 @@ _NO_LIMIT = 1 << 30
 
 
 class Vocabulary:
-    """A tokenizer with a mask token; final.
+    """A tokenizer, of a masked language model or of a causal one; final.
+
+    Attributes:
+        causal: whether it is a causal model's; such a model reads left to right, nothing is masked.
+        mask_id: the mask token; None for a causal model.
+        pad_id: what fills short sentences up; it is masked out of attention, so a tokenizer that
+            has no such token takes another.
+        prefix, suffix: the special ids around a sentence; a causal model has no suffix, as nothing
+            after the answer can help to find it.
 
     Args:
         tokenizer: any tokenizer of transformers.
         name: what to call the model in errors.
+        causal: see above.
     """
 
-    def __init__(self, tokenizer: Any, *, name: str) -> None:
-        if tokenizer.mask_token_id is None:
+    def __init__(self, tokenizer: Any, *, name: str, causal: bool = False) -> None:
+        if not causal and tokenizer.mask_token_id is None:
             raise ModelError(
                 f"the tokenizer of {name} has no mask token, so nothing can be asked; "
                 "give a masked language model with its own tokenizer."
             )
         self.tokenizer = tokenizer
-        self.mask_id = int(tokenizer.mask_token_id)
-        pad = tokenizer.pad_token_id
-        self.pad_id = int(pad) if pad is not None else self.mask_id
+        self.causal = causal
+        self.mask_id: int | None = None if causal else int(tokenizer.mask_token_id)
+        others = (tokenizer.pad_token_id, self.mask_id, tokenizer.eos_token_id)
+        self.pad_id = int(next((token for token in others if token is not None), 0))
         self.unknown_id = tokenizer.unk_token_id
         self.prefix, self.suffix = self._frame()
 
@@ -42,12 +53,28 @@ class Vocabulary:
 
     def _frame(self) -> tuple[list[int], list[int]]:
         """Return the special ids put before and after one sequence."""
+        if self.causal:
+            (plain,) = self.encode(["x"])
+            framed: list[int] = self.tokenizer("x")["input_ids"]
+            starts = range(len(framed) - len(plain) + 1)
+            found = (at for at in starts if framed[at : at + len(plain)] == plain)
+            return framed[: next(found, 0)], []
         special = set(self.tokenizer.all_special_ids)
         ids = self.tokenizer(self.tokenizer.mask_token)["input_ids"]
         at = ids.index(self.mask_id)
         before = [token for token in ids[:at] if token in special]
         after = [token for token in ids[at + 1 :] if token in special]
         return before, after
+
+    @cached_property
+    def _space(self) -> str:
+        """Return what makes a text read as after a space: a space, or nothing.
+
+        Tokenizers in the manner of Llama 2 put the space mark before every text by themselves, and
+        a second one makes another token.
+        """
+        host, whole, spaced, bare = self.encode(["x", "x y", " y", "y"])
+        return "" if spaced != whole[len(host) :] == bare else " "
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it stands, without special tokens."""
@@ -58,7 +85,12 @@ class Vocabulary:
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it reads after a space (RoBERTa's kind marks word starts)."""
-        return self.encode([" " + text for text in texts])
+        return self.encode([self._space + text for text in texts])
+
+    def encode_names(self, names: Sequence[str], after_space: Sequence[bool]) -> list[list[int]]:
+        """Return each name's ids as it reads after a space, or at the start of a sentence."""
+        pairs = zip(names, after_space, strict=True)
+        return self.encode([self._space * spaced + name for name, spaced in pairs])
 
     def encode_glued(self, text: str) -> list[int]:
         """Return the ids of a text that follows a word with no space between ("'s capital")."""

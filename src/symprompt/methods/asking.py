@@ -21,7 +21,10 @@ Average = Literal["log", "probability", "sum"]
 def ask_object(
     backbone: Backbone, layout: Layout, rows: np.ndarray, vectors: Tensor | None
 ) -> Tensor:
-    """Return the logits [b, v] of the object blank, the subject in place (equation 5)."""
+    """Return the logits [b, v] of the object blank, the subject in place (equation 5).
+
+    A causal model's are its output just before the blank (P-tuning, section 4.1).
+    """
     index = torch.from_numpy(rows).to(backbone.device)
     question = layout.question(
         index,
@@ -34,14 +37,14 @@ def ask_object(
 
 @dataclass(frozen=True, eq=False)
 class Asks:
-    """Sentences with one masked position each, whose cross-entropies add up to facts' losses.
+    """Sentences that ask for one token each, whose cross-entropies add up to facts' losses.
 
     Attributes:
         part: whose vectors stand in the sentences.
         layout: the sentences.
         base: [n] int64 on the device, where each fact's blank begins.
         rows: [m] facts.
-        offset: [m] which token of the blank is masked.
+        offset: [m] which token of the blank is asked for.
         share: [m] what the sentence counts in its fact's loss.
         owner: [m] index of the fact among those that were asked about.
     """
@@ -135,7 +138,8 @@ def ask_subject(
         layout: the sentences of the way back.
         rows: [b] fact indices; one may stand several times, with different objects.
         masking: "one" masks one token and leaves the subject's others visible, in as many
-            sentences as the subject has tokens; "whole" masks all of them in one sentence.
+            sentences as the subject has tokens; "whole" masks all of them in one sentence. A causal
+            model masks none, see ``_follow_subject``.
         objects: [b] candidates that replace the true objects.
     """
     counts = layout.subject_lengths[rows]
@@ -145,7 +149,12 @@ def ask_subject(
     index = torch.from_numpy(rows).to(device)
     width = layout.width(rows)
     mask_id = backbone.vocabulary.mask_id
-    if masking == "one":
+    if backbone.causal:
+        places = owner, torch.from_numpy(offsets).to(device)
+        logits, target = _follow_subject(
+            backbone, layout, index, places, vectors, objects, width=width
+        )
+    elif masking == "one":
         each = index[owner]
         at = layout.subject_at[each] + torch.from_numpy(offsets).to(device)
         filled = None if objects is None else objects[owner]
@@ -168,6 +177,33 @@ def ask_subject(
     )
 
 
+def _follow_subject(
+    backbone: Backbone,
+    layout: Layout,
+    index: Tensor,
+    places: tuple[Tensor, Tensor],
+    vectors: Tensor | None,
+    objects: Tensor | None,
+    *,
+    width: int,
+) -> tuple[Tensor, Tensor]:
+    """Return logits [m, v] and tokens [m] of subject tokens, given the object and those before.
+
+    The chain rule: the subject stands last, and one pass over its sentence gives the likelihood of
+    each of its tokens (teacher forcing). Our extension of SPE, which is about masked models.
+
+    Args:
+        index: [b] facts.
+        places: [m] which of the facts each subject token is of, and [m] which token it is.
+    """
+    owner, offset = places
+    at = layout.subject_at[index][owner] + offset
+    last = layout.subject_at[index] + layout.subject_length[index] - 1
+    question = layout.question(index, last, width=width, mask_id=None, objects=objects)
+    logits = backbone.logits_at(question.inputs(backbone, vectors), at - 1, owner)
+    return logits, layout.ids[index[owner], at]
+
+
 def score_subjects(
     backbone: Backbone,
     layout: Layout,
@@ -185,7 +221,8 @@ def score_subjects(
     """
     k = candidates.shape[1]
     each = np.repeat(rows, k)
-    sentences = layout.subject_lengths[each] if masking == "one" else np.ones_like(each)
+    one_each = masking == "whole" or backbone.causal
+    sentences = np.ones_like(each) if one_each else layout.subject_lengths[each]
     objects = candidates.reshape(-1)
     scores = []
     for part in chunks(layout.lengths[each], sentences, max_tokens):

@@ -64,7 +64,7 @@ class Method(ABC):
         """Return the training loss of each row, [b]."""
 
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
-        """Return the loss of the rows as sentences with one mask each, so that it can be recorded.
+        """Return the loss of the rows as sentences that ask for one token each, to be recorded.
 
         None where the loss is not of that form.
         """

@@ -1,4 +1,4 @@
-"""P-tuning for masked language models (Liu et al., 2021, "GPT Understands, Too", section 3).
+"""P-tuning (Liu et al., 2021, "GPT Understands, Too", section 3), for masked and causal models.
 
 Deviations, each an option: the blanks stand in the order the paper prints (the authors' LAMA code
 puts the object first: template "<3> [Y] <3> [X] <3>"); the language model's dropout is off unless

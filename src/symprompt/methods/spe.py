@@ -8,6 +8,9 @@ Options beyond the paper, whose values are the defaults: separate vectors for th
 kept; the subject masked whole; the log of the mean likelihood ("average of pseudo likelihoods",
 read literally) or the sum of log-likelihoods instead of their mean; the re-ranking weight chosen
 on dev.
+Causal models, which the paper does not treat, are our extension: on the way back the object
+stands first and the subject last, and the subject's likelihood follows from the chain rule in one
+pass, each token given the object and the tokens before it; no pseudo-likelihood, hence no masking.
 Not stated in the paper, hence assumed: learning rate, schedule, epochs, early stopping.
 """
 
@@ -53,7 +56,7 @@ class SPE(Method):
 
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return one sentence forth and those of the way back."""
-        if self.config.masking == "whole":
+        if self.config.masking == "whole" or self.backbone.causal:
             return np.full_like(rows, 2)
         tokens: np.ndarray = sentences.back.subject_lengths[rows]
         return tokens + 1
@@ -64,8 +67,8 @@ class SPE(Method):
         return forth + self.config.train_weight * self._subject_loss(sentences, rows, vectors)
 
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
-        """Return the sentences of both ways, unless subjects are masked whole."""
-        if self.config.masking == "whole":
+        """Return the sentences of both ways, unless one sentence asks for a whole subject."""
+        if self.config.masking == "whole" or self.backbone.causal:
             return None
         part = "back" if "back" in self.encoders else "forth"
         weight = self.config.train_weight

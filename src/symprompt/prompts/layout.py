@@ -1,7 +1,8 @@
 """Facts laid out once as index tensors, so that no batch needs Python per example.
 
 A layout holds every fact's sentence with both blanks filled. A question is the same sentence with
-some positions masked: the object's for the way forth, one subject token's for the way back.
+some positions masked: the object's for the way forth, one subject token's for the way back. For a
+causal model nothing is masked: the output before a position is about the token that stands there.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ class EncodedFacts:
 
 @dataclass(frozen=True)
 class Question:
-    """A batch of sentences with masked positions, ready to embed.
+    """A batch of sentences with positions that are asked about, ready to embed.
 
-    Shapes: ids, slots, mask [b, t]; relation [b]; at, target [b] or [b, m].
+    Shapes: ids, slots, mask [b, t]; relation [b]; at, target [b] or [b, m]. The model's output at
+    ``at`` is about ``target``.
     """
 
     ids: Tensor
@@ -106,16 +108,18 @@ class Layout:
         at: Tensor,
         *,
         width: int,
-        mask_id: int,
+        mask_id: int | None,
         objects: Tensor | None = None,
     ) -> Question:
-        """Return the sentences of some rows with the positions ``at`` masked.
+        """Return the sentences of some rows that ask for what stands at the positions ``at``.
 
         Args:
             rows: [b] fact indices, on the device.
-            at: [b] or [b, m] positions to mask; a position given twice in a row is masked once.
+            at: [b] or [b, m] positions asked about; one may be given twice in a row.
             width: what the batch is cut to, see ``width``.
-            mask_id: the mask token.
+            mask_id: the mask token, which takes those positions; None for a causal model, whose
+                output is read one position earlier (P-tuning, section 4.1) and whose sentences end
+                before the last position asked about.
             objects: [b] token ids that replace the true objects (candidates); None keeps them.
         """
         ids = self.ids[rows, :width]
@@ -123,12 +127,16 @@ class Layout:
             ids = ids.scatter(1, self.object_at[rows, None], objects[:, None])
         wanted = at if at.dim() == 2 else at[:, None]
         target = ids.gather(1, wanted)
-        ids = ids.scatter(1, wanted, mask_id)
         steps = torch.arange(width, device=ids.device)
+        length = self.length[rows]
+        if mask_id is None:
+            length, at = wanted.max(1).values, at - 1
+        else:
+            ids = ids.scatter(1, wanted, mask_id)
         return Question(
             ids=ids,
             slots=self.slots[rows, :width],
-            mask=steps[None, :] < self.length[rows, None],
+            mask=steps[None, :] < length[:, None],
             relation=self.relation[rows],
             at=at,
             target=target if at.dim() == 2 else target[:, 0],
@@ -156,11 +164,11 @@ def encode_facts(
         for template in templates
     ]
     spaced_object = [template.space_before("object") for template in templates]
-    subjects = vocabulary.encode(
-        [" " * spaced_subject[relation] + subject for relation, subject, _ in facts]
+    subjects = vocabulary.encode_names(
+        [subject for _, subject, _ in facts], [spaced_subject[fact[0]] for fact in facts]
     )
-    objects = vocabulary.encode(
-        [" " * spaced_object[relation] + name for relation, _, name in facts]
+    objects = vocabulary.encode_names(
+        [name for _, _, name in facts], [spaced_object[fact[0]] for fact in facts]
     )
     for (_, subject, name), subject_ids, object_ids in zip(facts, subjects, objects, strict=True):
         if len(object_ids) != 1:

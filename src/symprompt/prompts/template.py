@@ -104,6 +104,25 @@ class Template:
             )
         )
 
+    @property
+    def ends_with_object(self) -> bool:
+        """Whether nothing stands after [Y], as causal models need it."""
+        return self.pieces[-1].kind == "object"
+
+    def cut_after_object(self) -> Template:
+        """Return the template without what stands after [Y].
+
+        Raises:
+            TemplateError: the subject stands there.
+        """
+        at = next(index for index, piece in enumerate(self.pieces) if piece.kind == "object")
+        if any(piece.kind == "subject" for piece in self.pieces[at:]):
+            raise TemplateError(
+                f"template {str(self)!r} has the subject after the object, and a causal model "
+                "reads left to right: it would answer before it is asked; put [X] before [Y]."
+            )
+        return Template(self.pieces[: at + 1])
+
     def space_before(self, kind: Literal["subject", "object"]) -> bool:
         """Say whether a blank follows white space (its word then starts with the space mark)."""
         return next(piece.space for piece in self.pieces if piece.kind == kind)
