@@ -43,8 +43,10 @@ def predict(
     order = np.argsort(sentences.forth.lengths, kind="stable")
     parts: list[Predictions] = []
     done = 0
-    # Asking back reads k sentences for every subject token; passes are kept to what it can hold.
-    back = k * sentences.back.subject_lengths[order] if method.asks_back else 0
+    # Asking back reads k sentences for every subject token, or k for a causal model; passes are
+    # kept to what it can hold.
+    asked = 1 if method.backbone.causal else sentences.back.subject_lengths[order]
+    back = k * asked if method.asks_back else 0
     for rows in _passes(sentences, order, max_tokens, np.ones_like(order) + back):
         parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
         done += len(rows)

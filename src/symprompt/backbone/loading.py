@@ -94,8 +94,9 @@ def _check_gguf(path: str) -> None:
             f"{path} is a GGUF file, which needs the package {missing[0]}; install the extra "
             "[gguf]: pip install 'symprompt[gguf]'."
         )
-    # A relative path of two parts could also be a file of a hub name, "user/name/file.gguf".
-    if len(Path(path).parts) < 3 and not Path(path).is_file():
+    # Three parts may be a file of a hub name, "user/name/file.gguf".
+    maybe_hub = len(Path(path).parts) == 3 and not path.startswith((".", "/", "~"))
+    if not maybe_hub and not Path(path).is_file():
         raise ModelError(f"there is no file {path}; give the path of a GGUF file.")
 
 
