@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from symprompt import cli
-from symprompt.demo import METHODS, Demo, DemoSize, count_moves, demo_questions, make_demo
+from symprompt.demo import (
+    METHODS,
+    Demo,
+    DemoSize,
+    _config,
+    count_moves,
+    demo_questions,
+    make_demo,
+)
 from symprompt.facts import world_facts
+from symprompt.prompts import Template
 from symprompt.report import comparison, load_scores
 from symprompt.report.demo import write_figures
 from tiny_runs import other_model
@@ -233,3 +242,11 @@ def test_without_the_shipped_model_the_demo_is_one_sentence(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith('symprompt: the model "shipped" is not in this installation')
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_causal_model_is_asked_with_the_object_last() -> None:
+    for name in ("manual", "ptuning", "spe"):
+        masked, causal = (_config(name, "any", SMALL, causal=kind) for kind in (False, True))
+        assert causal.method.name == masked.method.name == name
+        assert Template.parse(causal.prompt.template).ends_with_object == (name != "manual")
+        assert causal.training == masked.training
