@@ -142,21 +142,17 @@ def ask_subject(
             model masks none, see ``_follow_subject``.
         objects: [b] candidates that replace the true objects.
     """
-    counts = layout.subject_lengths[rows]
-    owner_rows, offsets = _subject_tokens(layout, rows)
     device = backbone.device
-    owner = torch.from_numpy(owner_rows).to(device)
     index = torch.from_numpy(rows).to(device)
-    width = layout.width(rows)
-    mask_id = backbone.vocabulary.mask_id
+    owner, offset = (torch.from_numpy(x).to(device) for x in _subject_tokens(layout, rows))
+    width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
     if backbone.causal:
-        places = owner, torch.from_numpy(offsets).to(device)
         logits, target = _follow_subject(
-            backbone, layout, index, places, vectors, objects, width=width
+            backbone, layout, index, owner, offset, vectors, objects, width=width
         )
     elif masking == "one":
         each = index[owner]
-        at = layout.subject_at[each] + torch.from_numpy(offsets).to(device)
+        at = layout.subject_at[each] + offset
         filled = None if objects is None else objects[owner]
         question = layout.question(each, at, width=width, mask_id=mask_id, objects=filled)
         logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)
@@ -164,7 +160,7 @@ def ask_subject(
     else:
         # Shorter subjects repeat their last position, which the flat selection below leaves out.
         last = layout.subject_length[index] - 1
-        steps = torch.arange(int(counts.max()), device=device)
+        steps = torch.arange(int(layout.subject_lengths[rows].max()), device=device)
         at = layout.subject_at[index, None] + torch.minimum(steps[None, :], last[:, None])
         question = layout.question(index, at, width=width, mask_id=mask_id, objects=objects)
         real = steps[None, :] <= last[:, None]
@@ -181,7 +177,8 @@ def _follow_subject(
     backbone: Backbone,
     layout: Layout,
     index: Tensor,
-    places: tuple[Tensor, Tensor],
+    owner: Tensor,
+    offset: Tensor,
     vectors: Tensor | None,
     objects: Tensor | None,
     *,
@@ -194,9 +191,8 @@ def _follow_subject(
 
     Args:
         index: [b] facts.
-        places: [m] which of the facts each subject token is of, and [m] which token it is.
+        owner, offset: [m] which of those facts each subject token is of, and its place there.
     """
-    owner, offset = places
     at = layout.subject_at[index][owner] + offset
     last = layout.subject_at[index] + layout.subject_length[index] - 1
     question = layout.question(index, last, width=width, mask_id=None, objects=objects)
