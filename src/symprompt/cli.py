@@ -51,13 +51,14 @@ from symprompt.pretrain.settings import (
     check_pretrain_config,
     load_pretrain_config,
 )
-from symprompt.problem import drop_unusable, load_config_facts
+from symprompt.problem import load_config_facts
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.runtime import silent
+from symprompt.usable import drop_unusable
 from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
 
 

@@ -64,8 +64,8 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE) alone."""
 
-    name: Literal["manual", "ptuning", "spe"] = "spe"
-    """manual, ptuning or spe."""
+    name: Literal["majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
+    """The method; majority and manual learn no vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -152,6 +152,8 @@ class RunConfig:
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
 INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
+
+LEARN_NO_VECTORS = ("majority", "manual")
 
 Command = Literal["train", "pretrain"]
 
@@ -252,10 +254,15 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(f"training.decay is {training.decay}; it must be in (0, 1].")
     if not 0 <= training.warmup < 1:
         raise ConfigError(f"training.warmup is {training.warmup}; it must be in [0, 1).")
-    if config.prompt.start == "manual" and method.name == "manual":
+    if config.prompt.start == "manual" and method.name in LEARN_NO_VECTORS:
         raise ConfigError(
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
-            '"manual" learns none; drop one of the two.'
+            f'"{method.name}" learns none; drop one of the two.'
+        )
+    if method.name == "optiprompt" and config.prompt.encoder != "free":
+        raise ConfigError(
+            f'method.name = "optiprompt" goes with prompt.encoder = "free", not '
+            f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'
         )
     if config.prompt.start == "manual" and config.prompt.encoder != "free":
         raise ConfigError(

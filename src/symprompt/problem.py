@@ -11,19 +11,24 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone, Vocabulary
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import ConfigError
 from symprompt.facts import (
     SPLITS,
     Fact,
     FactSet,
     Split,
-    at_most,
-    in_word_list,
     load_facts,
     load_word_list,
-    uhn,
 )
-from symprompt.methods import SPE, Manual, Method, PTuning, Sentences
+from symprompt.methods import (
+    SPE,
+    Majority,
+    Manual,
+    Method,
+    OptiPrompt,
+    PTuning,
+    Sentences,
+)
 from symprompt.prompts import (
     BiLSTMEncoder,
     FreeVectors,
@@ -31,9 +36,9 @@ from symprompt.prompts import (
     PromptEncoder,
     Template,
     encode_facts,
-    fixed_length,
     make_layout,
 )
+from symprompt.usable import drop_unusable, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
 
 
@@ -90,7 +95,7 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
-    _refuse_empty(config, usable)
+    refuse_empty(config, usable)
     allowed = _allowed(config, backbone, usable, templates)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
@@ -166,12 +171,32 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
                     f"prompts learn none: {template}."
                 )
         return Manual(backbone)
+    if config.method.name == "majority":
+        return Majority(backbone, _object_counts(problem))
     forth = make_encoder(config, problem, "forth")
+    if isinstance(forth, FreeVectors) and config.method.name == "optiprompt":
+        return OptiPrompt(backbone, forth)
     if config.method.name == "ptuning":
         return PTuning(backbone, forth)
     separate = config.method.vectors == "separate"
     back = make_encoder(config, problem, "back") if separate else None
     return SPE(backbone, forth, back, config.method)
+
+
+def _object_counts(problem: Problem) -> Tensor:
+    """Return how often each token is a training object of each relation, [relation, v]."""
+    backbone = problem.backbone
+    counts = torch.zeros(len(problem.relations), backbone.vocabulary_size, dtype=torch.float64)
+    for row, (relation, template) in enumerate(
+        zip(problem.facts.relations, problem.templates, strict=True)
+    ):
+        tokens = allowed_tokens(
+            backbone.vocabulary, template, [fact.object for fact in relation.train]
+        )
+        counts[row] = torch.bincount(
+            torch.tensor(tokens, dtype=torch.long), minlength=counts.shape[1]
+        )
+    return counts
 
 
 def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
@@ -216,105 +241,6 @@ def _encoder(
         words = backbone.embed(torch.tensor(tokens, dtype=torch.long, device=backbone.device))
         start[index, : len(tokens)] = words.detach().float().cpu()
     return FreeVectors(names, count, width, seed=seed, start=start)
-
-
-def drop_unusable(
-    config: RunConfig,
-    vocabulary: Vocabulary,
-    facts: FactSet,
-    templates: Sequence[Template],
-    *,
-    max_length: int | None = None,
-) -> FactSet:
-    """Return the facts that can be asked, every other one counted with its reason.
-
-    Args:
-        max_length: the longest sentence the model takes; None asks the tokenizer.
-
-    Raises:
-        DataError: with ``facts.strict``, if there is any other one.
-    """
-    kept = _readable(vocabulary, facts, templates, max_length or vocabulary.max_length)
-    if config.facts.vocabulary == "objects":
-        seen = {
-            relation.name: {fact.object for fact in relation.train} for relation in kept.relations
-        }
-        kept = kept.keep(
-            lambda fact: fact.object in seen[fact.relation],
-            "object not among the relation's training objects",
-        )
-    elif config.facts.vocabulary != "full":
-        kept = in_word_list(kept, set(load_word_list(config.facts.vocabulary)))
-    if config.facts.uhn:
-        kept = uhn(kept, ("test",))
-    new = len(facts.dropped)
-    if config.facts.strict and len(kept.dropped) > new:
-        first = kept.dropped[new]
-        total = sum(entry.count for entry in kept.dropped[new:])
-        raise DataError(
-            f"{total} facts cannot be used, the first in relation {first.relation} "
-            f"({first.split}): {first.reason}; drop facts.strict to leave them out and count them."
-        )
-    # Last, so that a limit counts facts that can be asked.
-    limits: dict[Split, int] = {split: getattr(config.facts, f"{split}_limit") for split in SPLITS}
-    return at_most(kept, limits, seed=config.facts.split_seed)
-
-
-def _readable(
-    vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template], max_length: int
-) -> FactSet:
-    """Drop what the model cannot read: objects of several tokens, odd subjects, long sentences."""
-    tokens = _object_tokens(vocabulary, facts, templates)
-    subjects = sorted({fact.subject for relation in facts.relations for fact in relation.all()})
-    encoded = dict(zip(subjects, vocabulary.encode_words(subjects), strict=True))
-    room = {
-        name: max_length - fixed_length(vocabulary, template)
-        for name, template in zip(facts.names, templates, strict=True)
-    }
-    kept = facts.keep(
-        lambda fact: tokens[fact.relation, fact.object] is not None,
-        "object is not one token of the model",
-    )
-    kept = kept.keep(
-        lambda fact: (
-            bool(encoded[fact.subject]) and vocabulary.mask_id not in encoded[fact.subject]
-        ),
-        "subject is not readable text",
-    )
-    return kept.keep(
-        lambda fact: len(encoded[fact.subject]) <= room[fact.relation],
-        "sentence longer than the model takes",
-    )
-
-
-def _object_tokens(
-    vocabulary: Vocabulary, facts: FactSet, templates: Sequence[Template]
-) -> dict[tuple[str, str], int | None]:
-    tokens: dict[tuple[str, str], int | None] = {}
-    for relation, template in zip(facts.relations, templates, strict=True):
-        names = sorted({fact.object for fact in relation.all()})
-        found = vocabulary.single_tokens(names, after_space=template.space_before("object"))
-        tokens |= {(relation.name, name): token for name, token in zip(names, found, strict=True)}
-    return tokens
-
-
-def _refuse_empty(config: RunConfig, facts: FactSet) -> None:
-    trains = config.method.name != "manual" and config.training.epochs > 0
-    needed: tuple[Split, ...] = SPLITS if trains else ("test",)
-    for relation in facts.relations:
-        for split in needed:
-            if not relation.split(split):
-                lost = {
-                    entry.reason: entry.count
-                    for entry in facts.dropped
-                    if entry.relation == relation.name and entry.split == split
-                }
-                why = "; ".join(f"{count} dropped: {reason}" for reason, count in lost.items())
-                raise DataError(
-                    f"relation {relation.name} has no usable {split} facts"
-                    f"{' (' + why + ')' if why else ''}; add facts, or leave it out with "
-                    "facts.relations."
-                )
 
 
 def _allowed(

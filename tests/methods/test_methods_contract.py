@@ -17,7 +17,9 @@ from symprompt.problem import Problem, make_method, prepare
 from tiny import run_config
 
 METHODS = {
+    "majority": {"name": "majority"},
     "manual": {"name": "manual"},
+    "optiprompt": {"name": "optiprompt"},
     "ptuning": {"name": "ptuning"},
     "spe": {"name": "spe"},
     "spe separate": {"name": "spe", "vectors": "separate"},
@@ -30,7 +32,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def build(name: str, backbone: Backbone, facts: FactSet) -> tuple[Problem, Method]:
-    config = run_config(method=METHODS[name], dtype="float64")
+    encoder = "free" if name == "optiprompt" else "bilstm"
+    config = run_config(method=METHODS[name], prompt={"encoder": encoder}, dtype="float64")
     problem = prepare(config, backbone, facts)
     return problem, make_method(config, problem)
 
@@ -66,7 +69,8 @@ def test_vectors_have_a_relation_axis_and_gradients_reach_them(
 ) -> None:
     problem, method = build(name, bert, facts)
     vectors = method.vectors()
-    wanted = {"manual": set(), "spe separate": {"forth", "back"}}.get(name, {"forth"})
+    parts = {"majority": set(), "manual": set(), "spe separate": {"forth", "back"}}
+    wanted = parts.get(name, {"forth"})
     assert set(vectors) == wanted
     for value in vectors.values():
         assert value.shape == (3, 5, bert.width)

@@ -14,7 +14,14 @@ from symprompt.facts import Split
 from symprompt.report.tables import Comparison
 from symprompt.runs import RunFolder
 
-METHOD_NAMES = {"manual": "manual prompts", "ptuning": "P-tuning", "spe": "SPE"}
+METHOD_NAMES = {
+    "lpaqa": "LPAQA",
+    "majority": "majority object",
+    "manual": "manual prompts",
+    "optiprompt": "OptiPrompt",
+    "ptuning": "P-tuning",
+    "spe": "SPE",
+}
 METRIC_NAMES = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 
 
