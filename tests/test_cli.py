@@ -354,7 +354,10 @@ def refused(train: Call, tmp_path: Path) -> Callable[..., str]:
         ("[training]\nepoch = 1", "unknown key training.epoch; did you mean training.epochs?"),
         ('seed = "one"', "seed is 'one'; it must be of type int"),
         ("seed = ", "is not valid TOML"),
-        ('[method]\nname = "lpaqa"', "method.name is 'lpaqa'; allowed are: majority, manual, optiprompt, ptuning, spe"),
+        (
+            '[method]\nname = "lpaqa"',
+            "method.name is 'lpaqa'; allowed are: majority, manual, optiprompt, ptuning, spe",
+        ),
         ("[training]\nbatch = 0", "training.batch is 0; it must be at least 1"),
     ],
 )
