@@ -84,7 +84,6 @@ def test_the_summary_counts_languages() -> None:
 
 
 def test_the_picture_has_a_line_and_dots_for_every_part(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     assert can_plot()
     axes = loss_figure(make_training()).axes[0]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
@@ -104,8 +103,6 @@ def test_the_picture_has_a_line_and_dots_for_every_part(tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_written_is_no_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
-
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

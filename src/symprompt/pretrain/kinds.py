@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,8 @@ class Letters:
     inner: frozenset[str]
 
 
-class Kind:
-    """One kind of tokenizer: how text is cut before learning, and the learning itself."""
+class Kind(ABC):
+    """Abstract: one kind of tokenizer: how text is cut before learning, and the learning itself."""
 
     specials: tuple[str, ...] = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
     cls, pad, sep, unknown, mask = specials
@@ -40,13 +41,13 @@ class Kind:
     def __init__(self, config: VocabularyConfig) -> None:
         self.config = config
 
+    @abstractmethod
     def untrained(self) -> Tokenizer:
         """Return a tokenizer with normalizer and pre-tokenizer, and nothing learned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
         """Return a tokenizer learned from texts with the wanted pieces in its vocabulary."""
-        raise NotImplementedError
 
     def piece(self, word: str) -> str | None:
         """Return the vocabulary entry a word would be, or None where it is cut."""
