@@ -17,7 +17,7 @@ from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
-from symprompt.methods import Method
+from symprompt.methods import AutoPrompt, Method
 from symprompt.metrics import measure
 from symprompt.predictions import Predictions, choose_weights
 from symprompt.problem import Problem, load_config_facts, make_method, prepare
@@ -33,8 +33,9 @@ from symprompt.runs import (
     RunFolder,
 )
 from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.search import Searcher
 from symprompt.shapes import require
-from symprompt.train import Trainer
+from symprompt.train import Learner, Trainer
 
 Vectors = dict[str, Tensor]
 
@@ -86,6 +87,8 @@ def train(
     method = make_method(config, problem)
     if method.asks_back and config.method.choose_weight != "fixed":
         _require_dev(config, problem)
+    if isinstance(method, AutoPrompt) and config.training.epochs:
+        method.require_candidates()
     if config.start_from:
         _load_encoders(method, RunFolder(config.start_from), config, problem)
     folder.start(config, resume=resume)
@@ -163,7 +166,7 @@ def _learn(job: _Job) -> Vectors:
         if job.config.training.epochs:
             history = _train(job)
         folder.write_json(HISTORY, history)
-        note = {"relations": job.problem.relations}
+        note: dict[str, Any] = {"relations": job.problem.relations}
         if job.config.keep_encoder:
             tensors = {
                 f"{part}/{name}": value
@@ -171,7 +174,7 @@ def _learn(job: _Job) -> Vectors:
                 for name, value in encoder.named_parameters()
             }
             folder.write_tensors(ENCODER, tensors, note)
-        folder.write_tensors(PROMPTS, method.vectors(), note)
+        folder.write_tensors(PROMPTS, method.vectors(), note | {"wordings": method.wordings()})
     # Read back even when just written: a resumed run must see the same numbers.
     stored = folder.load_prompts(list(method.encoders))
     job.seconds["training"] = _trained_seconds(folder)
@@ -183,14 +186,7 @@ def _train(job: _Job) -> dict[str, Any]:
     """Train the method's encoders in place; return the run's history."""
     folder, config, problem, method = job.folder, job.config, job.problem, job.method
     begun = time.perf_counter()
-    trainer = Trainer(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.training,
-        seed=config.seed,
-        max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
-    )
+    trainer = _make_learner(job)
     before = load_state(trainer, *folder.read_tensors(STATE)) if folder.has(STATE) else 0.0
 
     def seconds() -> float:
@@ -213,6 +209,26 @@ def _train(job: _Job) -> dict[str, Any]:
     )
     epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
     return {"epochs": trainer.history, "best_epoch": epochs, "seconds": round(seconds(), 2)}
+
+
+def _make_learner(job: _Job) -> Learner:
+    """Return what learns the method's encoders: a search for words, else gradient steps."""
+    config, method, backbone = job.config, job.method, job.problem.backbone
+    sentences, relations = job.problem.sentences["train"], job.problem.relations
+    max_tokens = config.max_tokens or backbone.token_budget(training=True)
+    if isinstance(method, AutoPrompt):
+        return Searcher(
+            method,
+            sentences,
+            relations,
+            config.training,
+            seed=config.seed,
+            max_tokens=max_tokens,
+            trial_tokens=config.max_tokens or backbone.token_budget(),
+        )
+    return Trainer(
+        method, sentences, relations, config.training, seed=config.seed, max_tokens=max_tokens
+    )
 
 
 def _trained_seconds(folder: RunFolder) -> float:
@@ -300,8 +316,22 @@ def _evaluate(job: _Job, vectors: Vectors) -> None:
     }
     # The card says what the prompts are worth, for who gets no more than the prompts.
     summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
-    folder.write_json(CARD, folder.load_card() | {"metrics": summary})
+    card = folder.load_card() | {"metrics": summary}
+    if job.method.wordings() is not None:
+        _add_wordings(folder, card["relations"])
+    folder.write_json(CARD, card)
     folder.write_json(METRICS, _report(job, weights) | measured)
+
+
+def _add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
+    """Put the words that were found into the card, as they are stored with the prompts."""
+    _, note = folder.read_tensors(PROMPTS)
+    try:
+        require(note, {"wordings": list})
+        for about, wording in zip(relations.values(), note["wordings"], strict=True):
+            about |= {"words": wording["words"], "prompt": wording["prompt"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
 
 
 def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:

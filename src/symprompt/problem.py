@@ -22,6 +22,7 @@ from symprompt.facts import (
 )
 from symprompt.methods import (
     SPE,
+    AutoPrompt,
     Majority,
     Manual,
     Method,
@@ -29,12 +30,14 @@ from symprompt.methods import (
     PTuning,
     Sentences,
 )
+from symprompt.methods.autoprompt import placeholder
 from symprompt.prompts import (
     BiLSTMEncoder,
     FreeVectors,
     MLPEncoder,
     PromptEncoder,
     Template,
+    TriggerTokens,
     encode_facts,
     make_layout,
 )
@@ -173,6 +176,8 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
         return Manual(backbone)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
+    if config.method.name == "autoprompt":
+        return _make_autoprompt(config, problem)
     forth = make_encoder(config, problem, "forth")
     if isinstance(forth, FreeVectors) and config.method.name == "optiprompt":
         return OptiPrompt(backbone, forth)
@@ -199,15 +204,43 @@ def _object_counts(problem: Problem) -> Tensor:
     return counts
 
 
-def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
-    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
-    backbone, prompt = problem.backbone, config.prompt
+def _make_autoprompt(config: RunConfig, problem: Problem) -> AutoPrompt:
+    """Build AutoPrompt, its words masks at first or those of the manual templates."""
+    backbone = problem.backbone
+    start = torch.full(
+        (len(problem.relations), _vectors(config, problem)), placeholder(backbone.vocabulary)
+    )
+    if config.prompt.start == "manual":
+        for index, tokens in enumerate(_manual_tokens(problem)):
+            start[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+    triggers = TriggerTokens(start, backbone.embed, dtype=_exact(backbone)).to(backbone.device)
+    objects = [
+        sorted({fact.object for fact in relation.train}) for relation in problem.facts.relations
+    ]
+    return AutoPrompt(
+        backbone, triggers, problem.templates, problem.relations, objects, config.search
+    )
+
+
+def _vectors(config: RunConfig, problem: Problem) -> int:
+    """Return how many vectors the longest template has, refusing templates without."""
     count = max(template.vectors for template in problem.templates)
     if count == 0:
         raise ConfigError(
-            f"template {prompt.template!r} has no learned vector, so {config.method.name} has "
-            'nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
+            f"template {config.prompt.template!r} has no learned vector, so {config.method.name} "
+            'has nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
         )
+    return count
+
+
+def _exact(backbone: Backbone) -> torch.dtype:
+    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
+
+
+def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
+    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
+    backbone, prompt = problem.backbone, config.prompt
+    count = _vectors(config, problem)
     uneven = {template.vectors for template in problem.templates} != {count}
     if uneven and prompt.encoder == "bilstm":
         raise ConfigError(
@@ -215,8 +248,7 @@ def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncode
             'have as many; use "free" or "mlp" with templates of different lengths.'
         )
     encoder = _encoder(prompt, problem, count, (config.seed, part))
-    exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
-    return encoder.to(device=backbone.device, dtype=exact)
+    return encoder.to(device=backbone.device, dtype=_exact(backbone))
 
 
 def _encoder(
@@ -235,12 +267,17 @@ def _encoder(
         scale = float(backbone.embed(every).detach().float().std())
         return FreeVectors(names, count, width, seed=seed, scale=scale)
     start = torch.zeros(len(names), count, width)
-    for index, relation in enumerate(problem.facts.relations):
-        template = manual_template(backbone.vocabulary, relation)
-        _, tokens = words_to_vectors(backbone.vocabulary, template)
+    for index, tokens in enumerate(_manual_tokens(problem)):
         words = backbone.embed(torch.tensor(tokens, dtype=torch.long, device=backbone.device))
         start[index, : len(tokens)] = words.detach().float().cpu()
     return FreeVectors(names, count, width, seed=seed, start=start)
+
+
+def _manual_tokens(problem: Problem) -> list[list[int]]:
+    """Return the tokens of the words of each relation's manual template."""
+    vocabulary = problem.backbone.vocabulary
+    written = [manual_template(vocabulary, relation) for relation in problem.facts.relations]
+    return [words_to_vectors(vocabulary, template)[1] for template in written]
 
 
 def _allowed(

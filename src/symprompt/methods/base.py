@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -58,6 +58,10 @@ class Method(ABC):
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return how many sentences the loss of each row reads, to plan passes."""
         return np.ones_like(rows)
+
+    def wordings(self) -> list[dict[str, Any]] | None:
+        """Return each relation's prompt for people to read, where it is made of words."""
+        return None
 
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
