@@ -174,7 +174,9 @@ def _learn(job: _Job) -> Vectors:
                 for name, value in encoder.named_parameters()
             }
             folder.write_tensors(ENCODER, tensors, note)
-        folder.write_tensors(PROMPTS, method.vectors(), note | {"wordings": method.wordings()})
+        wordings = method.wordings()
+        note |= {} if wordings is None else {"wordings": wordings}
+        folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = folder.load_prompts(list(method.encoders))
     job.seconds["training"] = _trained_seconds(folder)

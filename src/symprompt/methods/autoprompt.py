@@ -174,14 +174,21 @@ def usable_words(
     words = torch.zeros(size, dtype=torch.bool)
     words[: len(vocabulary)] = True
     words[[*vocabulary.special_ids, placeholder(vocabulary)]] = False
-    if filters:
-        tokens = range(len(vocabulary))
-        words[[token for token in tokens if _capitalised(vocabulary.text(token))]] = False
     usable = words.repeat(len(objects), 1)
-    for row, names in enumerate(objects if filters else ()):
+    if not filters:
+        return usable
+    texts = [vocabulary.text(token) for token in range(len(vocabulary))]
+    usable[:, [token for token, text in enumerate(texts) if _capitalised(text)]] = False
+    reading: dict[str, list[int]] = {}
+    for token, text in enumerate(texts):
+        reading.setdefault(text, []).append(token)
+    for row, names in enumerate(objects):
+        # As they read, and as they are encoded: a tokenizer may fold case.
+        found = {token for name in names for token in reading.get(name, ())}
         for after_space in (True, False):
-            found = vocabulary.single_tokens(names, after_space=after_space)
-            usable[row, [token for token in found if token is not None]] = False
+            encoded = vocabulary.single_tokens(names, after_space=after_space)
+            found |= {token for token in encoded if token is not None}
+        usable[row, sorted(found)] = False
     return usable
 
 
