@@ -64,8 +64,8 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE) alone."""
 
-    name: Literal["majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
-    """The method; majority and manual learn no vectors."""
+    name: Literal["majority", "manual", "optiprompt", "ptuning", "spe", "finetune"] = "spe"
+    """The method; majority and manual learn nothing, finetune learns weights, not vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -120,6 +120,25 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
+class TuningConfig:
+    """Which weights are learned; concerns finetune alone."""
+
+    tune: Literal["full", "lora"] = "full"
+    """full: every weight, a copy for each relation; lora: low-rank adapters of linear layers."""
+    lora_rank: int = 8
+    """Rank of the adapters."""
+    lora_alpha: float = 16.0
+    """Adapters count alpha / rank."""
+    lora_targets: tuple[str, ...] = ()
+    """Last parts of the names of the layers with adapters, as in "query"; empty takes every linear
+    layer but the one onto the vocabulary."""
+    save_weights: bool = False
+    """Store each relation's weights, so that the run can be asked; adapters are always stored."""
+    at_once: int = 0
+    """Relations trained in one stack; 0 takes as many as half of a GPU's memory, or 2 GiB, hold."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """One run: a model, facts, a method. Flags override the config file."""
 
@@ -148,18 +167,26 @@ class RunConfig:
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
+INCIDENTAL = (
+    "out",
+    "device",
+    "max_tokens",
+    "checkpoint_seconds",
+    "keep_encoder",
+    "tuning.at_once",
+)
 
-LEARN_NO_VECTORS = ("majority", "manual")
+LEARN_NO_VECTORS = ("majority", "manual", "finetune")
 
 Command = Literal["train", "pretrain"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "training"}),
+    "train": frozenset({"facts", "prompt", "method", "training", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
 }
 
@@ -246,6 +273,8 @@ def check_config(config: RunConfig) -> None:
     _at_least("training.clip", training.clip, 0)
     _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, -1)
     _at_least("max_tokens", config.max_tokens, 0)
+    _at_least("tuning.lora_rank", config.tuning.lora_rank, 1)
+    _at_least("tuning.at_once", config.tuning.at_once, 0)
     for split in ("train", "dev", "test"):
         _at_least(f"facts.{split}_limit", getattr(config.facts, f"{split}_limit"), 0)
     if not training.rate > 0:
@@ -259,6 +288,8 @@ def check_config(config: RunConfig) -> None:
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
             f'"{method.name}" learns none; drop one of the two.'
         )
+    if method.name == "finetune":
+        _check_tuning(config)
     if method.name == "optiprompt" and config.prompt.encoder != "free":
         raise ConfigError(
             f'method.name = "optiprompt" goes with prompt.encoder = "free", not '
@@ -269,6 +300,28 @@ def check_config(config: RunConfig) -> None:
             f'prompt.start = "manual" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}".'
         )
+
+
+def _check_tuning(config: RunConfig) -> None:
+    """Refuse what fine-tuning cannot do."""
+    if not config.tuning.lora_alpha > 0:
+        raise ConfigError(f"tuning.lora_alpha is {config.tuning.lora_alpha}; it must be above 0.")
+    if config.dtype in ("bfloat16", "float16"):
+        raise ConfigError(
+            f"dtype is {config.dtype}, in which small changes of weights vanish; method.name = "
+            '"finetune" goes with float32, float64 or auto.'
+        )
+    if config.start_from:
+        raise ConfigError(
+            'start_from goes on from learned vectors, and method.name = "finetune" has none; drop '
+            "one of the two."
+        )
+
+
+def model_dtype(config: RunConfig) -> str:
+    """Return the dtype a run's model is loaded in: fine-tuning wants float32 on any device."""
+    tunes = config.method.name == "finetune" and config.dtype == "auto"
+    return "float32" if tunes else config.dtype
 
 
 def differing_keys(one: T, other: T, incidental: Sequence[str] = INCIDENTAL) -> list[str]:

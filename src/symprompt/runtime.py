@@ -6,7 +6,8 @@ import hashlib
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 
 import torch
@@ -88,6 +89,20 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed as a package"
+
+
+@contextmanager
+def quick_products(device: torch.device) -> Iterator[None]:
+    """Let a GPU round the factors of float32 products to TF32 while the block runs."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 Tick = Callable[[str, int, int, str], None]

@@ -253,7 +253,7 @@ class Trainer:
             yield
             return
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), self.method.backbone.dropout():
+        with torch.random.fork_rng(devices=devices), self.method.dropout():
             torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch))
             yield
 
