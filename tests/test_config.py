@@ -20,6 +20,7 @@ from symprompt.config import (
     PromptConfig,
     RunConfig,
     TrainingConfig,
+    TuningConfig,
     differing_keys,
     flatten,
     load_config,
@@ -60,6 +61,12 @@ configs = st.builds(
     method=st.builds(MethodConfig, k=st.integers(1, 100), weight=positive),
     training=st.builds(
         TrainingConfig, rate=positive, warmup=share, clip=st.integers(0, 5).map(float)
+    ),
+    tuning=st.builds(
+        TuningConfig,
+        lora_rank=st.integers(1, 64),
+        lora_targets=st.lists(text, max_size=2).map(tuple),
+        save_weights=st.booleans(),
     ),
 )
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from symprompt.errors import ConfigError
 
@@ -89,6 +91,14 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed as a package"
+
+
+def send(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array on a device; a GPU need not have finished what it was given before."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 @contextmanager

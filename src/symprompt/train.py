@@ -24,7 +24,7 @@ from symprompt.config import TrainingConfig
 from symprompt.errors import TrainingError
 from symprompt.methods.asking import chunks
 from symprompt.methods.base import Method, Sentences
-from symprompt.runtime import Tick, derive_seed, silent
+from symprompt.runtime import Tick, derive_seed, send, silent
 
 DevScores = Callable[[], Mapping[str, np.ndarray]]
 
@@ -270,14 +270,16 @@ class Trainer:
         leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
         for part in chunks(layout.lengths[rows], sentences, self.max_tokens):
             loss = self.method.loss(self.sentences, rows[part], leaves)
-            weighted = loss * torch.from_numpy(share[part]).to(loss)
+            weighted = loss * send(share[part], self.device).to(loss.dtype)
             weighted.sum().backward()  # type: ignore[no-untyped-call]
-            owner = torch.from_numpy(self.owner[rows[part]]).to(self.device)
+            owner = send(self.owner[rows[part]], self.device)
             losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
-        torch.autograd.backward(
-            list(vectors.values()),
-            [leaves[part].grad for part in vectors],
-        )
+        for name, value in vectors.items():
+            if value.is_leaf:
+                # A parameter itself: its gradient is handed over, not copied.
+                value.grad = leaves[name].grad
+            else:
+                torch.autograd.backward(value, leaves[name].grad)
 
     def _check_finite(self, losses: Tensor) -> None:
         """Refuse losses that are not finite, and vectors that the last step broke."""
