@@ -20,7 +20,6 @@ from symprompt.config import (
     PromptConfig,
     RunConfig,
     TrainingConfig,
-    TuningConfig,
     differing_keys,
     flatten,
     load_config,
@@ -36,6 +35,7 @@ from symprompt.pretrain.settings import (
     load_pretrain_config,
     make_pretrain_config,
 )
+from symprompt.tuning import TuningConfig
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 share = st.floats(min_value=0, max_value=0.99)

@@ -163,6 +163,23 @@ def test_the_model_is_loaded_in_float32_and_half_precision_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_causal_model_is_tuned_and_asked(
+    make: Make, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run = symprompt.train(
+        make(
+            tmp_path / "run",
+            model=str(family_folder("gpt2")),
+            prompt={"template": "[X] [Y]"},
+            tuning={"at_once": 2, "save_weights": True},
+        )
+    )
+    predictions, facts = run.predictions("test")
+    answers = run.ask(facts[-1].relation, subject=facts[-1].subject, top=5, device="cpu")
+    assert [answer.text for answer in answers] == run.folder.load_candidates("test")[-1]
+    assert predictions.gold_score.isfinite().all()
+
+
 # ------------------------------------------------------------------------------------ resuming
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from symprompt.backbone import Backbone
-from symprompt.config import RunConfig, model_dtype
+from symprompt.config import RunConfig
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.finetuning import has_weights, load_weights
@@ -21,6 +21,7 @@ from symprompt.prompts import Template
 from symprompt.ranking import rerank, top_k
 from symprompt.runs import VOCABULARY, RunFolder
 from symprompt.runtime import Tick, silent
+from symprompt.tuning import model_dtype
 
 _SUBJECTS_AT_ONCE = 256
 
@@ -152,7 +153,9 @@ class Run:
     ) -> Backbone:
         if (model, device) not in self._backbone:
             where = model or config.model
-            backbone = Backbone.load(where, device=device, dtype=model_dtype(config))
+            backbone = Backbone.load(
+                where, device=device, dtype=model_dtype(config.method.name, config.dtype)
+            )
             if backbone.fingerprint != card["base_model_fingerprint"]:
                 raise RunError(
                     f"{self.folder.path} was made by another model than {where}: its weights "

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from symprompt.errors import ConfigError
+from symprompt.tuning import TuningConfig, check_tuning
 
 T = TypeVar("T")
 
@@ -120,25 +121,6 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class TuningConfig:
-    """Which weights are learned; concerns finetune alone."""
-
-    tune: Literal["full", "lora"] = "full"
-    """full: every weight, a copy for each relation; lora: low-rank adapters of linear layers."""
-    lora_rank: int = 8
-    """Rank of the adapters."""
-    lora_alpha: float = 16.0
-    """Adapters count alpha / rank."""
-    lora_targets: tuple[str, ...] = ()
-    """Last parts of the names of the layers with adapters, as in "query"; empty takes every linear
-    layer but the one onto the vocabulary."""
-    save_weights: bool = False
-    """Store each relation's weights, so that the run can be asked; adapters are always stored."""
-    at_once: int = 0
-    """Relations trained in one stack; 0 takes as many as half of a GPU's memory, or 2 GiB, hold."""
-
-
-@dataclass(frozen=True)
 class RunConfig:
     """One run: a model, facts, a method. Flags override the config file."""
 
@@ -171,14 +153,7 @@ class RunConfig:
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = (
-    "out",
-    "device",
-    "max_tokens",
-    "checkpoint_seconds",
-    "keep_encoder",
-    "tuning.at_once",
-)
+INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder", "tuning.at_once")
 
 LEARN_NO_VECTORS = ("majority", "manual", "finetune")
 
@@ -273,8 +248,6 @@ def check_config(config: RunConfig) -> None:
     _at_least("training.clip", training.clip, 0)
     _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, -1)
     _at_least("max_tokens", config.max_tokens, 0)
-    _at_least("tuning.lora_rank", config.tuning.lora_rank, 1)
-    _at_least("tuning.at_once", config.tuning.at_once, 0)
     for split in ("train", "dev", "test"):
         _at_least(f"facts.{split}_limit", getattr(config.facts, f"{split}_limit"), 0)
     if not training.rate > 0:
@@ -289,7 +262,7 @@ def check_config(config: RunConfig) -> None:
             f'"{method.name}" learns none; drop one of the two.'
         )
     if method.name == "finetune":
-        _check_tuning(config)
+        check_tuning(config.tuning, dtype=config.dtype, start_from=config.start_from)
     if method.name == "optiprompt" and config.prompt.encoder != "free":
         raise ConfigError(
             f'method.name = "optiprompt" goes with prompt.encoder = "free", not '
@@ -300,28 +273,6 @@ def check_config(config: RunConfig) -> None:
             f'prompt.start = "manual" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}".'
         )
-
-
-def _check_tuning(config: RunConfig) -> None:
-    """Refuse what fine-tuning cannot do."""
-    if not config.tuning.lora_alpha > 0:
-        raise ConfigError(f"tuning.lora_alpha is {config.tuning.lora_alpha}; it must be above 0.")
-    if config.dtype in ("bfloat16", "float16"):
-        raise ConfigError(
-            f"dtype is {config.dtype}, in which small changes of weights vanish; method.name = "
-            '"finetune" goes with float32, float64 or auto.'
-        )
-    if config.start_from:
-        raise ConfigError(
-            'start_from goes on from learned vectors, and method.name = "finetune" has none; drop '
-            "one of the two."
-        )
-
-
-def model_dtype(config: RunConfig) -> str:
-    """Return the dtype a run's model is loaded in: fine-tuning wants float32 on any device."""
-    tunes = config.method.name == "finetune" and config.dtype == "auto"
-    return "float32" if tunes else config.dtype
 
 
 def differing_keys(one: T, other: T, incidental: Sequence[str] = INCIDENTAL) -> list[str]:

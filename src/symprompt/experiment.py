@@ -13,7 +13,7 @@ from torch import Tensor
 from symprompt.answering import Run
 from symprompt.backbone import Backbone
 from symprompt.checkpoint import load_state, state_note, state_tensors
-from symprompt.config import RunConfig, check_config, model_dtype
+from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
@@ -36,6 +36,7 @@ from symprompt.runs import (
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.shapes import require
 from symprompt.train import Trainer
+from symprompt.tuning import model_dtype
 
 Vectors = dict[str, Tensor]
 
@@ -82,7 +83,7 @@ def train(
         return Run(folder)
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
-    dtype = model_dtype(config)
+    dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or Backbone.load(config.model, device=config.device, dtype=dtype)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
