@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from symprompt.errors import ConfigError
 from symprompt.toml import to_toml as to_toml
+from symprompt.tuning import TuningConfig, check_tuning
 
 T = TypeVar("T")
 
@@ -66,8 +67,11 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE) alone."""
 
-    name: Literal["autoprompt", "majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
-    """The method; majority and manual learn nothing, autoprompt searches for words."""
+    name: Literal[
+        "autoprompt", "majority", "manual", "optiprompt", "ptuning", "spe", "finetune"
+    ] = "spe"
+    """The method; majority and manual learn nothing, autoprompt searches for words, finetune learns
+    weights, not vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -163,18 +167,19 @@ class RunConfig:
     method: MethodConfig = field(default_factory=MethodConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
+INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder", "tuning.at_once")
 
-LEARN_NO_VECTORS = ("majority", "manual")
+LEARN_NO_VECTORS = ("majority", "manual", "finetune")
 
 Command = Literal["train", "pretrain"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "training", "search"}),
+    "train": frozenset({"facts", "prompt", "method", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
 }
 
@@ -276,6 +281,8 @@ def check_config(config: RunConfig) -> None:
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
             f'"{method.name}" learns none; drop one of the two.'
         )
+    if method.name == "finetune":
+        check_tuning(config.tuning, dtype=config.dtype, start_from=config.start_from)
     if method.name in ("autoprompt", "optiprompt") and config.prompt.encoder != "free":
         raise ConfigError(
             f'method.name = "{method.name}" goes with prompt.encoder = "free", not '

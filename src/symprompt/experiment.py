@@ -17,7 +17,8 @@ from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
-from symprompt.methods import AutoPrompt, Method
+from symprompt.finetuning import fine_tune, forget_stacks
+from symprompt.methods import AutoPrompt, FineTune, Method
 from symprompt.metrics import measure
 from symprompt.predictions import Predictions, choose_weights
 from symprompt.problem import Problem, load_config_facts, make_method, prepare
@@ -36,6 +37,7 @@ from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.search import Searcher
 from symprompt.shapes import require
 from symprompt.train import Learner, Trainer
+from symprompt.tuning import model_dtype
 
 Vectors = dict[str, Tensor]
 
@@ -82,7 +84,8 @@ def train(
         return Run(folder)
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
-    backbone = backbone or Backbone.load(config.model, device=config.device, dtype=config.dtype)
+    dtype = model_dtype(config.method.name, config.dtype)
+    backbone = backbone or Backbone.load(config.model, device=config.device, dtype=dtype)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     if method.asks_back and config.method.choose_weight != "fixed":
@@ -94,7 +97,11 @@ def train(
     folder.start(config, resume=resume)
     job = _Job(folder, config, problem, method, tick)
     _record(job)
-    _evaluate(job, _learn(job))
+    if isinstance(method, FineTune):
+        _evaluate(job, _fine_tune(job, method))
+        forget_stacks(folder, problem)
+    else:
+        _evaluate(job, _predict(job, _learn(job)))
     return Run(folder)
 
 
@@ -299,9 +306,16 @@ def _load_encoders(method: Method, source: RunFolder, config: RunConfig, problem
                 value.copy_(stored[rows])
 
 
-def _evaluate(job: _Job, vectors: Vectors) -> None:
-    """Ask about dev and test, write predictions, the card with its numbers, and the metrics."""
-    found = _predict(job, vectors)
+def _fine_tune(job: _Job, method: FineTune) -> dict[Split, Predictions]:
+    """Fine-tune every relation and ask it; write the history."""
+    tuned = fine_tune(job.folder, job.config, job.problem, method, job.tick)
+    job.folder.write_json(HISTORY, tuned.history)
+    job.seconds.update(tuned.seconds)
+    return tuned.found
+
+
+def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
+    """Write predictions about dev and test, the card with its numbers, and the metrics."""
     folder, config, problem = job.folder, job.config, job.problem
     relations = len(problem.relations)
     weights = torch.full((relations,), config.method.weight, dtype=torch.float64)

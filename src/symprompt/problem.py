@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from symprompt.backbone import Backbone, Vocabulary
+from symprompt.backbone import (
+    Backbone,
+    FullTuning,
+    LoraTuning,
+    StackedModel,
+    Tuning,
+    Vocabulary,
+)
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
 from symprompt.errors import ConfigError
 from symprompt.facts import (
@@ -23,6 +30,7 @@ from symprompt.facts import (
 from symprompt.methods import (
     SPE,
     AutoPrompt,
+    FineTune,
     Majority,
     Manual,
     Method,
@@ -70,6 +78,22 @@ class Problem:
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""
         return self.facts.names
+
+    def part(self, first: int, stop: int) -> Problem:
+        """Return the problem of some consecutive relations alone."""
+        sentences: dict[Split, Sentences] = {}
+        for split, every in self.sentences.items():
+            owner = every.forth.relations
+            rows = np.flatnonzero((owner >= first) & (owner < stop))
+            if len(rows):
+                sentences[split] = every.take(rows, owner[rows] - first)
+        return Problem(
+            self.backbone,
+            self.facts.select(self.relations[first:stop]),
+            self.templates[first:stop],
+            self.allowed[first:stop],
+            sentences,
+        )
 
 
 def load_config_facts(source: str, config: FactsConfig) -> FactSet:
@@ -174,6 +198,8 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
                     f"prompts learn none: {template}."
                 )
         return Manual(backbone)
+    if config.method.name == "finetune":
+        return _make_fine_tune(config, problem)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
     if config.method.name == "autoprompt":
@@ -186,6 +212,25 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
     separate = config.method.vectors == "separate"
     back = make_encoder(config, problem, "back") if separate else None
     return SPE(backbone, forth, back, config.method)
+
+
+def _make_fine_tune(config: RunConfig, problem: Problem) -> FineTune:
+    for name, template in zip(problem.relations, problem.templates, strict=True):
+        if template.vectors:
+            raise ConfigError(
+                f"the template of relation {name} has learned vectors, and finetune learns weights "
+                f'instead: {template}; write --template "[X] [Y]" or --template manual.'
+            )
+    tuning = config.tuning
+
+    def make_tuning(model: nn.Module) -> Tuning:
+        if tuning.tune == "full":
+            return FullTuning(model)
+        return LoraTuning(
+            model, rank=tuning.lora_rank, alpha=tuning.lora_alpha, targets=tuning.lora_targets
+        )
+
+    return FineTune(problem.backbone, StackedModel(problem.backbone, make_tuning))
 
 
 def _object_counts(problem: Problem) -> Tensor:

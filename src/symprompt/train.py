@@ -25,7 +25,7 @@ from symprompt.config import TrainingConfig
 from symprompt.errors import TrainingError
 from symprompt.methods.asking import chunks
 from symprompt.methods.base import Method, Sentences
-from symprompt.runtime import Tick, derive_seed, silent
+from symprompt.runtime import Tick, derive_seed, send, silent
 
 DevScores = Callable[[], Mapping[str, np.ndarray]]
 
@@ -182,9 +182,9 @@ class Learner(ABC):
         sentences = self.method.sentences_per_fact(self.sentences, rows)
         for part in chunks(layout.lengths[rows], sentences, self.max_tokens):
             loss = self.method.loss(self.sentences, rows[part], vectors)
-            weighted = loss * torch.from_numpy(share[part]).to(loss)
+            weighted = loss * send(share[part], self.device).to(loss.dtype)
             weighted.sum().backward()  # type: ignore[no-untyped-call]
-            owner = torch.from_numpy(self.owner[rows[part]]).to(self.device)
+            owner = send(self.owner[rows[part]], self.device)
             losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
 
 
@@ -304,7 +304,7 @@ class Trainer(Learner):
             yield
             return
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), self.method.backbone.dropout():
+        with torch.random.fork_rng(devices=devices), self.method.dropout():
             torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch))
             yield
 
@@ -314,10 +314,12 @@ class Trainer(Learner):
         # The encoder's graph is walked once, whatever number of passes the batch takes.
         leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
         self._mean_losses(batches, leaves, losses)
-        torch.autograd.backward(
-            list(vectors.values()),
-            [leaves[part].grad for part in vectors],
-        )
+        for name, value in vectors.items():
+            if value.is_leaf:
+                # A parameter itself: its gradient is handed over, not copied.
+                value.grad = leaves[name].grad
+            else:
+                torch.autograd.backward(value, leaves[name].grad)
 
     def _check_finite(self, losses: Tensor) -> None:
         """Refuse losses that are not finite, and vectors that the last step broke."""

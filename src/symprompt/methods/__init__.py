@@ -2,6 +2,7 @@
 
 from symprompt.methods.autoprompt import AutoPrompt
 from symprompt.methods.base import Method, Sentences
+from symprompt.methods.finetune import FineTune
 from symprompt.methods.majority import Majority
 from symprompt.methods.manual import Manual
 from symprompt.methods.optiprompt import OptiPrompt
@@ -11,6 +12,7 @@ from symprompt.methods.spe import SPE
 __all__ = [
     "SPE",
     "AutoPrompt",
+    "FineTune",
     "Majority",
     "Manual",
     "Method",
