@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,4 +38,21 @@ def other_model(model: Path, folder: Path) -> Path:
     name = min(weights)
     weights[name] = weights[name] + 1
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+# Prompts of different lengths, with the object first, in the middle and glued to a full stop.
+PROMPTS = {
+    "capital": ("[X] is the old [Y].", "[Y] is the capital of [X] .", "[X] lies in the city [Y] ."),
+    "in": ("[Y] river , [X]",),
+    "near": ("The city of [X] lies in [Y] .", "[X] is [Y] ."),
+}
+
+
+def write_prompts(folder: Path) -> Path:
+    """Write the made-up relations' prompts as LPAQA's files have them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for relation, templates in PROMPTS.items():
+        lines = [json.dumps({"template": template, "weight": 0.5}) for template in templates]
+        (folder / f"{relation}.jsonl").write_text("\n".join(lines) + "\n")
     return folder

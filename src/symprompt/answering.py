@@ -18,7 +18,7 @@ from symprompt.predictions import Predictions
 from symprompt.problem import Problem, allowed_tokens, lay_out, make_method
 from symprompt.prompts import Template
 from symprompt.ranking import rerank, top_k
-from symprompt.runs import VOCABULARY, RunFolder
+from symprompt.runs import CARD, VOCABULARY, RunFolder
 from symprompt.runtime import Tick, silent
 
 _SUBJECTS_AT_ONCE = 256
@@ -132,7 +132,8 @@ class Run:
         stored = self.folder.load_prompts(card["parts"])
         backbone = self._load_backbone(config, card, model, device)
         allowed = self._allowed(config, backbone, facts[relation], template)
-        problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {})
+        prompts = tuple(Template.parse(text) for text in self._prompts(card, relation))
+        problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {}, (prompts,))
         # The stored vectors stand in for any encoder, so the cheapest one is made.
         prompt = replace(config.prompt, encoder="free", start="random")
         return _Question(
@@ -141,6 +142,14 @@ class Run:
             make_method(replace(config, prompt=prompt), problem),
             {part: value[place, None].to(backbone.device) for part, value in stored.items()},
         )
+
+    def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
+        """Return the relation's written prompts, none where the method has one template."""
+        prompts = card["relations"][relation].get("prompts", [])
+        needs = card["method"] == "lpaqa"
+        if not isinstance(prompts, list) or (needs and not prompts):
+            raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
+        return [str(text) for text in prompts]
 
     def _load_backbone(
         self, config: RunConfig, card: dict[str, Any], model: str, device: str

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
+from symprompt.ensemble import EnsembleConfig, check_ensemble
 from symprompt.errors import ConfigError
 
 T = TypeVar("T")
@@ -64,8 +65,8 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE) alone."""
 
-    name: Literal["majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
-    """The method; majority and manual learn no vectors."""
+    name: Literal["lpaqa", "majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
+    """The method; lpaqa, majority and manual learn no vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -147,19 +148,20 @@ class RunConfig:
     facts: FactsConfig = field(default_factory=FactsConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
 INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
 
-LEARN_NO_VECTORS = ("majority", "manual")
+LEARN_NO_VECTORS = ("lpaqa", "majority", "manual")
 
 Command = Literal["train", "pretrain"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "training"}),
+    "train": frozenset({"facts", "prompt", "method", "ensemble", "training"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
 }
 
@@ -236,6 +238,7 @@ def check_config(config: RunConfig) -> None:
         ConfigError: naming the key, what was got and what is allowed.
     """
     training, method = config.training, config.method
+    check_ensemble(config.ensemble)
     _at_least("method.k", method.k, 1)
     _at_least("method.weight", method.weight, 0)
     _at_least("method.train_weight", method.train_weight, 0)

@@ -35,6 +35,7 @@ from symprompt.runs import (
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.shapes import require
 from symprompt.train import Trainer
+from symprompt.usable import needed_splits
 
 Vectors = dict[str, Tensor]
 
@@ -140,14 +141,20 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
         "base_model": config.model,
         "base_model_fingerprint": problem.backbone.fingerprint,
         "method": config.method.name,
-        "parts": list(method.encoders),
+        "parts": list(method.parts),
         "relations": {
             relation.name: {
                 "label": relation.label,
                 "template": str(template),
                 "manual_template": relation.template,
+                **({"prompts": [str(prompt) for prompt in prompts]} if prompts else {}),
             }
-            for relation, template in zip(problem.facts.relations, problem.templates, strict=True)
+            for relation, template, prompts in zip(
+                problem.facts.relations,
+                problem.templates,
+                problem.prompts or ((),) * len(problem.templates),
+                strict=True,
+            )
         },
     }
 
@@ -155,16 +162,18 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
 def _learn(job: _Job) -> Vectors:
     """Train, or take up where a killed run was; write the prompts; return them."""
     folder, method = job.folder, job.method
-    if not method.encoders:
+    if not method.parts:
         return {}
     if not folder.has(PROMPTS):
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
-        if job.config.training.epochs:
+        if not method.encoders:
+            history["seconds"] = _fit(job)
+        elif job.config.training.epochs:
             history = _train(job)
         folder.write_json(HISTORY, history)
         note = {"relations": job.problem.relations}
-        if job.config.keep_encoder:
+        if job.config.keep_encoder and method.encoders:
             tensors = {
                 f"{part}/{name}": value
                 for part, encoder in method.encoders.items()
@@ -173,10 +182,25 @@ def _learn(job: _Job) -> Vectors:
             folder.write_tensors(ENCODER, tensors, note)
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
-    stored = folder.load_prompts(list(method.encoders))
+    stored = folder.load_prompts(list(method.parts))
     job.seconds["training"] = _trained_seconds(folder)
     folder.remove(STATE)
     return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
+
+
+def _fit(job: _Job) -> float:
+    """Let the method learn what it learns without gradient steps; return the seconds it took."""
+    config, problem = job.config, job.problem
+    begun = time.perf_counter()
+    # Where no split but test is needed, what a method starts with is all it has to know.
+    if "train" in needed_splits(config):
+        job.method.fit(
+            problem.sentences["train"],
+            allowed=problem.allowed,
+            max_tokens=config.max_tokens or problem.backbone.token_budget(),
+            tick=job.tick,
+        )
+    return round(time.perf_counter() - begun, 2)
 
 
 def _train(job: _Job) -> dict[str, Any]:
@@ -300,7 +324,12 @@ def _evaluate(job: _Job, vectors: Vectors) -> None:
     }
     # The card says what the prompts are worth, for who gets no more than the prompts.
     summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
-    folder.write_json(CARD, folder.load_card() | {"metrics": summary})
+    card = folder.load_card() | {"metrics": summary}
+    for index, about in enumerate(card["relations"].values()):
+        if "prompts" in about:
+            own = vectors["weights"][index, : len(about["prompts"]), 0]
+            about["prompt_weights"] = [round(weight, 6) for weight in own.tolist()]
+    folder.write_json(CARD, card)
     folder.write_json(METRICS, _report(job, weights) | measured)
 
 

@@ -21,6 +21,7 @@ from symprompt.facts import (
     load_word_list,
 )
 from symprompt.methods import (
+    LPAQA,
     SPE,
     Majority,
     Manual,
@@ -40,6 +41,7 @@ from symprompt.prompts import (
 )
 from symprompt.usable import drop_unusable, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
+from symprompt.written import load_ensemble, longest_prompt
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Problem:
         templates: one per relation.
         allowed: [relation, v] bool, the answers each relation may give.
         sentences: each non-empty split, laid out.
+        prompts: each relation's written prompts, where the method has several.
     """
 
     backbone: Backbone
@@ -58,6 +61,7 @@ class Problem:
     templates: tuple[Template, ...]
     allowed: Tensor
     sentences: dict[Split, Sentences]
+    prompts: tuple[tuple[Template, ...], ...] = ()
 
     def candidates(self, k: int) -> int:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
@@ -91,7 +95,12 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     """
     if backbone.causal:
         _refuse_for_causal(config)
-    templates = make_templates(config, backbone.vocabulary, facts)
+    prompts: tuple[tuple[Template, ...], ...] = ()
+    if config.method.name == "lpaqa":
+        prompts = load_ensemble(config, facts)
+        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in prompts)
+    else:
+        templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
@@ -110,7 +119,7 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
             sentences[split] = lay_out(
                 backbone, templates, usable.names, listed, answers, swapped=swapped
             )
-    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences)
+    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, prompts)
 
 
 def _refuse_for_causal(config: RunConfig) -> None:
@@ -157,6 +166,7 @@ def lay_out(
         back.to(backbone.device),
         torch.from_numpy(encoded.objects).to(backbone.device),
         _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
+        tuple(fact.subject for fact in facts),
     )
 
 
@@ -171,6 +181,8 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
                     f"prompts learn none: {template}."
                 )
         return Manual(backbone)
+    if config.method.name == "lpaqa":
+        return LPAQA(backbone, problem.prompts, config.ensemble)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
     forth = make_encoder(config, problem, "forth")

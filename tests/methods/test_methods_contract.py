@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from symprompt.facts import FactSet
 from symprompt.methods import Method
 from symprompt.problem import Problem, make_method, prepare
 from tiny import run_config
+from tiny_runs import write_prompts
 
 METHODS = {
+    "lpaqa": {"name": "lpaqa"},
     "majority": {"name": "majority"},
     "manual": {"name": "manual"},
     "optiprompt": {"name": "optiprompt"},
@@ -24,6 +27,7 @@ METHODS = {
     "spe": {"name": "spe"},
     "spe separate": {"name": "spe", "vectors": "separate"},
 }
+WRITTEN: dict[str, Path] = {}
 
 
 @pytest.fixture(params=list(METHODS))
@@ -31,9 +35,20 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Written prompts, for the method that has several."""
+    return write_prompts(WRITTEN.setdefault("here", tmp_path_factory.mktemp("prompts")))
+
+
 def build(name: str, backbone: Backbone, facts: FactSet) -> tuple[Problem, Method]:
     encoder = "free" if name == "optiprompt" else "bilstm"
-    config = run_config(method=METHODS[name], prompt={"encoder": encoder}, dtype="float64")
+    config = run_config(
+        method=METHODS[name],
+        prompt={"encoder": encoder},
+        ensemble={"prompts": [str(WRITTEN["here"])]},
+        dtype="float64",
+    )
     problem = prepare(config, backbone, facts)
     return problem, make_method(config, problem)
 
@@ -69,9 +84,17 @@ def test_vectors_have_a_relation_axis_and_gradients_reach_them(
 ) -> None:
     problem, method = build(name, bert, facts)
     vectors = method.vectors()
-    parts = {"majority": set(), "manual": set(), "spe separate": {"forth", "back"}}
+    parts = {
+        "lpaqa": {"weights"},
+        "majority": set(),
+        "manual": set(),
+        "spe separate": {"forth", "back"},
+    }
     wanted = parts.get(name, {"forth"})
-    assert set(vectors) == wanted
+    assert set(vectors) == set(method.parts) == wanted
+    if name == "lpaqa":
+        assert vectors["weights"].shape == (3, 4, 1)
+        return
     for value in vectors.values():
         assert value.shape == (3, 5, bert.width)
     if vectors:

@@ -15,6 +15,7 @@ from torch.nn import functional
 from symprompt.backbone import Backbone
 from symprompt.methods.asking import Asks, ask_object
 from symprompt.prompts import Layout, PromptEncoder
+from symprompt.runtime import Tick, silent
 
 Vectors = Mapping[str, Tensor]
 
@@ -27,12 +28,14 @@ class Sentences:
         forth, back: the sentences of the way forth and of the way back.
         gold: [n] int64, the true objects' tokens.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
+        subjects: [n] the subjects' names, for methods that write sentences of their own.
     """
 
     forth: Layout
     back: Layout
     gold: Tensor
     known: Tensor
+    subjects: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.forth)
@@ -51,6 +54,11 @@ class Method(ABC):
         self.backbone = backbone
         self.encoders = dict(encoders)
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of what the method learns and a run stores."""
+        return tuple(self.encoders)
+
     def vectors(self) -> dict[str, Tensor]:
         """Return every part's vectors, [relation, n, width]."""
         return {part: encoder() for part, encoder in self.encoders.items()}
@@ -62,6 +70,16 @@ class Method(ABC):
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the training loss of each row, [b]."""
+
+    def fit(
+        self, sentences: Sentences, *, allowed: Tensor, max_tokens: int, tick: Tick = silent
+    ) -> None:
+        """Learn from the training facts without gradient steps; most methods have no such part.
+
+        Args:
+            allowed: [relation, v] bool, the answers each relation may give.
+        """
+        return
 
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
         """Return the loss of the rows as sentences that ask for one token each, to be recorded.
