@@ -69,13 +69,13 @@ def test_learned_weights_are_the_best_of_a_grid(mixture: str, seed: int) -> None
     weights = optimise_weights(evaluate, 3, like=table, tolerance=1e-7, steps=5000)
     assert float(weights.sum()) == pytest.approx(1)
     grid = [
-        torch.tensor([one, two, 100 - one - two], dtype=torch.float64).clamp(min=1e-9) / 100
-        for one in range(101)
-        for two in range(101 - one)
+        torch.tensor([one, two, 40 - one - two], dtype=torch.float64).clamp(min=1e-9) / 40
+        for one in range(41)
+        for two in range(41 - one)
     ]
     best = min(grid, key=lambda point: float(evaluate(point)[0]))
     assert float(evaluate(weights)[0]) <= float(evaluate(best)[0]) + 1e-6
-    assert (weights - best).abs().max() < 0.03
+    assert (weights - best).abs().max() < 0.08
     equal = torch.full((3,), 1 / 3, dtype=torch.float64)
     assert evaluate(weights)[0] <= evaluate(equal)[0]
 
