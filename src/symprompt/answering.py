@@ -204,6 +204,7 @@ class _Question:
             [Fact(relation, subject, object) for subject in subjects],
             {(relation, subject): [object] for subject in subjects},
             swapped=self.config.method.blanks == "swapped",
+            several=bool(self.problem.prompts),
         )
 
 

@@ -197,7 +197,6 @@ def _fit(job: _Job) -> float:
         job.method.fit(
             problem.sentences["train"],
             allowed=problem.allowed,
-            max_tokens=config.max_tokens or problem.backbone.token_budget(),
             tick=job.tick,
         )
     return round(time.perf_counter() - begun, 2)

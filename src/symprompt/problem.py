@@ -38,6 +38,7 @@ from symprompt.prompts import (
     Template,
     encode_facts,
     make_layout,
+    make_names,
 )
 from symprompt.usable import drop_unusable, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
@@ -97,7 +98,7 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         _refuse_for_causal(config)
     prompts: tuple[tuple[Template, ...], ...] = ()
     if config.method.name == "lpaqa":
-        prompts = load_ensemble(config, facts)
+        prompts = load_ensemble(config, backbone.vocabulary, facts)
         templates = tuple(longest_prompt(backbone.vocabulary, own) for own in prompts)
     else:
         templates = make_templates(config, backbone.vocabulary, facts)
@@ -117,7 +118,13 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         listed = usable.facts(split)
         if listed:
             sentences[split] = lay_out(
-                backbone, templates, usable.names, listed, answers, swapped=swapped
+                backbone,
+                templates,
+                usable.names,
+                listed,
+                answers,
+                swapped=swapped,
+                several=bool(prompts),
             )
     return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, prompts)
 
@@ -146,11 +153,13 @@ def lay_out(
     answers: Mapping[tuple[str, str], Collection[str]],
     *,
     swapped: bool,
+    several: bool = False,
 ) -> Sentences:
     """Lay out facts for the way forth and the way back, on the model's device.
 
     Args:
         answers: every known true object of each (relation, subject).
+        several: the method has several prompts, which need the subjects by themselves.
     """
     place = {name: index for index, name in enumerate(relations)}
     triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
@@ -166,7 +175,9 @@ def lay_out(
         back.to(backbone.device),
         torch.from_numpy(encoded.objects).to(backbone.device),
         _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
-        tuple(fact.subject for fact in facts),
+        make_names(backbone.vocabulary, [fact.subject for fact in facts], backbone.device)
+        if several
+        else None,
     )
 
 
@@ -182,7 +193,12 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
                 )
         return Manual(backbone)
     if config.method.name == "lpaqa":
-        return LPAQA(backbone, problem.prompts, config.ensemble)
+        return LPAQA(
+            backbone,
+            problem.prompts,
+            config.ensemble,
+            max_tokens=config.max_tokens or backbone.token_budget(),
+        )
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
     forth = make_encoder(config, problem, "forth")

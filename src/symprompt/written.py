@@ -7,13 +7,17 @@ from pathlib import Path
 
 from symprompt.backbone import Vocabulary
 from symprompt.config import RunConfig
-from symprompt.errors import DataError
+from symprompt.errors import DataError, TemplateError
 from symprompt.facts import FactSet, find_prompts, load_prompts
 from symprompt.prompts import Template, fixed_length
 
 
-def load_ensemble(config: RunConfig, facts: FactSet) -> tuple[tuple[Template, ...], ...]:
+def load_ensemble(
+    config: RunConfig, vocabulary: Vocabulary, facts: FactSet
+) -> tuple[tuple[Template, ...], ...]:
     """Return each relation's written prompts, its manual template first.
+
+    A causal model's are cut after the object; those with the subject behind it are left out.
 
     Raises:
         DataError: no prompts were found, a relation has none, or one has learned vectors.
@@ -30,11 +34,14 @@ def load_ensemble(config: RunConfig, facts: FactSet) -> tuple[tuple[Template, ..
         manual = (relation.template,) if config.ensemble.with_manual and relation.template else ()
         # The same prompt twice would count twice.
         written = dict.fromkeys(
-            Template.parse(text) for text in (*manual, *read.get(relation.name, ()))
+            template
+            for text in (*manual, *read.get(relation.name, ()))
+            if (template := _readable(vocabulary, Template.parse(text))) is not None
         )
         if not written:
+            behind = " with the subject before the object" if vocabulary.causal else ""
             raise DataError(
-                f"relation {relation.name} has no written prompt in "
+                f"relation {relation.name} has no written prompt{behind} in "
                 f"{', '.join(map(str, paths))}; add some, or leave it out with --relations."
             )
         for template in written:
@@ -45,6 +52,16 @@ def load_ensemble(config: RunConfig, facts: FactSet) -> tuple[tuple[Template, ..
                 )
         found.append(tuple(written))
     return tuple(found)
+
+
+def _readable(vocabulary: Vocabulary, template: Template) -> Template | None:
+    """Return a prompt as the model can be asked by it, None where it cannot."""
+    if not vocabulary.causal:
+        return template
+    try:
+        return template.cut_after_object()
+    except TemplateError:
+        return None
 
 
 def longest_prompt(vocabulary: Vocabulary, prompts: Sequence[Template]) -> Template:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ import torch
 from torch import Tensor
 
 import symprompt
-from symprompt.backbone import Backbone
+from symprompt.backbone import Backbone, ReadOut
 from symprompt.config import RunConfig
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, FactSet
 from symprompt.methods import LPAQA
-from symprompt.methods.lpaqa import find_twins, prune, with_rest
-from symprompt.methods.mixing import log_loss
+from symprompt.methods.lpaqa import prune
+from symprompt.methods.mixing import optimise_weights, probability_loss
+from symprompt.methods.pairs import Pairs, find_twins
 from symprompt.problem import Problem, make_method, prepare
+from symprompt.prompts import Template, make_names
 from tiny import make_facts, run_config
 from tiny_runs import PROMPTS, write_csv, write_prompts
 
@@ -110,73 +113,114 @@ def test_the_best_prompt_on_train_is_chosen_and_asked_alone(
 ) -> None:
     problem, method = build(bert, facts, folder, combine="top1")
     sentences = problem.sentences["train"]
-    method.fit(sentences, allowed=problem.allowed, max_tokens=64)
+    method.fit(sentences, allowed=problem.allowed)
     weights = method.vectors()["weights"][:, :, 0]
     for row, relation in enumerate(problem.facts.relations):
         place = slow_choice(bert, facts, relation.name, list(relation.train))
         assert weights[row].tolist() == [float(place == other) for other in range(4)]
     asked: list[int] = []
-    original = method.ask
-    method.ask = lambda *given: asked.append(len(given[1])) or original(*given)  # type: ignore
+    original = method.pairs.ask
+    method.pairs.ask = lambda *given: asked.append(len(given[2])) or original(*given)  # type: ignore
     method.scores(sentences, np.arange(len(sentences)), method.vectors())
     assert asked == [len(sentences)]
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta-v2-new"])
 @pytest.mark.parametrize("mixture", ["log", "probability"])
-def test_learned_weights_make_the_training_objects_likelier_than_equal_ones(
-    bert: Backbone, facts: FactSet, folder: Path, mixture: str
+def test_learned_weights_make_the_training_objects_likeliest_over_the_whole_vocabulary(
+    load_family: Callable[..., Backbone], facts: FactSet, folder: Path, mixture: str, name: str
 ) -> None:
-    problem, method = build(bert, facts, folder, mixture=mixture)
+    backbone = load_family(name)
+    problem, method = build(backbone, facts, folder, mixture=mixture)
     sentences = problem.sentences["train"]
     rows = np.arange(len(sentences))
-    before = method.loss(sentences, rows, method.vectors())
-    method.fit(sentences, allowed=problem.allowed, max_tokens=64)
-    after = method.loss(sentences, rows, method.vectors())
-    relation = sentences.forth.relation
-    weights = method.vectors()["weights"][:, :, 0]
-    for index, own in enumerate(method.prompts):
-        mine = relation == index
-        if mixture == "probability":
-            assert after[mine].mean() <= before[mine].mean() + 1e-4
-            continue
-        # What is promised here is the bound: all tokens that are no training object count as one.
-        found = method._read(sentences, rows[mine.numpy()], index, problem.allowed[index], 64)
-        assert found.table is not None
-        evaluate = log_loss(found.table.double(), found.gold)
-        equal = torch.full((len(own),), 1 / len(own), dtype=torch.float64)
-        bound = evaluate(weights[index, : len(own)])[0]
-        assert bound <= evaluate(equal)[0] + 1e-3
-        assert after[mine].mean() <= bound + 1e-4
-    torch.testing.assert_close(weights.sum(1), torch.ones(3).double())
-    # Passes of another size give the same weights.
-    other = build(bert, facts, folder, mixture=mixture)[1]
-    other.fit(sentences, allowed=problem.allowed, max_tokens=10000)
-    torch.testing.assert_close(other.vectors()["weights"][:, :, 0], weights, rtol=0, atol=1e-3)
+    method.fit(sentences, allowed=problem.allowed)
+    weights = method.vectors()["weights"]
+    learned = method.loss(sentences, rows, {"weights": weights})
+    torch.testing.assert_close(weights.sum((1, 2)), torch.ones(3).double())
+    draw = torch.Generator().manual_seed(0)
+    counts = torch.tensor([len(own) for own in method.prompts])
+    real = (torch.arange(4)[None] < counts[:, None])[:, :, None]
+    # Neither equal weights, nor one prompt alone, nor any of some random ones do better.
+    others = [torch.ones(3, 4, 1)]
+    others += [torch.eye(4)[place].expand(3, 4)[:, :, None] for place in range(2)]
+    others += [torch.rand(3, 4, 1, generator=draw) ** power for power in (1, 2, 4, 8)]
+    for other in others:
+        given = other.double() * real
+        given /= given.sum(1, keepdim=True)
+        loss = method.loss(sentences, rows, {"weights": given})
+        for index in range(3):
+            mine = sentences.forth.relation == index
+            assert learned[mine].mean() <= loss[mine].mean() + 2e-3
+
+
+def test_weights_of_log_probabilities_spread_over_prompts_that_correct_each_other(
+    bert: Backbone, facts: FactSet, folder: Path
+) -> None:
+    problem, method = build(bert, facts, folder)
+    sentences = problem.sentences["train"]
+    rows = np.flatnonzero(sentences.relations == 0)[:1]
+    # Every prompt puts another wrong token first; only together they find the right one.
+    gold = int(sentences.gold[rows[0]])
+    wrong = [token for token in range(8) if token != gold][:4]
+    logits = torch.full((4, bert.vocabulary_size), -9.0).double()
+    logits[:, gold] = 3.0
+    logits[torch.arange(4), wrong] = 4.0
+    method.read = LogitsAsStates(bert)
+    method.pairs.ask = lambda *given: logits  # type: ignore
+    weights = method._fit_relation(sentences, rows, 0, problem.allowed[0])
+    assert weights.tolist() == pytest.approx([0.25] * 4, abs=0.02)
+    assert optimise_weights(
+        probability_loss(logits.log_softmax(-1)[None, :, gold]), 4, like=logits
+    ).tolist() == pytest.approx([0.25] * 4)
+
+
+class LogitsAsStates(ReadOut):
+    """As for a head that hides its last product."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__(backbone)
+        self._weight = self._bias = None
+        self.width = backbone.vocabulary_size
+
+
+def test_passes_of_another_size_give_the_same_numbers(
+    bert: Backbone, facts: FactSet, folder: Path
+) -> None:
+    found = []
+    for tokens in (16, 4096):
+        config = run_config(
+            method={"name": "lpaqa"}, ensemble={"prompts": [str(folder)]}, max_tokens=tokens
+        )
+        problem = prepare(config, bert, facts)
+        method = make_method(config, problem)
+        method.fit(problem.sentences["train"], allowed=problem.allowed)
+        sentences = problem.sentences["test"]
+        found.append(method.scores(sentences, np.arange(len(sentences)), method.vectors()))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-5)
 
 
 def test_the_most_prompts_are_the_best_on_train(
     bert: Backbone, facts: FactSet, folder: Path
 ) -> None:
     problem, method = build(bert, facts, folder, combine="uniform", most=2)
-    method.fit(problem.sentences["train"], allowed=problem.allowed, max_tokens=4096)
+    method.fit(problem.sentences["train"], allowed=problem.allowed)
     weights = method.vectors()["weights"][:, :, 0]
     assert sorted(weights[0].tolist()) == [0, 0, 0.5, 0.5]
     best = slow_choice(bert, facts, "capital", list(facts["capital"].train))
     assert weights[0, best] == 0.5
 
 
-def test_the_rest_has_what_the_listed_answers_leave() -> None:
-    found = with_rest(torch.tensor([[0.5, 0.2], [0.6, 0.4]]).double().log()).exp()
-    assert found[0].tolist() == pytest.approx([0.5, 0.2, 0.3])
-    assert found[1, 2] < 1e-11
+def test_weights_that_hardly_count_are_left_out() -> None:
     assert prune(torch.tensor([0.5, 0.49999, 1e-5])).tolist() == pytest.approx(
         [0.5, 0.5, 0.0], abs=1e-4
     )
     assert prune(torch.full((20000,), 1 / 20000)).min() > 0
 
 
+@pytest.mark.parametrize("mixture", ["log", "probability"])
 def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_space(
-    load_family: Callable[..., Backbone], facts: FactSet, folder: Path
+    load_family: Callable[..., Backbone], facts: FactSet, folder: Path, mixture: str
 ) -> None:
     backbone = load_family("roberta")
     vocabulary = backbone.vocabulary
@@ -184,11 +228,54 @@ def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_
     (spaced,), (bare,) = vocabulary.encode([" Peru", "Peru"])
     assert spaced != bare
     assert (int(twins[spaced]), int(twins[bare])) == (bare, bare)
-    problem, method = build(backbone, facts, folder)
-    row = problem.facts.facts("test").index(facts["in"].test[0])
-    found = method.ask(problem.sentences["test"], np.array([row]), np.array([1]))
-    wanted = slow_answer(backbone, PROMPTS["in"][0], facts["in"].test[0])[twins].log_softmax(0)
-    torch.testing.assert_close(found[0], wanted, rtol=0, atol=1e-8)
+    problem, method = build(backbone, facts, folder, mixture=mixture)
+    fact = facts["in"].test[0]
+    row = problem.facts.facts("test").index(fact)
+    weights = torch.zeros(3, 4, 1, dtype=torch.float64)
+    weights[1, :2, 0] = torch.tensor([0.25, 0.75])
+    found = method.scores(problem.sentences["test"], np.array([row]), {"weights": weights})
+    plain = slow_answer(backbone, facts["in"].template, fact)
+    turned = slow_answer(backbone, PROMPTS["in"][0], fact)[twins].log_softmax(0)
+    wanted = slow_mixture([plain, turned], [0.25, 0.75], mixture)
+    torch.testing.assert_close(found[0], wanted.float(), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_causal_models_are_asked_by_prompts_that_end_with_the_object(
+    causal: Backbone, facts: FactSet, folder: Path
+) -> None:
+    problem, method = build(causal, facts, folder)
+    assert [str(prompt) for prompt in method.prompts[1]] == ["[X] lies in [Y]"]
+    assert len(method.prompts[0]) == 3
+    listed = problem.facts.facts("test")
+    found = method.scores(problem.sentences["test"], np.arange(len(listed)), method.vectors())
+    vocabulary = causal.vocabulary
+    for row, fact in enumerate(listed):
+        own = method.prompts[facts.names.index(fact.relation)]
+        answers = []
+        for prompt in own:
+            before, after = str(prompt).removesuffix("[Y]").split("[X]")
+            ids = [*vocabulary.prefix]
+            if before:
+                ids += vocabulary.encode([before.rstrip()])[0]
+            ids += vocabulary.encode_names([fact.subject], [bool(before)])[0]
+            ids += vocabulary.encode_words([after.strip()])[0]
+            logits = causal.model(input_ids=torch.tensor([ids])).logits
+            answers.append(logits[0, -1].log_softmax(0))
+        wanted = slow_mixture(answers, [1 / len(own)] * len(own), "log")
+        torch.testing.assert_close(found[row], wanted.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_sentence_longer_than_the_model_takes_is_refused(bert: Backbone, facts: FactSet) -> None:
+    words = "the " * 60
+    pairs = Pairs(bert, [[Template.parse(f"[X] {words} [Y]")]] * 3, max_tokens=100)
+    config = run_config(method={"name": "manual"})
+    problem = prepare(config, bert, facts)
+    sentences = replace(
+        problem.sentences["test"], names=make_names(bert.vocabulary, ["Rome"] * 40, bert.device)
+    )
+    with pytest.raises(DataError, match="needs 64 tokens in its prompt and the model takes 48"):
+        list(pairs.passes(sentences, np.array([0]), np.array([0])))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,16 @@
 
 from symprompt.backbone.loading import load_vocabulary
 from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.readout import ReadOut
 from symprompt.backbone.shipped import SHIPPED, locate_model
 from symprompt.backbone.vocabulary import Vocabulary
 
-__all__ = ["SHIPPED", "Backbone", "Inputs", "Vocabulary", "load_vocabulary", "locate_model"]
+__all__ = [
+    "SHIPPED",
+    "Backbone",
+    "Inputs",
+    "ReadOut",
+    "Vocabulary",
+    "load_vocabulary",
+    "locate_model",
+]

@@ -45,6 +45,10 @@ class Backbone:
     position by position. The last matrix product runs in float32 (or float64) whatever the body's
     dtype, because half precision logits tie at the top often enough to move P@1.
 
+    Attributes:
+        decoder: the linear layer onto the vocabulary; None where the head keeps it hidden.
+        last_product: its weight [v, h] and bias as the product is computed with them.
+
     Example:
         >>> backbone = Backbone.load("bert-base-cased", device="cpu")  # doctest: +SKIP
         >>> logits = backbone.logits_at(inputs, positions)             # doctest: +SKIP
@@ -60,15 +64,18 @@ class Backbone:
         self.fingerprint = ""
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
-        decoder = _decoder(model)
+        self.decoder = decoder = _decoder(model)
         if dtype in _HALF:
             if decoder is None:
                 raise ModelError(
                     f"the head of {type(model).__name__} hides its last product, so it cannot "
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
-            _keep_in_float32(decoder, device)
+            kept = _keep_in_float32(decoder, device)
         _cast(self.model, device, dtype)
+        if decoder is not None and dtype not in _HALF:
+            kept = decoder.weight, decoder.bias
+        self.last_product = None if decoder is None else kept
         self.model.base_model.register_forward_hook(self._gather)
 
     @classmethod
@@ -216,6 +223,21 @@ class Backbone:
             )
 
     @contextmanager
+    def without_decoder(self) -> Iterator[None]:
+        """Leave the product onto the vocabulary out: ``logits_at`` then gives what it would read.
+
+        Only for a model with a ``decoder``; what the head does after it is still done.
+        """
+        if self.decoder is None:
+            raise TypeError(f"{type(self.model).__name__} has no decoder to leave out")
+        handle = self.decoder.forward
+        self.decoder.forward = lambda hidden: hidden  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            self.decoder.forward = handle  # type: ignore[method-assign]
+
+    @contextmanager
     def dropout(self, on: bool = True) -> Iterator[None]:
         """Run the model with its own dropout on; the P-tuning reference code trains so."""
         self.model.train(on)
@@ -263,8 +285,8 @@ def _cast(model: Any, device: torch.device, dtype: torch.dtype) -> None:
             setattr(module, name, buffer.to(device))
 
 
-def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> None:
-    """Make the vocabulary product run on float32 copies of its weights."""
+def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Make the vocabulary product run on float32 copies of its weights; return these."""
     weight = decoder.weight.detach().to(device, torch.float32, copy=True)
     bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
 
@@ -272,3 +294,4 @@ def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> None:
         return functional.linear(hidden.to(torch.float32), weight, bias)
 
     decoder.forward = forward  # type: ignore[method-assign, assignment]
+    return weight, bias

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from symprompt.backbone import Backbone
 from symprompt.methods.asking import Asks, ask_object
-from symprompt.prompts import Layout, PromptEncoder
+from symprompt.prompts import Layout, Names, PromptEncoder
 from symprompt.runtime import Tick, silent
 
 Vectors = Mapping[str, Tensor]
@@ -28,17 +29,23 @@ class Sentences:
         forth, back: the sentences of the way forth and of the way back.
         gold: [n] int64, the true objects' tokens.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
-        subjects: [n] the subjects' names, for methods that write sentences of their own.
+        names: the subjects as tokens, for methods with several prompts.
     """
 
     forth: Layout
     back: Layout
     gold: Tensor
     known: Tensor
-    subjects: tuple[str, ...] = ()
+    names: Names | None = None
 
     def __len__(self) -> int:
         return len(self.forth)
+
+    @cached_property
+    def relations(self) -> np.ndarray:
+        """Each fact's relation, [n] on the CPU."""
+        found: np.ndarray = self.forth.relation.cpu().numpy()
+        return found
 
 
 class Method(ABC):
@@ -71,9 +78,7 @@ class Method(ABC):
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the training loss of each row, [b]."""
 
-    def fit(
-        self, sentences: Sentences, *, allowed: Tensor, max_tokens: int, tick: Tick = silent
-    ) -> None:
+    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
         """Learn from the training facts without gradient steps; most methods have no such part.
 
         Args:

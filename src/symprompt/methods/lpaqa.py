@@ -3,46 +3,45 @@
 Every relation has several prompts, mined and paraphrased. Their answers are combined as in the
 paper's section 4: by the single prompt with the best training P@1 (top1), by the mean of their
 log-probabilities (uniform), or by a mean whose weights make the training objects most likely
-(optimised). The weighted sum of log-probabilities is normalised again; ``mixture`` = "probability"
-averages probabilities instead, for which the weights need no more than each training object's
-likelihood under each prompt.
+(optimised). The weighted sum of log-probabilities is normalised again, as in the authors' code;
+``mixture`` = "probability" averages probabilities instead.
 
 Deviations from the paper and its authors' code. Softmaxes run over the model's whole vocabulary
-(the code: a common vocabulary of 21,018 words). Weights for the mean of log-probabilities are
-learned over the relation's training objects and one answer that stands for all other tokens, so
-that a relation's table fits into memory; by Hoelder's inequality this is a lower bound of the
-likelihood over the whole vocabulary, which itself may be no better than with equal weights.
-The bound is loosest where prompts disagree about the other tokens, so it favours few prompts: on
-three LAMA relations the weights came out close to those of top1.
-The loss is convex, so weights come from full-batch steps that
-end at a known distance from the best ones, instead of Adam at rate 0.1 for up to 500 epochs.
-Facts weigh the same, whatever their object (the code can weigh rare objects more). Weights below
-1e-4 are set to zero. There is no second feature from asking back. Ties in training P@1 go to the
-prompt with the higher mean log-likelihood.
+(the code: a common vocabulary of 21,018 words); that takes no table of log-probabilities, because
+a sum of logits is the product of a sum of states (``ReadOut``), in training as in asking. The loss
+is convex, so weights come from full-batch steps that end within 0.001 of the smallest loss, instead
+of Adam at rate 0.1 for up to 500 epochs. Facts weigh the same, whatever their object (the code can
+weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from asking
+back. Ties in training P@1 go to the prompt with the higher mean log-likelihood. The manual template
+is one of the prompts unless ``with_manual`` says otherwise. For a causal model prompts are cut
+after the object, and those with the subject behind it are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.backbone import Backbone, Vocabulary
+from symprompt.backbone import Backbone, ReadOut
 from symprompt.ensemble import EnsembleConfig
-from symprompt.methods.asking import ask_object, chunks
 from symprompt.methods.base import Method, Sentences, Vectors
-from symprompt.methods.mixing import Mixer, log_loss, optimise_weights, probability_loss
-from symprompt.prompts import EncodedFacts, Template, make_layout
+from symprompt.methods.mixing import (
+    log_loss,
+    mix_probabilities,
+    optimise_weights,
+    probability_loss,
+)
+from symprompt.methods.pairs import Pairs
+from symprompt.prompts import Template
 from symprompt.ranking import ranks
 from symprompt.runtime import Tick, silent
 
-_FACTS_AT_ONCE = 2048
 _LEAST_WEIGHT = 1e-4
-# The most numbers in one relation's table of training answers, 512 MB in float32.
-_MOST_NUMBERS = 1 << 27
 
 
 class LPAQA(Method):
@@ -53,15 +52,22 @@ class LPAQA(Method):
 
     Args:
         prompts: each relation's templates, without vectors.
+        max_tokens: most tokens in one pass.
     """
 
     def __init__(
-        self, backbone: Backbone, prompts: Sequence[Sequence[Template]], config: EnsembleConfig
+        self,
+        backbone: Backbone,
+        prompts: Sequence[Sequence[Template]],
+        config: EnsembleConfig,
+        *,
+        max_tokens: int,
     ) -> None:
         super().__init__(backbone, {})
         self.prompts = prompts
         self.config = config
-        self._twins = _Twins(backbone)
+        self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
+        self.read = ReadOut(backbone)
         self._weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
         for row, own in zip(self._weights, prompts, strict=True):
             row[: len(own)] = 1 / len(own)
@@ -75,13 +81,6 @@ class LPAQA(Method):
         """Return the weights, [relation, p, 1]: those learned last, equal ones at first."""
         return {"weights": self._weights.to(self.backbone.device)}
 
-    def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
-        """Return how many prompts each row's relation has."""
-        counts = np.array([len(own) for own in self.prompts])
-        relations: np.ndarray = sentences.forth.relation.cpu().numpy()[rows]
-        found: np.ndarray = counts[relations]
-        return found
-
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return minus the mixture's log-probability of the gold object, [b]."""
         gold = sentences.gold[torch.from_numpy(rows).to(self.backbone.device)]
@@ -91,149 +90,154 @@ class LPAQA(Method):
         """Return the mixture's log-probability of every token as the object, [b, v], float32."""
         return self._mix(sentences, rows, vectors).float()
 
+    @torch.no_grad()
     def _mix(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        relation = sentences.forth.relation.cpu().numpy()[rows]
-        weights = vectors["weights"][:, :, 0].double().cpu().numpy()[relation]
-        # Heaviest first, so that rows with few prompts drop out early and one prompt is one pass.
-        order = np.argsort(-weights, axis=1, kind="stable")
-        mixer: Mixer | None = None
-        for step in range(weights.shape[1]):
-            choice = order[:, step]
-            weight = weights[np.arange(len(rows)), choice]
-            (here,) = np.nonzero(weight > 0)
-            if not len(here):
-                break
-            found = self.ask(sentences, rows[here], choice[here])
-            if mixer is None:
-                mixer = Mixer((len(rows), found.shape[1]), self.config.mixture, like=found)
-            places = torch.from_numpy(here).to(found.device)
-            mixer.add(places, found, torch.from_numpy(weight[here]).to(found))
-        assert mixer is not None
-        return mixer.result()
+        weights = vectors["weights"][:, :, 0]
+        used = weights.cpu().numpy() > 0
+        size = self.backbone.vocabulary_size if self.config.mixture != "log" else self.read.width
+        most = max(1, self.pairs.most_numbers // (int(used.sum(1).max()) * size))
+        found = []
+        for start in range(0, len(rows), most):
+            own = rows[start : start + most]
+            owner, prompts = self.pairs.of(sentences, own)
+            relation = sentences.relations[own][owner]
+            place = prompts - self.pairs.first[relation]
+            (kept,) = np.nonzero(used[relation, place])
+            owner, prompts, place = owner[kept], prompts[kept], place[kept]
+            states = self.pairs.ask(self.read, sentences, own[owner], prompts)
+            index = torch.from_numpy(np.stack((owner, prompts, place, relation[kept])))
+            found.append(self._combine(states, index.to(states.device), weights, len(own)))
+        return torch.cat(found)
 
-    def ask(self, sentences: Sentences, rows: np.ndarray, choice: np.ndarray) -> Tensor:
-        """Return the log-probabilities [b, v] of the objects, each row through one prompt.
+    def _combine(self, states: Tensor, index: Tensor, weights: Tensor, size: int) -> Tensor:
+        """Return the mixtures [size, v] of the states of pairs.
 
         Args:
-            choice: [b] which of its relation's prompts each row is asked through.
+            states: [m, width].
+            index: [4, m], each pair's row among ``size``, prompt, place among its relation's
+                prompts, and relation.
+            weights: [relation, p].
         """
-        relation = sentences.forth.relation.cpu().numpy()[rows]
-        pairs, which = np.unique(np.stack((relation, choice)), axis=1, return_inverse=True)
-        templates = [self.prompts[row][place] for row, place in pairs.T.tolist()]
-        which = which.reshape(-1)
-        spaced = [template.space_before("subject") for template in templates]
-        names = [
-            " " * spaced[own] + sentences.subjects[row]
-            for own, row in zip(which.tolist(), rows.tolist(), strict=True)
-        ]
-        vocabulary = self.backbone.vocabulary
-        # The object is masked: any token can hold its place.
-        objects = np.full(len(rows), vocabulary.mask_id)
-        layout = make_layout(
-            vocabulary,
-            templates,
-            EncodedFacts(which, vocabulary.encode(names), objects),
-            max_length=self.backbone.max_length,
-        ).to(self.backbone.device)
-        found = torch.log_softmax(
-            ask_object(self.backbone, layout, np.arange(len(rows)), None), dim=-1
-        )
-        glued = np.array([not template.space_before("object") for template in templates])[which]
-        return self._twins.apply(found, glued) if glued.any() else found
+        owner, prompts, place, relation = index
+        weight = weights[relation, place].to(states)
+        if self.config.mixture == "probability":
+            logits = self.pairs.put_spaced(self.read.logits(states), prompts)
+            return mix_probabilities(torch.log_softmax(logits, dim=-1), owner, weight, size)
+        groups = self.pairs.glued[prompts].long()
+        table = states.new_zeros(size, weights.shape[1], states.shape[1])
+        table[owner, place] = states
+        logits = states.new_zeros(size, self.backbone.vocabulary_size)
+        for group in range(1 if self.pairs.twins is None else 2):
+            share = states.new_zeros(size, weights.shape[1])
+            share[owner, place] = weight * (groups == group)
+            pooled = torch.bmm(share[:, None], table)[:, 0]
+            logits = logits + self._in_terms(self.read.logits(pooled, share.sum(1)), group)
+        return torch.log_softmax(logits, dim=-1)
+
+    def _in_terms(self, logits: Tensor, group: int) -> Tensor:
+        """Return logits of one group of prompts in terms of tokens after a space."""
+        twins = self.pairs.twins
+        return logits if group == 0 or twins is None else logits[:, twins]
 
     @torch.no_grad()
-    def fit(
-        self, sentences: Sentences, *, allowed: Tensor, max_tokens: int, tick: Tick = silent
-    ) -> None:
+    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
         """Learn the weights from the training facts, one relation after the other."""
-        relation = sentences.forth.relation.cpu().numpy()
         for row in range(len(self.prompts)):
-            (rows,) = np.nonzero(relation == row)
-            weights = self._fit_relation(sentences, rows, row, allowed[row], max_tokens)
+            (rows,) = np.nonzero(sentences.relations == row)
+            weights = self._fit_relation(sentences, rows, row, allowed[row])
             self._weights[row, :, 0] = 0
             self._weights[row, : len(weights), 0] = weights
             tick("weighing prompts", row + 1, len(self.prompts), "")
 
     def _fit_relation(
-        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor, tokens: int
+        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor
     ) -> Tensor:
         """Return one relation's weights, [p] float64 on the CPU."""
-        count = len(self.prompts[relation])
+        config, count = self.config, len(self.prompts[relation])
         weights = torch.zeros(count, dtype=torch.float64)
-        if self.config.combine == "uniform" and not 0 < self.config.most < count:
+        some = 0 < config.most < count
+        if config.combine == "uniform" and not some:
             return weights + 1 / count
-        found = self._read(sentences, rows, relation, allowed, tokens)
-        best = found.best()[: self.config.most or count]
-        if self.config.combine == "top1":
+        if config.combine == "optimised" and config.mixture == "log" and not some:
+            return prune(self._optimise(sentences, rows, relation, list(range(count))))
+        found = self.answers(sentences, rows, relation, allowed)
+        best = found.best()[: config.most or count]
+        if config.combine == "top1":
             weights[best[0]] = 1
-        elif self.config.combine == "uniform":
+        elif config.combine == "uniform":
             weights[best] = 1 / len(best)
+        elif config.mixture == "probability":
+            likelihood = found.likelihood[:, best]
+            evaluate = probability_loss(likelihood)
+            weights[best] = prune(optimise_weights(evaluate, len(best), like=likelihood).cpu())
         else:
-            weights[best] = prune(found.optimise(best))
+            weights[best] = prune(self._optimise(sentences, rows, relation, best))
         return weights
 
-    def _read(
-        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor, tokens: int
-    ) -> _Answers:
-        """Ask the training facts through every prompt and keep what the weights depend on."""
+    def answers(
+        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor
+    ) -> Answers:
+        """Ask a relation's facts through every prompt and keep how good each prompt is.
+
+        Args:
+            rows: facts of the relation.
+            allowed: [v] bool, the answers it may give.
+        """
         count = len(self.prompts[relation])
-        wants_table = self.config.combine == "optimised" and self.config.mixture == "log"
-        if wants_table:
-            rows = _at_most(rows, sentences.gold, count)
-        rows = rows[np.argsort(sentences.forth.lengths[rows], kind="stable")]
-        gold = sentences.gold[torch.from_numpy(rows).to(self.backbone.device)]
-        objects, place = np.unique(gold.cpu().numpy(), return_inverse=True)
-        answers = torch.from_numpy(objects).to(gold.device)
-        shape = (len(rows), count)
-        hits, likelihood = torch.zeros(shape), torch.zeros(shape, dtype=torch.float64)
-        table = torch.zeros(*shape, len(answers) + 1) if wants_table else None
-        for part in chunks(sentences.forth.lengths[rows], np.ones_like(rows), tokens):
-            for start in range(part.start, part.stop, _FACTS_AT_ONCE):
-                at = slice(start, min(part.stop, start + _FACTS_AT_ONCE))
-                for prompt in range(count):
-                    choice = np.full(at.stop - at.start, prompt)
-                    scores = self.ask(sentences, rows[at], choice)
-                    right = scores.gather(1, gold[at, None])[:, 0]
-                    rank = ranks(scores.masked_fill(~allowed, -torch.inf), gold[at]).realistic
-                    hits[at, prompt] = (rank <= 1).float().cpu()
-                    likelihood[at, prompt] = right.double().cpu()
-                    if table is not None:
-                        table[at, prompt] = with_rest(scores[:, answers]).float().cpu()
-        return _Answers(hits, likelihood, table, torch.from_numpy(place))
+        hits, likelihood = [], []
+        most = max(1, self.pairs.most_numbers // (count * self.backbone.vocabulary_size))
+        for start in range(0, len(rows), most):
+            own = rows[start : start + most]
+            owner, prompts = self.pairs.of(sentences, own)
+            states = self.pairs.ask(self.read, sentences, own[owner], prompts)
+            index = torch.from_numpy(np.stack((own[owner], prompts))).to(states.device)
+            logits = self.pairs.put_spaced(self.read.logits(states), index[1])
+            scores = torch.log_softmax(logits, dim=-1)
+            gold = sentences.gold[index[0]]
+            likelihood.append(scores.gather(1, gold[:, None]).reshape(-1, count).double())
+            rank = ranks(scores.masked_fill(~allowed, -torch.inf), gold).realistic
+            hits.append((rank <= 1).reshape(-1, count))
+        return Answers(torch.cat(hits), torch.cat(likelihood))
+
+    def _optimise(
+        self, sentences: Sentences, rows: np.ndarray, relation: int, prompts: list[int]
+    ) -> Tensor:
+        """Return the weights [len(prompts)] of log-probabilities that make the facts likeliest."""
+        rows = _at_most(rows, max(1, self.pairs.most_numbers // (len(prompts) * self.read.width)))
+        each = np.tile(self.pairs.first[relation] + np.array(prompts), len(rows))
+        states = self.pairs.ask(self.read, sentences, np.repeat(rows, len(prompts)), each)
+        gold = sentences.gold[torch.from_numpy(rows).to(states.device)]
+        numbers = torch.from_numpy(each[: len(prompts)]).to(states.device)
+        evaluate = log_loss(
+            states.reshape(len(rows), len(prompts), -1),
+            gold,
+            partial(self._pool, self.pairs.glued[numbers]),
+            rows=max(1, self.pairs.most_numbers // 4 // self.backbone.vocabulary_size),
+        )
+        return optimise_weights(evaluate, len(prompts), like=states).double().cpu()
+
+    def _pool(self, glued: Tensor, states: Tensor, weights: Tensor) -> Tensor:
+        """Return the logits [n, v] of weighted sums of states [n, p, width], one p for all."""
+        logits = states.new_zeros(())
+        for group in range(1 if self.pairs.twins is None else 2):
+            own = weights * (glued == bool(group))
+            pooled = torch.einsum("npd,p->nd", states, own)
+            share = own.sum().expand(len(states))
+            logits = logits + self._in_terms(self.read.logits(pooled, share), group)
+        return logits
 
 
 @dataclass(frozen=True, eq=False)
-class _Answers:
-    """One relation's training facts under its prompts: hits and gold log-likelihoods [n, p].
-
-    table [n, p, c + 1] has the log-probabilities of the training objects and of all else.
-    """
+class Answers:
+    """One relation's training facts under its prompts: hits and gold log-likelihoods [n, p]."""
 
     hits: Tensor
     likelihood: Tensor
-    table: Tensor | None
-    gold: Tensor
 
     def best(self) -> list[int]:
         """Return the prompts by P@1, ties by mean log-likelihood, then as they stand."""
-        first, then = self.hits.mean(0).tolist(), self.likelihood.mean(0).tolist()
+        first, then = self.hits.double().mean(0).tolist(), self.likelihood.mean(0).tolist()
         return sorted(range(len(first)), key=lambda prompt: (-first[prompt], -then[prompt]))
-
-    def optimise(self, prompts: list[int]) -> Tensor:
-        """Return the weights [len(prompts)] under which the gold objects are likeliest."""
-        if self.table is None:
-            likelihood = self.likelihood[:, prompts]
-            evaluate = probability_loss(likelihood)
-            return optimise_weights(evaluate, len(prompts), like=likelihood)
-        table = self.table[:, prompts]
-        evaluate = log_loss(table, self.gold)
-        return optimise_weights(evaluate, len(prompts), like=table).double()
-
-
-def with_rest(scores: Tensor) -> Tensor:
-    """Return log-probabilities [b, c] and, last, the log of what they leave, [b, c + 1]."""
-    rest = (1 - scores.double().exp().sum(1, keepdim=True)).clamp(min=1e-12).log()
-    return torch.cat((scores, rest.to(scores)), dim=1)
 
 
 def prune(weights: Tensor) -> Tensor:
@@ -242,47 +246,8 @@ def prune(weights: Tensor) -> Tensor:
     return kept / kept.sum()
 
 
-def _at_most(rows: np.ndarray, gold: Tensor, prompts: int) -> np.ndarray:
+def _at_most(rows: np.ndarray, most: int) -> np.ndarray:
     """Return rows, evenly left out where their table would be too large to keep."""
-    answers = len(np.unique(gold.cpu().numpy()[rows])) + 1
-    most = max(1, _MOST_NUMBERS // (answers * prompts))
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-
-
-class _Twins:
-    """Where a word at the very start of a sentence is another token than after a space; final.
-
-    All prompts' answers are put in terms of the tokens after a space, so that they can be mixed.
-    """
-
-    def __init__(self, backbone: Backbone) -> None:
-        self._backbone = backbone
-        self._tokens: Tensor | None = None
-
-    def apply(self, scores: Tensor, glued: np.ndarray) -> Tensor:
-        """Return log-probabilities [b, v] with the marked rows put in terms of spaced tokens."""
-        if self._tokens is None:
-            self._tokens = find_twins(self._backbone.vocabulary, scores.shape[1])
-        twins = self._tokens.to(scores.device)
-        if torch.equal(twins, torch.arange(len(twins), device=twins.device)):
-            return scores
-        rows = torch.from_numpy(np.nonzero(glued)[0]).to(scores.device)
-        # A token may stand for two words, or none: normalised again.
-        return scores.index_copy(0, rows, torch.log_softmax(scores[rows][:, twins], dim=-1))
-
-
-def find_twins(vocabulary: Vocabulary, size: int) -> Tensor:
-    """Return, for each of ``size`` tokens, the token of the same word with no space before it.
-
-    A token that is no word after a space, or whose word is several tokens without one, is its own.
-    """
-    texts = [vocabulary.text(token) for token in range(len(vocabulary))]
-    spaced = vocabulary.single_tokens(texts)
-    bare = vocabulary.single_tokens(texts, after_space=False)
-    twins = torch.arange(size)
-    for token, (own, twin) in enumerate(zip(spaced, bare, strict=True)):
-        if own == token and twin is not None:
-            twins[token] = twin
-    return twins

@@ -12,11 +12,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 Mixture = Literal["log", "probability"]
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+Project = Callable[[Tensor, Tensor], Tensor]
 
-_STEPS = 500
+_STEPS = 300
+# Probabilities are added up times e^60, so that float32 holds them down to e^-147.
+_LIFT = 60.0
 
 
 def probability_loss(likelihood: Tensor) -> Evaluate:
@@ -34,27 +38,36 @@ def probability_loss(likelihood: Tensor) -> Evaluate:
     return evaluate
 
 
-def log_loss(table: Tensor, gold: Tensor) -> Evaluate:
+def log_loss(states: Tensor, gold: Tensor, project: Project, *, rows: int = 1 << 30) -> Evaluate:
     """Return weights -> (mean of -log softmax of the mixed log-probabilities at gold, gradient).
 
+    A sum of log-probabilities normalised again is a sum of logits normalised: what each prompt's
+    own softmax divides by is the same for every token, and cancels.
+
     Args:
-        table: [n, p, c] log-probabilities of c answers under each prompt.
-        gold: [n] the true answer's place among them.
+        states: [n, p, width], from which the logits follow linearly.
+        gold: [n] the true tokens.
+        project: (states [m, p, width], weights [p]) -> logits [m, v] of the weighted sum.
+        rows: most facts whose logits are held at once.
     """
-    right = table.gather(2, gold[:, None, None].expand(-1, table.shape[1], 1))[:, :, 0]
 
     def evaluate(weights: Tensor) -> tuple[Tensor, Tensor]:
-        mixed = torch.einsum("npc,p->nc", table, weights)
-        total = torch.logsumexp(mixed, dim=1)
-        share = (mixed - total[:, None]).exp()
-        expected = torch.einsum("npc,nc->p", table, share) / len(table)
-        return (total - right @ weights).mean(), expected - right.mean(0)
+        total, slope = weights.new_zeros(()), torch.zeros_like(weights)
+        leaf = weights.detach().requires_grad_()
+        for start in range(0, len(states), rows):
+            here = slice(start, start + rows)
+            with torch.enable_grad():
+                logits = project(states[here], leaf)
+                loss = functional.cross_entropy(logits, gold[here], reduction="sum")
+                (gradient,) = torch.autograd.grad(loss, leaf)
+            total, slope = total + loss.detach(), slope + gradient
+        return total / len(states), slope / len(states)
 
     return evaluate
 
 
 def optimise_weights(
-    evaluate: Evaluate, count: int, *, like: Tensor, tolerance: float = 1e-4, steps: int = _STEPS
+    evaluate: Evaluate, count: int, *, like: Tensor, tolerance: float = 1e-3, steps: int = _STEPS
 ) -> Tensor:
     """Return the weights [count] that make a convex loss smallest, starting from equal ones.
 
@@ -90,26 +103,16 @@ def optimise_weights(
     return weights
 
 
-class Mixer:
-    """Add up prompts' log-probabilities of a batch, one prompt after the other; final.
+def mix_probabilities(scores: Tensor, owner: Tensor, weights: Tensor, size: int) -> Tensor:
+    """Return the log of weighted sums of probabilities, [size, v].
 
     Args:
-        size: (b, v).
-        like: a tensor of the device and dtype of the scores.
+        scores: [m, v] log-probabilities.
+        owner: [m] which sum each belongs to.
+        weights: [m].
     """
-
-    def __init__(self, size: tuple[int, int], mixture: Mixture, *, like: Tensor) -> None:
-        self.mixture = mixture
-        start = 0.0 if mixture == "log" else -torch.inf
-        self._total = torch.full(size, start, dtype=like.dtype, device=like.device)
-
-    def add(self, rows: Tensor, scores: Tensor, weights: Tensor) -> None:
-        """Add one prompt's log-probabilities [m, v] to some rows [m], each with its weight [m]."""
-        if self.mixture == "log":
-            self._total[rows] += weights[:, None] * scores
-        else:
-            self._total[rows] = torch.logaddexp(self._total[rows], weights.log()[:, None] + scores)
-
-    def result(self) -> Tensor:
-        """Return the log-probabilities of the mixture, [b, v]."""
-        return torch.log_softmax(self._total, dim=-1)
+    # A product instead of adding row by row, whose order would not be the same every time.
+    which = scores.new_zeros(size, len(scores))
+    which[owner, torch.arange(len(scores), device=scores.device)] = weights.to(scores)
+    total = which @ (scores + _LIFT).exp()
+    return total.clamp(min=torch.finfo(total.dtype).tiny).log() - _LIFT

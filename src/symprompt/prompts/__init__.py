@@ -1,6 +1,7 @@
 """Templates of words and learned vectors, their layout as index tensors, and prompt encoders."""
 
 from symprompt.prompts.encoders import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
+from symprompt.prompts.frames import Frames, Names, make_frames, make_names
 from symprompt.prompts.layout import (
     EncodedFacts,
     Layout,
@@ -16,9 +17,11 @@ from symprompt.prompts.template import Piece, Template
 __all__ = [
     "BiLSTMEncoder",
     "EncodedFacts",
+    "Frames",
     "FreeVectors",
     "Layout",
     "MLPEncoder",
+    "Names",
     "Piece",
     "PromptEncoder",
     "Question",
@@ -26,6 +29,8 @@ __all__ = [
     "encode_facts",
     "encode_piece",
     "fixed_length",
+    "make_frames",
     "make_layout",
+    "make_names",
     "round_up",
 ]
