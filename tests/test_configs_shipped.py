@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from symprompt import Run, cli
 from symprompt.config import check_config, load_config, shipped_configs
+from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.pretrain.settings import load_pretrain_config
 from symprompt.prompts import Template
 from tiny import make_facts
@@ -95,7 +96,7 @@ def test_a_shipped_config_trains_from_end_to_end(
 ) -> None:
     out = tmp_path / "run"
     place = ["--model", str(family_folder("bert")), "--data", str(data), "--out", str(out)]
-    if load_config(name).method.name == "lpaqa":
+    if load_config(name).method.name in SEVERAL_PROMPTS:
         place += ["--prompts", str(write_prompts(tmp_path / "prompts"))]
     cli.main(["train", name, *place, "--device", "cpu", "--epochs", "1"])
     assert f"run folder: {out}" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone
 from symprompt.config import RunConfig
+from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.methods import Method, Sentences
@@ -146,7 +147,7 @@ class Run:
     def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
         """Return the relation's written prompts, none where the method has one template."""
         prompts = card["relations"][relation].get("prompts", [])
-        needs = card["method"] == "lpaqa"
+        needs = card["method"] in SEVERAL_PROMPTS
         if not isinstance(prompts, list) or (needs and not prompts):
             raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
         return [str(text) for text in prompts]

@@ -65,7 +65,9 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE) alone."""
 
-    name: Literal["lpaqa", "majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
+    name: Literal["lpaqa", "majority", "manual", "optiprompt", "ptuning", "softprompt", "spe"] = (
+        "spe"
+    )
     """The method; lpaqa, majority and manual learn no vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
@@ -262,9 +264,9 @@ def check_config(config: RunConfig) -> None:
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
             f'"{method.name}" learns none; drop one of the two.'
         )
-    if method.name == "optiprompt" and config.prompt.encoder != "free":
+    if method.name in ("optiprompt", "softprompt") and config.prompt.encoder != "free":
         raise ConfigError(
-            f'method.name = "optiprompt" goes with prompt.encoder = "free", not '
+            f'method.name = "{method.name}" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'
         )
     if config.prompt.start == "manual" and config.prompt.encoder != "free":

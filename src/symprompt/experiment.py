@@ -83,7 +83,7 @@ def train(
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
     backbone = backbone or Backbone.load(config.model, device=config.device, dtype=config.dtype)
-    problem = prepare(config, backbone, facts)
+    problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
     if method.asks_back and config.method.choose_weight != "fixed":
         _require_dev(config, problem)
@@ -94,6 +94,12 @@ def train(
     _record(job)
     _evaluate(job, _learn(job))
     return Run(folder)
+
+
+def _chosen(folder: RunFolder) -> dict[str, list[str]]:
+    """Return the prompts that an unfinished run has chosen, so that it goes on with the same."""
+    about = folder.load_card()["relations"] if folder.has(CARD) else {}
+    return {name: own["prompts"] for name, own in about.items() if own.get("prompts")}
 
 
 def _require_dev(config: RunConfig, problem: Problem) -> None:
@@ -152,7 +158,7 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
             for relation, template, prompts in zip(
                 problem.facts.relations,
                 problem.templates,
-                problem.prompts or ((),) * len(problem.templates),
+                problem.several,
                 strict=True,
             )
         },
@@ -263,7 +269,9 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> Non
             f"{source.path} was made by another model ({card['base_model']}); prompts fit only "
             "the model they were learned on."
         )
-    for name, template in zip(problem.relations, problem.templates, strict=True):
+    for name, template, prompts in zip(
+        problem.relations, problem.templates, problem.several, strict=True
+    ):
         if name not in card["relations"]:
             raise RunError(f"{source.path} has no prompts for relation {name}.")
         theirs = card["relations"][name]["template"]
@@ -271,6 +279,12 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> Non
             raise RunError(
                 f"{source.path} was trained with another template for relation {name}: {theirs!r}, "
                 f"not {str(template)!r}; vectors fit only the places they were learned in."
+            )
+        written = [str(prompt) for prompt in prompts]
+        if card["relations"][name].get("prompts", []) != written:
+            raise RunError(
+                f"{source.path} was trained with other written prompts for relation {name}; "
+                "vectors fit only the places they were learned in."
             )
     before, now = source.load_config().method, config.method
     if before.name == now.name == "spe" and before.blanks != now.blanks:

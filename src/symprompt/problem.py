@@ -11,6 +11,7 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone, Vocabulary
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
+from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError
 from symprompt.facts import (
     SPLITS,
@@ -40,9 +41,13 @@ from symprompt.prompts import (
     make_layout,
     make_names,
 )
+from symprompt.softening import choose_prompts, make_soft_prompt
 from symprompt.usable import drop_unusable, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
 from symprompt.written import load_ensemble, longest_prompt
+
+_CHOOSE_BY = 64
+"""How many training facts of a relation its prompts are chosen by."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,11 @@ class Problem:
         return min(k, int(self.allowed.sum(1).min()))
 
     @property
+    def several(self) -> tuple[tuple[Template, ...], ...]:
+        """Each relation's written prompts, none where the method has one template."""
+        return self.prompts or ((),) * len(self.templates)
+
+    @property
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""
         return self.facts.names
@@ -85,8 +95,18 @@ def load_config_facts(source: str, config: FactsConfig) -> FactSet:
     )
 
 
-def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
+def prepare(
+    config: RunConfig,
+    backbone: Backbone,
+    facts: FactSet,
+    *,
+    prompts: Mapping[str, Sequence[str]] | None = None,
+) -> Problem:
     """Drop what cannot be asked (counted), lay out the rest, and say which answers are allowed.
+
+    Args:
+        prompts: each relation's written prompts, if they are known; otherwise they are loaded and
+            chosen as the config says.
 
     Raises:
         DataError: a relation has no usable facts in a split that the method needs, or with
@@ -96,17 +116,26 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     """
     if backbone.causal:
         _refuse_for_causal(config)
-    prompts: tuple[tuple[Template, ...], ...] = ()
-    if config.method.name == "lpaqa":
-        prompts = load_ensemble(config, backbone.vocabulary, facts)
-        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in prompts)
+    vocabulary = backbone.vocabulary
+    known = prompts if prompts and set(facts.names) <= set(prompts) else None
+    written: tuple[tuple[Template, ...], ...] = ()
+    if config.method.name in SEVERAL_PROMPTS:
+        if known:
+            written = tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
+        else:
+            written = load_ensemble(config, vocabulary, facts)
+        templates = tuple(longest_prompt(vocabulary, own) for own in written)
     else:
         templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
     refuse_empty(config, usable)
-    allowed = _allowed(config, backbone, usable, templates)
+    allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
+    if config.method.name == "softprompt" and config.ensemble.most and not known:
+        some = _some_training(backbone, templates, usable)
+        written = choose_prompts(config, backbone, written, some, allowed) if some else written
+        templates = tuple(longest_prompt(vocabulary, own) for own in written)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -124,9 +153,25 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
                 listed,
                 answers,
                 swapped=swapped,
-                several=bool(prompts),
+                several=bool(written),
             )
-    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, prompts)
+    return Problem(backbone, usable, templates, allowed, sentences, written)
+
+
+def _some_training(
+    backbone: Backbone, templates: Sequence[Template], facts: FactSet
+) -> Sentences | None:
+    """Return some training facts of each relation, evenly taken, laid out to choose prompts by."""
+    listed = [
+        relation.train[at]
+        for relation in facts.relations
+        for at in sorted(set(np.linspace(0, len(relation.train) - 1, _CHOOSE_BY, dtype=int)))
+        if relation.train
+    ]
+    answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+    if not listed:
+        return None
+    return lay_out(backbone, templates, facts.names, listed, answers, swapped=False, several=True)
 
 
 def _refuse_for_causal(config: RunConfig) -> None:
@@ -199,6 +244,8 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
             config.ensemble,
             max_tokens=config.max_tokens or backbone.token_budget(),
         )
+    if config.method.name == "softprompt":
+        return make_soft_prompt(config, backbone, problem.relations, problem.prompts)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
     forth = make_encoder(config, problem, "forth")

@@ -141,6 +141,7 @@ class Trainer:
             self._take(dev_scores(), epoch=-1)
         while self.epoch < self.config.epochs and not self.finished():
             loss = self._train_epoch(tick)
+            self.method.after_epoch()
             scores = dev_scores()
             self._take(scores, epoch=self.epoch)
             means = {part: float(np.mean(value)) for part, value in scores.items()}
@@ -274,9 +275,10 @@ class Trainer:
             weighted.sum().backward()  # type: ignore[no-untyped-call]
             owner = torch.from_numpy(self.owner[rows[part]]).to(self.device)
             losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
+        # What is not learned by gradients stands among the vectors too.
+        learned = [part for part, value in vectors.items() if value.requires_grad]
         torch.autograd.backward(
-            list(vectors.values()),
-            [leaves[part].grad for part in vectors],
+            [vectors[part] for part in learned], [leaves[part].grad for part in learned]
         )
 
     def _check_finite(self, losses: Tensor) -> None:

@@ -24,6 +24,8 @@ METHODS = {
     "manual": {"name": "manual"},
     "optiprompt": {"name": "optiprompt"},
     "ptuning": {"name": "ptuning"},
+    "softprompt": {"name": "softprompt"},
+    "softprompt deep": {"name": "softprompt"},
     "spe": {"name": "spe"},
     "spe separate": {"name": "spe", "vectors": "separate"},
 }
@@ -42,11 +44,11 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(name: str, backbone: Backbone, facts: FactSet) -> tuple[Problem, Method]:
-    encoder = "free" if name == "optiprompt" else "bilstm"
+    encoder = "bilstm" if name.startswith(("ptuning", "spe")) else "free"
     config = run_config(
         method=METHODS[name],
         prompt={"encoder": encoder},
-        ensemble={"prompts": [str(WRITTEN["here"])]},
+        ensemble={"prompts": [str(WRITTEN["here"])], "deep": name.endswith("deep")},
         dtype="float64",
     )
     problem = prepare(config, backbone, facts)
@@ -88,6 +90,8 @@ def test_vectors_have_a_relation_axis_and_gradients_reach_them(
         "lpaqa": {"weights"},
         "majority": set(),
         "manual": set(),
+        "softprompt": {"forth", "weights"},
+        "softprompt deep": {"forth", "weights", "deep"},
         "spe separate": {"forth", "back"},
     }
     wanted = parts.get(name, {"forth"})
@@ -95,12 +99,13 @@ def test_vectors_have_a_relation_axis_and_gradients_reach_them(
     if name == "lpaqa":
         assert vectors["weights"].shape == (3, 4, 1)
         return
-    for value in vectors.values():
-        assert value.shape == (3, 5, bert.width)
+    if not name.startswith("softprompt"):
+        for value in vectors.values():
+            assert value.shape == (3, 5, bert.width)
     if vectors:
         method.loss(problem.sentences["train"], np.arange(14), vectors).sum().backward()
         for encoder in method.encoders.values():
-            for parameter in encoder.parameters():
+            for parameter in filter(lambda own: own.requires_grad, encoder.parameters()):
                 assert parameter.grad is not None
                 assert (parameter.grad.flatten(1).abs().sum(1) > 0).all()
 

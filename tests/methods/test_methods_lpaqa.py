@@ -22,7 +22,7 @@ from symprompt.facts import Fact, FactSet
 from symprompt.methods import LPAQA
 from symprompt.methods.lpaqa import prune
 from symprompt.methods.mixing import optimise_weights, probability_loss
-from symprompt.methods.pairs import Pairs, find_twins
+from symprompt.methods.pairs import Pairs
 from symprompt.problem import Problem, make_method, prepare
 from symprompt.prompts import Template, make_names
 from tiny import make_facts, run_config
@@ -224,7 +224,7 @@ def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_
 ) -> None:
     backbone = load_family("roberta")
     vocabulary = backbone.vocabulary
-    twins = find_twins(vocabulary, backbone.vocabulary_size)
+    twins = torch.tensor(vocabulary.twins)
     (spaced,), (bare,) = vocabulary.encode([" Peru", "Peru"])
     assert spaced != bare
     assert (int(twins[spaced]), int(twins[bare])) == (bare, bare)

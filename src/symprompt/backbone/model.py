@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from symprompt.backbone.deep import Added, LayerInputs
 from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
@@ -30,10 +32,14 @@ class Inputs:
     """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens.
 
     Real tokens come first, padding after them.
+
+    Attributes:
+        added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
     """
 
     embeddings: Tensor
     mask: Tensor
+    added: Added | None = None
 
 
 class Backbone:
@@ -126,6 +132,23 @@ class Backbone:
         """The size of one input embedding (ALBERT's and ELECTRA's differ from the hidden size)."""
         return int(self.model.get_input_embeddings().weight.shape[1])
 
+    @cached_property
+    def layers(self) -> LayerInputs:
+        """The places before each layer, looked for when they are first asked for.
+
+        Raises:
+            ModelError: this kind of model has none that can be found.
+        """
+        ids = torch.zeros(2, 3, dtype=torch.long, device=self.device)
+        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        with torch.no_grad():
+            return LayerInputs(
+                self.model.base_model,
+                int(self.model.config.get_text_config().num_hidden_layers),
+                shape=(2, 3),
+                run=lambda: self.logits_at(inputs, ids[:, 0]),
+            )
+
     @property
     def vocabulary_size(self) -> int:
         """The number of scores the head gives, padding rows of the matrix included."""
@@ -181,8 +204,9 @@ class Backbone:
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
         self._wanted = wanted, rows
+        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
         try:
-            with sdpa_kernel(_ATTENTION):
+            with sdpa_kernel(_ATTENTION), deep:
                 output = self.model(
                     inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs.mask)
                 )

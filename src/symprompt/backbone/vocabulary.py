@@ -105,6 +105,20 @@ class Vocabulary:
             for word, ids in zip(words, encoded, strict=True)
         ]
 
+    @cached_property
+    def twins(self) -> list[int]:
+        """For each token the one of the same word with no space before it.
+
+        A token that is no word after a space, or whose word is several tokens without one, is its
+        own twin; so are all where spaces make no difference.
+        """
+        texts = [self.text(token) for token in range(len(self))]
+        spaced, bare = self.single_tokens(texts), self.single_tokens(texts, after_space=False)
+        return [
+            twin if own == token and twin is not None else token
+            for token, (own, twin) in enumerate(zip(spaced, bare, strict=True))
+        ]
+
     def text(self, token: int) -> str:
         """Return a token as a person reads it, word-start marks removed."""
         shown: str = self.tokenizer.decode([token], skip_special_tokens=False)

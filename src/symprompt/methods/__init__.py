@@ -6,6 +6,17 @@ from symprompt.methods.majority import Majority
 from symprompt.methods.manual import Manual
 from symprompt.methods.optiprompt import OptiPrompt
 from symprompt.methods.ptuning import PTuning
+from symprompt.methods.softprompt import SoftPrompt
 from symprompt.methods.spe import SPE
 
-__all__ = ["LPAQA", "SPE", "Majority", "Manual", "Method", "OptiPrompt", "PTuning", "Sentences"]
+__all__ = [
+    "LPAQA",
+    "SPE",
+    "Majority",
+    "Manual",
+    "Method",
+    "OptiPrompt",
+    "PTuning",
+    "Sentences",
+    "SoftPrompt",
+]

@@ -86,6 +86,10 @@ class Method(ABC):
         """
         return
 
+    def after_epoch(self) -> None:
+        """Update what is learned once an epoch without gradients; most methods learn no such."""
+        return
+
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
         """Return the loss of the rows as sentences that ask for one token each, to be recorded.
 

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.backbone import Backbone, ReadOut, Vocabulary
+from symprompt.backbone import Backbone, ReadOut
 from symprompt.errors import DataError
 from symprompt.methods.base import Sentences
-from symprompt.prompts import Template, make_frames
+from symprompt.prompts import Question, Template, make_frames
 
-_MOST_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 29}
+_MOST_NUMBERS = 1 << 26
+_MOST_GPU_NUMBERS = 1 << 29
 
 
 class Pairs:
@@ -36,17 +37,18 @@ class Pairs:
         self.counts = np.array([len(own) for own in prompts], dtype=np.int64)
         self.first = np.cumsum(self.counts) - self.counts
         glued = [not template.space_before("object") for own in prompts for template in own]
-        twins = find_twins(backbone.vocabulary, backbone.vocabulary_size) if any(glued) else None
-        if twins is not None and torch.equal(twins, torch.arange(len(twins))):
-            twins = None
-        self.twins = None if twins is None else twins.to(backbone.device)
+        self.twins = _twins(backbone) if any(glued) else None
         # Whether a prompt's answers are to be put in terms of tokens after a space.
-        self.glued = torch.tensor(glued, device=backbone.device) & (twins is not None)
+        self.glued = torch.tensor(glued, device=backbone.device) & (self.twins is not None)
 
     @property
     def most_numbers(self) -> int:
-        """How many numbers a table may hold: 256 MB of float32, or 2 GB on a GPU."""
-        return _MOST_NUMBERS.get(self.backbone.device.type, _MOST_NUMBERS["cpu"])
+        """How many numbers a table may hold: 256 MB of float32, or up to 2 GB on a GPU."""
+        device = self.backbone.device
+        if device.type != "cuda":
+            return _MOST_NUMBERS
+        memory: int = torch.cuda.get_device_properties(device).total_memory
+        return min(_MOST_GPU_NUMBERS, memory // 64)
 
     def of(self, sentences: Sentences, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return every pair of the rows: the row's place [m] and the prompt's number [m]."""
@@ -57,9 +59,12 @@ class Pairs:
         return owner, self.first[relation][owner] + step
 
     def passes(
-        self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray
+        self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray, *, fewest: int = 1
     ) -> Iterator[tuple[np.ndarray, int]]:
         """Yield which pairs [k] of some [m] go into one pass, and its width.
+
+        Args:
+            fewest: a width with fewer sentences joins the next wider one.
 
         Raises:
             DataError: a sentence is longer than the model takes.
@@ -76,10 +81,40 @@ class Pairs:
         widths = np.minimum(-(-lengths // 8) * 8, limit)
         order = np.argsort(widths, kind="stable")
         levels, starts = np.unique(widths[order], return_index=True)
-        for level, start, stop in zip(levels, starts, [*starts[1:], len(order)], strict=True):
+        start = 0
+        for level, stop in zip(levels, [*starts[1:], len(order)], strict=True):
+            if stop - start < fewest and stop < len(order):
+                continue
             most = max(1, self.max_tokens // int(level))
             for at in range(start, stop, most):
                 yield order[at : min(stop, at + most)], int(level)
+            start = stop
+
+    def questions(
+        self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray, *, fewest: int = 1
+    ) -> Iterator[tuple[Tensor, Question]]:
+        """Yield passes: which pairs [k] of some [m], and the sentences that ask for their objects.
+
+        Raises:
+            DataError: a sentence is longer than the model takes.
+        """
+        device = self.backbone.device
+        every = torch.from_numpy(np.stack((rows, prompts))).to(device)
+        for members, width in self.passes(sentences, rows, prompts, fewest=fewest):
+            place = torch.from_numpy(members).to(device)
+            row, prompt = every[:, place]
+            assert sentences.names is not None
+            yield (
+                place,
+                self.frames.question(
+                    sentences.names,
+                    row,
+                    prompt,
+                    sentences.gold[row],
+                    width=width,
+                    mask_id=self.backbone.vocabulary.mask_id,
+                ),
+            )
 
     def ask(
         self,
@@ -92,19 +127,7 @@ class Pairs:
         backbone = self.backbone
         exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
         found = torch.empty(len(rows), read.width, dtype=exact, device=backbone.device)
-        every = torch.from_numpy(np.stack((rows, prompts))).to(backbone.device)
-        for members, width in self.passes(sentences, rows, prompts):
-            place = torch.from_numpy(members).to(backbone.device)
-            row, prompt = every[:, place]
-            assert sentences.names is not None
-            question = self.frames.question(
-                sentences.names,
-                row,
-                prompt,
-                sentences.gold[row],
-                width=width,
-                mask_id=backbone.vocabulary.mask_id,
-            )
+        for place, question in self.questions(sentences, rows, prompts):
             found[place] = read.states_at(question.inputs(backbone, None), question.at)
         return found
 
@@ -115,16 +138,8 @@ class Pairs:
         return torch.where(self.glued[prompts, None], logits[:, self.twins], logits)
 
 
-def find_twins(vocabulary: Vocabulary, size: int) -> Tensor:
-    """Return, for each of ``size`` tokens, the token of the same word with no space before it.
-
-    A token that is no word after a space, or whose word is several tokens without one, is its own.
-    """
-    texts = [vocabulary.text(token) for token in range(len(vocabulary))]
-    spaced = vocabulary.single_tokens(texts)
-    bare = vocabulary.single_tokens(texts, after_space=False)
-    twins = torch.arange(size)
-    for token, (own, twin) in enumerate(zip(spaced, bare, strict=True)):
-        if own == token and twin is not None:
-            twins[token] = twin
-    return twins
+def _twins(backbone: Backbone) -> Tensor | None:
+    """Return each score's twin, [v], or None where all are their own."""
+    size = backbone.vocabulary_size
+    twins = [*backbone.vocabulary.twins, *range(len(backbone.vocabulary), size)]
+    return None if twins == list(range(size)) else torch.tensor(twins, device=backbone.device)

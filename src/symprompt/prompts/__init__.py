@@ -12,6 +12,7 @@ from symprompt.prompts.layout import (
     make_layout,
     round_up,
 )
+from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Piece",
     "PromptEncoder",
     "Question",
+    "SoftMixture",
     "Template",
     "encode_facts",
     "encode_piece",
