@@ -40,6 +40,7 @@ class Vocabulary:
         others = (tokenizer.pad_token_id, self.mask_id, tokenizer.eos_token_id)
         self.pad_id = int(next((token for token in others if token is not None), 0))
         self.unknown_id = tokenizer.unk_token_id
+        self._read: dict[str, list[int]] = {}
         self.prefix, self.suffix = self._frame()
 
     def __len__(self) -> int:
@@ -85,12 +86,18 @@ class Vocabulary:
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it reads after a space (RoBERTa's kind marks word starts)."""
-        return self.encode([self._space + text for text in texts])
+        return self._encode_once([self._space + text for text in texts])
 
     def encode_names(self, names: Sequence[str], after_space: Sequence[bool]) -> list[list[int]]:
         """Return each name's ids as it reads after a space, or at the start of a sentence."""
         pairs = zip(names, after_space, strict=True)
-        return self.encode([self._space * spaced + name for name, spaced in pairs])
+        return self._encode_once([self._space * spaced + name for name, spaced in pairs])
+
+    def _encode_once(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return each text's ids; facts name the same things again and again, each is read once."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._read))
+        self._read |= zip(new, self.encode(new), strict=True)
+        return [list(self._read[text]) for text in texts]
 
     def encode_glued(self, text: str) -> list[int]:
         """Return the ids of a text that follows a word with no space between ("'s capital")."""
