@@ -7,11 +7,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 
 from symprompt.config import RunConfig
 from symprompt.facts import FactSet
+from tiny import run_config
 
 # A weight that no dev facts choose, so that asking back moves the answers.
 SEPARATE = {"vectors": "separate", "weight": 1.7}
@@ -56,3 +58,16 @@ def write_prompts(folder: Path) -> Path:
         lines = [json.dumps({"template": template, "weight": 0.5}) for template in templates]
         (folder / f"{relation}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def soft_config(folder: Path, **sections: Any) -> RunConfig:
+    """A small config of SoftPrompt with the prompts in a folder."""
+    table: dict[str, Any] = {
+        "method": {"name": "softprompt"},
+        "prompt": {"encoder": "free", "start": "manual"},
+        "ensemble": {"prompts": [str(folder)]},
+        "dtype": "float64",
+    }
+    for key, value in sections.items():
+        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
+    return run_config(**table)

@@ -116,15 +116,10 @@ def prepare(
     """
     if backbone.causal:
         _refuse_for_causal(config)
-    vocabulary = backbone.vocabulary
-    known = prompts if prompts and set(facts.names) <= set(prompts) else None
     written: tuple[tuple[Template, ...], ...] = ()
     if config.method.name in SEVERAL_PROMPTS:
-        if known:
-            written = tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
-        else:
-            written = load_ensemble(config, vocabulary, facts)
-        templates = tuple(longest_prompt(vocabulary, own) for own in written)
+        written = _written(config, backbone, facts, prompts or {})
+        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in written)
     else:
         templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
@@ -132,10 +127,6 @@ def prepare(
     )
     refuse_empty(config, usable)
     allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
-    if config.method.name == "softprompt" and config.ensemble.most and not known:
-        some = _some_training(backbone, templates, usable)
-        written = choose_prompts(config, backbone, written, some, allowed) if some else written
-        templates = tuple(longest_prompt(vocabulary, own) for own in written)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -158,20 +149,30 @@ def prepare(
     return Problem(backbone, usable, templates, allowed, sentences, written)
 
 
-def _some_training(
-    backbone: Backbone, templates: Sequence[Template], facts: FactSet
-) -> Sentences | None:
-    """Return some training facts of each relation, evenly taken, laid out to choose prompts by."""
+def _written(
+    config: RunConfig, backbone: Backbone, facts: FactSet, known: Mapping[str, Sequence[str]]
+) -> tuple[tuple[Template, ...], ...]:
+    """Return each relation's written prompts: the known ones, or loaded and chosen."""
+    vocabulary = backbone.vocabulary
+    if set(facts.names) <= set(known):
+        return tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
+    written = load_ensemble(config, vocabulary, facts)
+    if config.method.name != "softprompt" or not config.ensemble.most:
+        return written
+    templates = tuple(longest_prompt(vocabulary, own) for own in written)
+    usable = drop_unusable(config, vocabulary, facts, templates, max_length=backbone.max_length)
     listed = [
         relation.train[at]
-        for relation in facts.relations
+        for relation in usable.relations
         for at in sorted(set(np.linspace(0, len(relation.train) - 1, _CHOOSE_BY, dtype=int)))
         if relation.train
     ]
-    answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
     if not listed:
-        return None
-    return lay_out(backbone, templates, facts.names, listed, answers, swapped=False, several=True)
+        return tuple(own[: config.ensemble.most] for own in written)
+    answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+    some = lay_out(backbone, templates, facts.names, listed, answers, swapped=False, several=True)
+    allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
+    return choose_prompts(config, backbone, written, some, allowed)
 
 
 def _refuse_for_causal(config: RunConfig) -> None:
