@@ -9,7 +9,7 @@ from symprompt.backbone import Vocabulary
 from symprompt.config import RunConfig
 from symprompt.errors import DataError, TemplateError
 from symprompt.facts import FactSet, find_prompts, load_prompts
-from symprompt.prompts import Template, fixed_length
+from symprompt.prompts import Frame, Template, fixed_length
 
 
 def load_ensemble(
@@ -32,11 +32,9 @@ def load_ensemble(
     found = []
     for relation in facts.relations:
         manual = (relation.template,) if config.ensemble.with_manual and relation.template else ()
-        # The same prompt twice would count twice.
-        written = dict.fromkeys(
-            template
-            for text in (*manual, *read.get(relation.name, ()))
-            if (template := _readable(vocabulary, Template.parse(text))) is not None
+        written = _distinct(
+            vocabulary,
+            [Template.parse(text) for text in (*manual, *read.get(relation.name, ()))],
         )
         if not written:
             behind = " with the subject before the object" if vocabulary.causal else ""
@@ -50,8 +48,25 @@ def load_ensemble(
                     f"a written prompt of relation {relation.name} has learned vectors, and this "
                     f"method learns none: {template}."
                 )
-        found.append(tuple(written))
+        found.append(written)
     return tuple(found)
+
+
+def _distinct(vocabulary: Vocabulary, templates: Sequence[Template]) -> tuple[Template, ...]:
+    """Return the prompts that the model can be asked by, each once as the model reads it.
+
+    Files have "[X] in [Y] ." beside "[X] in [Y].", the same tokens to many a model; a prompt that
+    stands twice would count twice.
+    """
+    found: dict[tuple[object, ...], Template] = {}
+    for written in templates:
+        template = _readable(vocabulary, written)
+        if template is not None:
+            row = Frame(vocabulary, template).fill([], vocabulary.pad_id)
+            places = (row.subject_at, row.object_at)
+            spaces = (template.space_before("subject"), template.space_before("object"))
+            found.setdefault((*row.ids, *row.slots, *places, *spaces), template)
+    return tuple(found.values())
 
 
 def _readable(vocabulary: Vocabulary, template: Template) -> Template | None:

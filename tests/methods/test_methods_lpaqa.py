@@ -266,6 +266,24 @@ def test_causal_models_are_asked_by_prompts_that_end_with_the_object(
         torch.testing.assert_close(found[row], wanted.float(), rtol=1e-4, atol=1e-4)
 
 
+def test_prompts_that_read_the_same_count_once(
+    load_family: Callable[..., Backbone], facts: FactSet, tmp_path: Path
+) -> None:
+    for name in facts.names:
+        lines = ["[X] lies in [Y].", "[X]  is [Y] .", "[X] is [Y] .", "[X] is [Y]", "[X]'s [Y]"]
+        text = "".join(json.dumps({"template": line}) + "\n" for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    counts = {}
+    for name in ("bert", "roberta", "gpt2"):
+        _, method = build(load_family(name), facts, tmp_path)
+        counts[name] = [str(prompt) for prompt in method.prompts[1]]
+    plain = ["[X] lies in [Y] .", "[X] is [Y] .", "[X] is [Y]", "[X]'s [Y]"]
+    assert counts["bert"] == plain
+    # To this tokenizer a full stop after a space is another token.
+    assert counts["roberta"] == [plain[0], "[X] lies in [Y].", *plain[1:]]
+    assert counts["gpt2"] == ["[X] lies in [Y]", "[X] is [Y]", "[X]'s [Y]"]
+
+
 def test_a_sentence_longer_than_the_model_takes_is_refused(bert: Backbone, facts: FactSet) -> None:
     words = "the " * 60
     pairs = Pairs(bert, [[Template.parse(f"[X] {words} [Y]")]] * 3, max_tokens=100)

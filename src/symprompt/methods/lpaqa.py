@@ -12,9 +12,10 @@ a sum of logits is the product of a sum of states (``ReadOut``), in training as 
 is convex, so weights come from full-batch steps that end within 0.001 of the smallest loss, instead
 of Adam at rate 0.1 for up to 500 epochs. Facts weigh the same, whatever their object (the code can
 weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from asking
-back. Ties in training P@1 go to the prompt with the higher mean log-likelihood. The manual template
-is one of the prompts unless ``with_manual`` says otherwise. For a causal model prompts are cut
-after the object, and those with the subject behind it are left out.
+back. Prompts that are the same tokens to the model count once. Ties in training P@1 go to the
+prompt with the higher mean log-likelihood. The manual template is one of the prompts unless
+``with_manual`` says otherwise. For a causal model prompts are cut after the object, and those with
+the subject behind it are left out.
 """
 
 from __future__ import annotations

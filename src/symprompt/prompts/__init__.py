@@ -4,6 +4,7 @@ from symprompt.prompts.encoders import BiLSTMEncoder, FreeVectors, MLPEncoder, P
 from symprompt.prompts.frames import Frames, Names, make_frames, make_names
 from symprompt.prompts.layout import (
     EncodedFacts,
+    Frame,
     Layout,
     Question,
     encode_facts,
@@ -18,6 +19,7 @@ from symprompt.prompts.template import Piece, Template
 __all__ = [
     "BiLSTMEncoder",
     "EncodedFacts",
+    "Frame",
     "Frames",
     "FreeVectors",
     "Layout",
