@@ -18,6 +18,7 @@ from symprompt.backbone import (
     Vocabulary,
 )
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
+from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError
 from symprompt.facts import (
     SPLITS,
@@ -28,6 +29,7 @@ from symprompt.facts import (
     load_word_list,
 )
 from symprompt.methods import (
+    LPAQA,
     SPE,
     AutoPrompt,
     FineTune,
@@ -48,9 +50,15 @@ from symprompt.prompts import (
     TriggerTokens,
     encode_facts,
     make_layout,
+    make_names,
 )
+from symprompt.softening import choose_prompts, make_soft_prompt
 from symprompt.usable import drop_unusable, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
+from symprompt.written import load_ensemble, longest_prompt
+
+_CHOOSE_BY = 64
+"""How many training facts of a relation its prompts are chosen by."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class Problem:
         templates: one per relation.
         allowed: [relation, v] bool, the answers each relation may give.
         sentences: each non-empty split, laid out.
+        prompts: each relation's written prompts, where the method has several.
     """
 
     backbone: Backbone
@@ -69,10 +78,16 @@ class Problem:
     templates: tuple[Template, ...]
     allowed: Tensor
     sentences: dict[Split, Sentences]
+    prompts: tuple[tuple[Template, ...], ...] = ()
 
     def candidates(self, k: int) -> int:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
         return min(k, int(self.allowed.sum(1).min()))
+
+    @property
+    def several(self) -> tuple[tuple[Template, ...], ...]:
+        """Each relation's written prompts, none where the method has one template."""
+        return self.prompts or ((),) * len(self.templates)
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -107,8 +122,18 @@ def load_config_facts(source: str, config: FactsConfig) -> FactSet:
     )
 
 
-def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
+def prepare(
+    config: RunConfig,
+    backbone: Backbone,
+    facts: FactSet,
+    *,
+    prompts: Mapping[str, Sequence[str]] | None = None,
+) -> Problem:
     """Drop what cannot be asked (counted), lay out the rest, and say which answers are allowed.
+
+    Args:
+        prompts: each relation's written prompts, if they are known; otherwise they are loaded and
+            chosen as the config says.
 
     Raises:
         DataError: a relation has no usable facts in a split that the method needs, or with
@@ -118,12 +143,17 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     """
     if backbone.causal:
         _refuse_for_causal(config)
-    templates = make_templates(config, backbone.vocabulary, facts)
+    written: tuple[tuple[Template, ...], ...] = ()
+    if config.method.name in SEVERAL_PROMPTS:
+        written = _written(config, backbone, facts, prompts or {})
+        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in written)
+    else:
+        templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
     refuse_empty(config, usable)
-    allowed = _allowed(config, backbone, usable, templates)
+    allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -135,9 +165,41 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         listed = usable.facts(split)
         if listed:
             sentences[split] = lay_out(
-                backbone, templates, usable.names, listed, answers, swapped=swapped
+                backbone,
+                templates,
+                usable.names,
+                listed,
+                answers,
+                swapped=swapped,
+                several=bool(written),
             )
-    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences)
+    return Problem(backbone, usable, templates, allowed, sentences, written)
+
+
+def _written(
+    config: RunConfig, backbone: Backbone, facts: FactSet, known: Mapping[str, Sequence[str]]
+) -> tuple[tuple[Template, ...], ...]:
+    """Return each relation's written prompts: the known ones, or loaded and chosen."""
+    vocabulary = backbone.vocabulary
+    if set(facts.names) <= set(known):
+        return tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
+    written = load_ensemble(config, vocabulary, facts)
+    if config.method.name != "softprompt" or not config.ensemble.most:
+        return written
+    templates = tuple(longest_prompt(vocabulary, own) for own in written)
+    usable = drop_unusable(config, vocabulary, facts, templates, max_length=backbone.max_length)
+    listed = [
+        relation.train[at]
+        for relation in usable.relations
+        for at in sorted(set(np.linspace(0, len(relation.train) - 1, _CHOOSE_BY, dtype=int)))
+        if relation.train
+    ]
+    if not listed:
+        return tuple(own[: config.ensemble.most] for own in written)
+    answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+    some = lay_out(backbone, templates, facts.names, listed, answers, swapped=False, several=True)
+    allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
+    return choose_prompts(config, backbone, written, some, allowed)
 
 
 def _refuse_for_causal(config: RunConfig) -> None:
@@ -164,11 +226,13 @@ def lay_out(
     answers: Mapping[tuple[str, str], Collection[str]],
     *,
     swapped: bool,
+    several: bool = False,
 ) -> Sentences:
     """Lay out facts for the way forth and the way back, on the model's device.
 
     Args:
         answers: every known true object of each (relation, subject).
+        several: the method has several prompts, which need the subjects by themselves.
     """
     place = {name: index for index, name in enumerate(relations)}
     triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
@@ -184,6 +248,9 @@ def lay_out(
         back.to(backbone.device),
         torch.from_numpy(encoded.objects).to(backbone.device),
         _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
+        make_names(backbone.vocabulary, [fact.subject for fact in facts], backbone.device)
+        if several
+        else None,
     )
 
 
@@ -200,6 +267,15 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
         return Manual(backbone)
     if config.method.name == "finetune":
         return _make_fine_tune(config, problem)
+    if config.method.name == "lpaqa":
+        return LPAQA(
+            backbone,
+            problem.prompts,
+            config.ensemble,
+            max_tokens=config.max_tokens or backbone.token_budget(),
+        )
+    if config.method.name == "softprompt":
+        return make_soft_prompt(config, backbone, problem.relations, problem.prompts)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
     if config.method.name == "autoprompt":

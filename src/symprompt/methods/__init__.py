@@ -3,13 +3,16 @@
 from symprompt.methods.autoprompt import AutoPrompt
 from symprompt.methods.base import Method, Sentences
 from symprompt.methods.finetune import FineTune
+from symprompt.methods.lpaqa import LPAQA
 from symprompt.methods.majority import Majority
 from symprompt.methods.manual import Manual
 from symprompt.methods.optiprompt import OptiPrompt
 from symprompt.methods.ptuning import PTuning
+from symprompt.methods.softprompt import SoftPrompt
 from symprompt.methods.spe import SPE
 
 __all__ = [
+    "LPAQA",
     "SPE",
     "AutoPrompt",
     "FineTune",
@@ -19,4 +22,5 @@ __all__ = [
     "OptiPrompt",
     "PTuning",
     "Sentences",
+    "SoftPrompt",
 ]

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from torch.nn import functional
 
 from symprompt.backbone import Backbone
 from symprompt.methods.asking import Asks, ask_object
-from symprompt.prompts import Layout
+from symprompt.prompts import Layout, Names
+from symprompt.runtime import Tick, silent
 
 Vectors = Mapping[str, Tensor]
 
@@ -28,12 +30,14 @@ class Sentences:
         forth, back: the sentences of the way forth and of the way back.
         gold: [n] int64, the true objects' tokens.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
+        names: the subjects as tokens, for methods with several prompts.
     """
 
     forth: Layout
     back: Layout
     gold: Tensor
     known: Tensor
+    names: Names | None = None
 
     def __len__(self) -> int:
         return len(self.forth)
@@ -44,6 +48,12 @@ class Sentences:
         forth = self.forth.take(rows, relations)
         back = forth if self.back is self.forth else self.back.take(rows, relations)
         return Sentences(forth, back, self.gold[index], self.known[index])
+
+    @cached_property
+    def relations(self) -> np.ndarray:
+        """Each fact's relation, [n] on the CPU."""
+        found: np.ndarray = self.forth.relation.cpu().numpy()
+        return found
 
 
 class Method(ABC):
@@ -60,6 +70,11 @@ class Method(ABC):
     def __init__(self, backbone: Backbone, encoders: Mapping[str, nn.Module]) -> None:
         self.backbone = backbone
         self.encoders = dict(encoders)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of what the method learns and a run stores."""
+        return tuple(self.encoders)
 
     def vectors(self) -> dict[str, Tensor]:
         """Return every part's vectors, [relation, n, width]; of weights [relation, n]."""
@@ -80,6 +95,18 @@ class Method(ABC):
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the training loss of each row, [b]."""
+
+    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
+        """Learn from the training facts without gradient steps; most methods have no such part.
+
+        Args:
+            allowed: [relation, v] bool, the answers each relation may give.
+        """
+        return
+
+    def after_epoch(self) -> None:
+        """Update what is learned once an epoch without gradients; most methods learn no such."""
+        return
 
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
         """Return the loss of the rows as sentences that ask for one token each, to be recorded.
