@@ -140,13 +140,16 @@ class Backbone:
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
 
+        Of a GPU only what this process may take counts (``set_per_process_memory_fraction``).
+
         Scoring is bound by the logits (one mask in about twelve tokens, three copies; a causal
         model gives all of a subject's tokens at once, one in about four), training by the
         activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
         """
         memory, most = _CPU_MEMORY, _CPU_TOKENS
         if self.device.type == "cuda":
-            memory = torch.cuda.get_device_properties(self.device).total_memory // 4
+            share = torch.cuda.get_per_process_memory_fraction(self.device) / 4
+            memory = int(torch.cuda.get_device_properties(self.device).total_memory * share)
             most = _GPU_TOKENS
         per_token = self.vocabulary_size * 4 * 3 / (4 if self.causal else 12)
         if training:
