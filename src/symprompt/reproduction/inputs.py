@@ -9,10 +9,8 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from symprompt.facts import FactSet
-from symprompt.files import write_file
 
 # P-tuning's Table 1 changes P17's template; the other relations' rewordings are our own.
 REWORDED: Mapping[str, tuple[str, ...]] = {
@@ -61,13 +59,13 @@ def reworded(facts: FactSet) -> tuple[dict[str, str], ...]:
     )
 
 
-def write_templates(templates: Mapping[str, str], path: Path) -> None:
-    """Write templates as a file that ``facts.templates`` takes."""
+def templates_file(templates: Mapping[str, str]) -> bytes:
+    """Return templates as a file that ``facts.templates`` takes."""
     lines = [
         json.dumps({"relation": name, "template": text}, ensure_ascii=False) + "\n"
         for name, text in templates.items()
     ]
-    write_file(path, "".join(lines).encode())
+    return "".join(lines).encode()
 
 
 def name_words(subject: str) -> list[str]:
@@ -87,10 +85,10 @@ def list_names(facts: FactSet) -> list[tuple[str, ...]]:
     )
 
 
-def write_names(rows: Sequence[tuple[str, ...]], path: Path) -> None:
-    """Write names as a file that a run's ``data`` takes."""
+def names_file(rows: Sequence[tuple[str, ...]]) -> bytes:
+    """Return names as a file that a run's ``data`` takes."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["subject", "relation", "object", "split", "template"])
     table.writerows(rows)
-    write_file(path, text.getvalue().encode())
+    return text.getvalue().encode()

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from symprompt.errors import RunError
+from symprompt.reproduction.settings import LOCK
 
 try:
     import fcntl
 except ImportError:  # no such locks on Windows; runs are still written atomically there
     fcntl = None  # type: ignore[assignment]
-
-LOCK = ".lock"
 
 
 @contextmanager

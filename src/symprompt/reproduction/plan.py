@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from symprompt.backbone import SHIPPED, Vocabulary, load_vocabulary
 from symprompt.backbone.loading import find_model, fingerprint
-from symprompt.config import RunConfig, check_config, load_config
+from symprompt.config import RunConfig, check_config, load_config, override
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
+from symprompt.files import write_file, write_json
 from symprompt.problem import load_config_facts
 from symprompt.prompts import Template
-from symprompt.reproduction.inputs import list_names, reworded, write_names, write_templates
+from symprompt.reproduction.inputs import list_names, names_file, reworded, templates_file
 from symprompt.reproduction.rows import MANUAL, SPE, Row, list_rows
-from symprompt.reproduction.settings import ReproduceSettings, check_settings, record_settings
+from symprompt.reproduction.settings import (
+    RECORD,
+    ReproduceSettings,
+    check_settings,
+    make_record,
+)
 from symprompt.runs import RunFolder
 from symprompt.usable import drop_unusable
 from symprompt.wordings import make_templates
@@ -70,24 +77,35 @@ class Gap:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs in the order in which they are begun, and the rows that have none."""
+    """All runs in the order in which they are begun, and the rows that have none.
+
+    Attributes:
+        inputs: files that some of the runs read.
+        record: what the folder is about.
+    """
 
     settings: ReproduceSettings
     models: tuple[Model, ...]
     rows: tuple[Row, ...]
     runs: tuple[PlannedRun, ...]
     gaps: tuple[Gap, ...]
+    inputs: dict[Path, bytes]
+    record: dict[str, Any]
 
     def runs_of(self, model: str, row: str) -> tuple[PlannedRun, ...]:
         """Return the runs of one row for one model, a run per seed."""
         return tuple(run for run in self.runs if (run.model, run.row) == (model, row))
 
+    def write(self) -> None:
+        """Write the folder's record and the runs' inputs."""
+        write_json(Path(self.settings.out) / RECORD, self.record)
+        for path, content in self.inputs.items():
+            if not path.is_file() or path.read_bytes() != content:
+                write_file(path, content)
 
-def make_plan(settings: ReproduceSettings, *, record: bool = True) -> Plan:
-    """Look at models and facts, and list the runs; every run that is there must be the same run.
 
-    Args:
-        record: write the folder's settings and the runs' inputs; False only looks.
+def make_plan(settings: ReproduceSettings) -> Plan:
+    """Look at models and facts, and list the runs; nothing is written.
 
     Raises:
         SympromptError: bad settings, models or facts, or a folder that was made with other ones.
@@ -98,28 +116,29 @@ def make_plan(settings: ReproduceSettings, *, record: bool = True) -> Plan:
     facts = load_config_facts(settings.data, _facts_config(settings, RunConfig()).facts)
     sources = {name: find_model(place) for name, place in named.items()}
     models = tuple(Model(name, named[name], source.causal) for name, source in sources.items())
-    if record:
-        prints = {
-            name: {"place": named[name], "fingerprint": fingerprint(source)}
-            for name, source in sources.items()
-        }
-        record_settings(settings, facts.fingerprint(), prints)
+    about = {
+        name: {"place": named[name], "fingerprint": fingerprint(source)}
+        for name, source in sources.items()
+    }
+    record = make_record(settings, facts.fingerprint(), about)
     runs: list[PlannedRun] = []
     gaps: list[Gap] = []
+    inputs: dict[Path, bytes] = {}
     for model in models:
-        vocabulary = load_vocabulary(model.place, sources[model.name])
         for row in rows:
             why = _why_not(settings, model, row)
             if why:
                 gaps.append(Gap(model.name, row.config, why))
             else:
                 runs += _row_runs(settings, model, row)
-        runs += _small_runs(settings, model, rows, vocabulary, facts, record=record)
-    plan = Plan(settings, models, rows, tuple(runs), tuple(gaps))
-    for run in plan.runs:
+        if MANUAL in [row.config for row in rows]:
+            runs += _wording_runs(settings, model, facts, inputs)
+        vocabulary = load_vocabulary(model.place, sources[model.name])
+        runs += _names_run(settings, model, _usable(settings, model, vocabulary, facts), inputs)
+    for run in runs:
         if run.folder.has("config.toml"):
             run.folder.start(run.config, resume=True)
-    return plan
+    return Plan(settings, models, rows, tuple(runs), tuple(gaps), inputs, record)
 
 
 def _name_models(models: tuple[str, ...]) -> dict[str, str]:
@@ -187,39 +206,37 @@ def wording_row(number: int) -> str:
     return f"wording-{number}"
 
 
-def _small_runs(
-    settings: ReproduceSettings,
-    model: Model,
-    rows: tuple[Row, ...],
-    vocabulary: Vocabulary,
-    facts: FactSet,
-    *,
-    record: bool,
+def _wording_runs(
+    settings: ReproduceSettings, model: Model, facts: FactSet, inputs: dict[Path, bytes]
 ) -> list[PlannedRun]:
-    """Return the runs with reworded templates and with people's names, their inputs written."""
-    runs: list[PlannedRun] = []
+    """Return the manual runs with reworded templates; these go to ``inputs``."""
+    runs = []
     base = _facts_config(settings, load_config(MANUAL))
-    inputs = Path(settings.out) / "inputs"
-    texts = reworded(facts) if MANUAL in [row.config for row in rows] else ()
-    for number, templates in enumerate(texts, start=1):
-        path = inputs / f"{wording_row(number)}.jsonl"
-        if record:
-            write_templates(templates, path)
-        own = replace(base, facts=replace(base.facts, relations=tuple(templates)))
-        own = replace(own, facts=replace(own.facts, templates=str(path)))
-        config = _placed(settings, model, own, wording_row(number), settings.seeds[0])
-        runs.append(PlannedRun(model.name, wording_row(number), config))
-    path = inputs / model.name / "names.csv"
-    names = list_names(_usable(settings, model, vocabulary, facts))
-    if names:
-        if record:
-            write_names(names, path)
-        # The names are those of the facts that are left, so no limit is put on them.
-        own = load_config(MANUAL)
-        own = replace(own, facts=replace(own.facts, vocabulary=settings.vocabulary))
-        config = _placed(settings, model, own, NAMES_RUN, settings.seeds[0], data=str(path))
-        runs.append(PlannedRun(model.name, NAMES_RUN, config))
+    for number, templates in enumerate(reworded(facts), start=1):
+        name = wording_row(number)
+        path = Path(settings.out) / "inputs" / f"{name}.jsonl"
+        inputs[path] = templates_file(templates)
+        asked = replace(base.facts, relations=tuple(templates), templates=str(path))
+        own = replace(base, facts=asked)
+        config = _placed(settings, model, own, name, settings.seeds[0])
+        runs.append(PlannedRun(model.name, name, config))
     return runs
+
+
+def _names_run(
+    settings: ReproduceSettings, model: Model, facts: FactSet, inputs: dict[Path, bytes]
+) -> list[PlannedRun]:
+    """Return the run that asks what people's names give away, if the facts name people."""
+    names = list_names(facts)
+    if not names:
+        return []
+    path = Path(settings.out) / "inputs" / model.name / "names.csv"
+    inputs[path] = names_file(names)
+    # The names are those of the facts that are left, so no limit is put on them.
+    own = load_config(MANUAL)
+    own = replace(own, facts=replace(own.facts, vocabulary=settings.vocabulary))
+    config = _placed(settings, model, own, NAMES_RUN, settings.seeds[0], data=str(path))
+    return [PlannedRun(model.name, NAMES_RUN, config)]
 
 
 def _usable(
@@ -283,8 +300,8 @@ def _for_model(config: RunConfig, model: Model) -> RunConfig:
 def _with_prompts(config: RunConfig, prompts: tuple[str, ...], name: str) -> RunConfig:
     """Return the config with these folders in whichever of its tables has the key ``prompts``."""
     for entry in fields(config):
-        table = getattr(config, entry.name)
+        table: Any = getattr(config, entry.name)
         if is_dataclass(table) and hasattr(table, "prompts"):
-            changed = replace(table, prompts=prompts)  # type: ignore[type-var]
-            return replace(config, **{entry.name: changed})
+            changed: Any = replace(table, prompts=prompts)  # type: ignore[type-var]
+            return override(config, **{entry.name: changed})
     raise ConfigError(f"config {name} takes no prompts, so --prompts cannot serve it.")

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.files import read_json, write_json
+from symprompt.files import read_json
 
 RECORD = "settings.json"
+LOCK = ".lock"
+# What a reproduction that was killed at once may have left.
+OWN = (LOCK, f"{RECORD}.part")
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,10 @@ def check_settings(settings: ReproduceSettings) -> None:
         raise ConfigError(f"--memory-gib is {settings.memory_gib}; it must be at least 0.")
 
 
-def record_settings(
+def make_record(
     settings: ReproduceSettings, facts: str, models: dict[str, dict[str, str]]
-) -> None:
-    """Write what the folder is about; refuse one that was made with something else.
+) -> dict[str, Any]:
+    """Return what the folder is about; refuse one that was made with something else.
 
     Methods, seeds and models may be added later: what is there stays as it is.
 
@@ -93,29 +96,38 @@ def record_settings(
     path = Path(settings.out) / RECORD
     now: dict[str, Any] = {key: _plain(getattr(settings, key)) for key in KEPT}
     now |= {"facts": facts, "models": models}
-    if path.is_file():
-        stored = read_json(path)
-        if not isinstance(stored, dict) or not isinstance(stored.get("models"), dict):
-            raise RunError(f"{path} is damaged; choose another --out, or delete the folder.")
-        for key in (*KEPT, "facts"):
-            if stored.get(key) != now[key]:
-                raise RunError(
-                    f"{settings.out} was made with another {key} ({_shown(stored.get(key))}, now "
-                    f"{_shown(now[key])}); give the same, or choose another --out."
-                )
-        for name, about in models.items():
-            if stored["models"].get(name, about) != about:
-                raise RunError(
-                    f"{settings.out} was made with another model of the name {name} "
-                    f"({stored['models'][name]['place']}); give it another name, as in "
-                    f"--models other={about['place']}, or choose another --out."
-                )
-        now["models"] = stored["models"] | models
-    elif path.parent.is_dir() and any(path.parent.iterdir()):
-        raise RunError(
-            f"{settings.out} exists and was not made by reproduce; choose another --out."
+    if not path.is_file():
+        _refuse_other_things(path.parent)
+        return now
+    stored = read_json(path)
+    if not isinstance(stored, dict) or not isinstance(stored.get("models"), dict):
+        raise RunError(f"{path} is damaged; choose another --out, or delete the folder.")
+    for key in (*KEPT, "facts"):
+        if stored.get(key) != now[key]:
+            raise RunError(
+                f"{settings.out} was made with another {key} ({_shown(stored.get(key))}, now "
+                f"{_shown(now[key])}); give the same, or choose another --out."
+            )
+    for name, about in models.items():
+        if stored["models"].get(name, about) != about:
+            raise RunError(
+                f"{settings.out} was made with another model of the name {name} "
+                f"({stored['models'][name]['place']}, or its weights have changed); give it "
+                f"another name, as in --models other={about['place']}, or choose another --out."
+            )
+    return now | {"models": stored["models"] | models}
+
+
+def _refuse_other_things(folder: Path) -> None:
+    """Refuse a folder with files that reproduce did not write, or a file in its place."""
+    try:
+        others = folder.exists() and (
+            not folder.is_dir() or any(entry.name not in OWN for entry in folder.iterdir())
         )
-    write_json(path, now)
+    except OSError as error:
+        raise RunError(f"cannot read {folder}: {error.strerror or error}.") from error
+    if others:
+        raise RunError(f"{folder} exists and was not made by reproduce; choose another --out.")
 
 
 def _plain(value: Any) -> Any:
