@@ -174,6 +174,7 @@ def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure
         axes.set_ylim(len(runs) - 0.45, -0.55)
         axes.set_yticks(range(len(runs)), runs, parse_math=False)
         axes.tick_params(axis="y", length=0)
+        axes.set_xticks([tick for tick in range(0, 101, 20) if tick <= axes.get_xlim()[1]])
         axes.set_xlabel("percent")
         _plain(axes, grid="x")
     return figure

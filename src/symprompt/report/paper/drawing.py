@@ -33,8 +33,8 @@ def draw_pictures(loaded: Loaded, measured: Measured, folder: Path) -> dict[str,
             for metric in METRICS
             for group in groups
         ]
-        caption = f"{about} Mean over relations with 95 % bootstrap intervals."
-        title = f"What each kind of prompt gets out of {model.name}"
+        caption = f"{about} Mean over relations, 95 % bootstrap intervals; orange: the best."
+        title = f"Methods on the model {model.name}"
         figure = figures.draw_method_rows(bars, title=title, caption=caption)
         drawn["methods"].append(_save(figure, folder, f"methods-{model.name}.png", title))
         curve = pool_curve(loaded, model.name)
@@ -51,7 +51,7 @@ def draw_pictures(loaded: Loaded, measured: Measured, folder: Path) -> dict[str,
             for group in groups
         }
         counts = [bin.facts if bin else 0 for bin in frequency_bins(groups[0])]
-        title = f"{model.name}: frequent objects are easier to find"
+        title = f"{model.name}: ranks by how often training has the right object"
         caption = f"{about} MRR, mean over the facts of a bin."
         figure = figures.draw_frequency(lines, BINS, counts, title=title, caption=caption)
         drawn["imbalance"].append(_save(figure, folder, f"imbalance-{model.name}.png", title))
