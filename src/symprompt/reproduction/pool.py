@@ -156,7 +156,7 @@ class _Slot(threading.Thread):
         except Exception as error:  # told, so that nothing waits for a thread that is gone
             self._events.put({"broken": f"{type(error).__name__}: {error}"})
         finally:
-            self.stop()
+            self._end_process(kill=True)
 
     def _make(self, run: PlannedRun) -> dict[str, Any]:
         """Have a run made; a worker that dies on it is replaced once."""
@@ -183,6 +183,8 @@ class _Slot(threading.Thread):
             settings = self._plan.settings
             self._process = launch(self._device, settings, self._workers, self._log, self._held)
         process = self._process
+        if self._stopped:
+            return
         assert process.stdin is not None
         assert process.stdout is not None
         path = Path(self._plan.settings.out) / "inputs" / f"{run.name}.toml"
@@ -196,9 +198,11 @@ class _Slot(threading.Thread):
                 yield json.loads(line)
 
     def stop(self) -> None:
-        """End the worker; what it has written stays."""
+        """End the worker, from another thread; what it has written stays."""
         self._stopped = True
-        self._end_process(kill=True)
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def _end_process(self, *, kill: bool = False) -> int:
         """Wait for the worker's end; return its exit code."""
@@ -209,9 +213,9 @@ class _Slot(threading.Thread):
             process.kill()
         code = process.wait()
         for stream in (process.stdin, process.stdout):
-            # A thread may be reading it still; it sees the end of the file.
-            with suppress(OSError, ValueError):
-                if stream is not None and threading.current_thread() is self:
+            # What could not be written to a dead worker is of no use any more.
+            with suppress(OSError):
+                if stream is not None:
                     stream.close()
         return code
 
@@ -249,7 +253,8 @@ def make_runs(plan: Plan, *, held: int | None = None, tick: Tick = silent) -> Ou
         for slot in slots:
             slot.stop()
         for slot in slots:
-            slot.join(timeout=5)
+            if slot.ident is not None:
+                slot.join()
     return outcome
 
 

@@ -105,8 +105,9 @@ def make_record(
     for key in (*KEPT, "facts"):
         if stored.get(key) != now[key]:
             raise RunError(
-                f"{settings.out} was made with another value of {key} ({_shown(stored.get(key))}, now "
-                f"{_shown(now[key])}); give the same, or choose another --out."
+                f"{settings.out} was made with another value of {key} "
+                f"({_shown(stored.get(key))}, now {_shown(now[key])}); give the same, or "
+                "choose another --out."
             )
     for name, about in models.items():
         if stored["models"].get(name, about) != about:

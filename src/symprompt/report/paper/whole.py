@@ -79,8 +79,9 @@ def write_report(plan: Plan, outcome: Outcome) -> tuple[tuple[Path, ...], bool]:
     """Write tables, figures and pages from the stored runs; return the files and whether drawn."""
     loaded = load_groups(plan, outcome)
     if not loaded.groups:
-        whys = "; ".join(f"{run}: {why}" for run, why in loaded.failed.items())
-        raise SympromptError(f"no run came to its end ({whys or 'none was planned'}).")
+        whys = [f"{run}: {why}" for run, why in loaded.failed.items()]
+        told = f"the first of {len(whys)} that failed is {whys[0]}" if whys else "none was planned."
+        raise SympromptError(f"no run of the tables came to its end; {told}")
     out = Path(plan.settings.out)
     measured = measure_groups(loaded, plan.settings.draws)
     pictures: dict[str, list[Picture]] = {}
