@@ -91,16 +91,15 @@ def test_differences_are_those_of_the_paired_bootstrap(loaded: Loaded, spe: Grou
 
 
 def test_pools_re_rank_the_stored_candidates(loaded: Loaded, spe: Group) -> None:
-    means = pool_means(loaded, "toy", (1, 5, 15, 20))
-    assert set(means) == {1, 5, 15, 20}
+    means = pool_means(loaded)["toy"]
+    assert list(means) == list(range(1, 21))
     assert means[15] == spe.means[OVER_RELATIONS]
     forward = np.stack([load_scores(path, forward=True).rank for path in spe.paths])
     groups = [
         np.mean(forward[:, spe.relation == number] <= 1) for number in np.unique(spe.relation)
     ]
     assert means[1].p1 == pytest.approx(100 * np.mean(groups))
-    curve = pool_curve(loaded, "toy")
-    assert curve is not None
+    curve = pool_curve(spe, means)
     assert curve.k == tuple(range(1, 21))
     assert curve.values["MRR"][14] == pytest.approx(means[15].mrr)
 
@@ -124,7 +123,7 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
     by_relation = [
         np.mean(flat[:, spe.relation == number] <= 1) for number in np.unique(spe.relation)
     ]
-    assert pool_means(loaded, "toy", (20,))[20].p1 == pytest.approx(100 * np.mean(by_relation))
+    assert pool_means(loaded)["toy"][20].p1 == pytest.approx(100 * np.mean(by_relation))
 
 
 def test_examples_are_the_facts_that_moved_most(spe: Group) -> None:

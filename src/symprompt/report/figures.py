@@ -198,7 +198,7 @@ def draw_frequency(
             list(there),
             list(there.values()),
             color=_RUN_COLOURS[number % len(_RUN_COLOURS)],
-            linestyle="-" if number < len(_RUN_COLOURS) else (0, (4, 2)),
+            linestyle="-" if number < len(_RUN_COLOURS) else (0, (2.5, 1.5)),
             marker="os^Dv<>"[number % 7],
             markersize=4.5,
             linewidth=1.5,
@@ -211,7 +211,8 @@ def draw_frequency(
     axes.set_xlabel("right object's share of its relation's training facts")
     axes.set_ylabel("MRR, percent")
     _plain(axes)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5)
+    # Long handles, so that dashes show on both sides of the marker.
+    figure.legend(loc="outside right center", frameon=False, fontsize=8.5, handlelength=3.4)
     return figure
 
 

@@ -26,55 +26,54 @@ POOLS = (1, 5, 10, 15)
 _RISEN, _FALLEN, _SHOWN = 6, 3, 5
 
 
-def pool_means(loaded: Loaded, model: str, pools: tuple[int, ...]) -> dict[int, Summary]:
-    """Return the mean over relations for each K that the model's SPE runs have stored.
+Pools = dict[int, Summary]
+
+
+def pool_means(loaded: Loaded) -> dict[str, Pools]:
+    """Return by model the mean over relations for every K that the model's SPE runs have stored.
 
     The weight of the backward score is each run's own, whatever K is.
     """
-    group = loaded.groups.get((model, SPE))
-    if group is None:
-        return {}
-    stored = min(RunFolder(path).load_config().method.k for path in group.paths)
     found = {}
-    for k in pools:
-        if k <= stored:
-            rank = np.stack([load_scores(path, k=k).rank for path in group.paths])
-        else:
-            larger = _larger_ranks(loaded, group, k)
-            if larger is None:
-                continue
-            rank = larger
-        found[k] = summarise(rank, group.relation)[OVER_RELATIONS]
+    for model in loaded.plan.models:
+        group = loaded.groups.get((model.name, SPE))
+        if group is not None:
+            seeds = [_pool_ranks(loaded, group, place) for place in range(len(group.seeds))]
+            common = [k for k in seeds[0] if all(k in ranks for ranks in seeds)]
+            found[model.name] = {
+                k: summarise(np.stack([ranks[k] for ranks in seeds]), group.relation)[
+                    OVER_RELATIONS
+                ]
+                for k in common
+            }
     return found
 
 
-def _larger_ranks(loaded: Loaded, group: Group, k: int) -> np.ndarray | None:
-    """Return ranks [seeds, facts] with K beyond the runs' own, from the runs that asked more."""
-    ranks = []
-    for path, seed in zip(group.paths, group.seeds, strict=True):
-        folder = RunFolder(path)
-        runs = loaded.plan.runs_of(group.model, pool_row(loaded.plan.settings))
-        asked = [run.folder for run in runs if run.config.seed == seed and run.folder.finished]
-        weights = folder.load_weights()
-        if not asked or weights is None:
-            return None
-        predictions, facts = asked[0].load_predictions("test")
-        if tuple((fact.relation, fact.subject, fact.object) for fact in facts) != group.keys:
-            return None
-        if k > predictions.candidates.shape[1]:
-            return None
+def _pool_ranks(loaded: Loaded, group: Group, place: int) -> dict[int, np.ndarray]:
+    """Return one seed's ranks [facts] for every K, those beyond the run's own asked apart."""
+    folder = RunFolder(group.paths[place])
+    weights = folder.load_weights()
+    runs = loaded.plan.runs_of(group.model, pool_row(loaded.plan.settings))
+    larger = [run.folder for run in runs if run.config.seed == group.seeds[place]]
+    ranks: dict[int, np.ndarray] = {}
+    for source in (folder, *(other for other in larger if other.finished)):
+        predictions, facts = source.load_predictions("test")
+        keys = tuple((fact.relation, fact.subject, fact.object) for fact in facts)
+        if weights is None or not predictions.asked_back or keys != group.keys:
+            continue
         each = weights[predictions.relation].to(predictions.forward.dtype)
-        ranks.append(predictions.reranked(each, k=k).realistic.double().numpy())
-    return np.stack(ranks)
+        for k in range(max(ranks, default=0) + 1, predictions.candidates.shape[1] + 1):
+            ranks[k] = predictions.reranked(each, k=k).realistic.double().numpy()
+    return ranks
 
 
-def table_2(loaded: Loaded) -> Section:
+def table_2(loaded: Loaded, found: dict[str, Pools]) -> Section:
     """Return SPE's Table 2 for every model."""
     largest = loaded.plan.settings.pool
     pools = (*POOLS, largest) if largest > POOLS[-1] else POOLS
     grids = []
     for model in loaded.plan.models:
-        means = pool_means(loaded, model.name, pools)
+        means = found.get(model.name, {})
         base = loaded.groups.get((model.name, PTUNING))
         rows = []
         if base is not None:
@@ -103,13 +102,8 @@ def _pool_row(name: str, summary: Summary | None, k: int) -> tuple[str, ...]:
     return (name, *cells, shown)
 
 
-def pool_curve(loaded: Loaded, model: str) -> KCurve | None:
-    """Return the metrics against every K of the model's SPE runs, for a figure."""
-    group = loaded.groups.get((model, SPE))
-    if group is None:
-        return None
-    most = max(loaded.plan.settings.pool, RunFolder(group.paths[0]).load_config().method.k)
-    found = pool_means(loaded, model, tuple(range(1, most + 1)))
+def pool_curve(group: Group, found: Pools) -> KCurve:
+    """Return the metrics against K of a model's SPE runs, for a figure."""
     before = np.stack([load_scores(path, forward=True).rank for path in group.paths])
     start = summarise(before, group.relation)[OVER_RELATIONS]
     weights = [RunFolder(path).load_weights() for path in group.paths]
@@ -147,7 +141,7 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
     """
     folder = RunFolder(path)
     weights = folder.load_weights()
-    predictions, facts = folder.load_predictions("test")
+    predictions, facts, texts = folder.load_asked("test")
     if weights is None:
         return []
     before = predictions.ranks().realistic
@@ -155,7 +149,7 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
     moved = (before - after).masked_fill(predictions.known.any(1), 0.0)
     each = weights[predictions.relation].to(predictions.forward.dtype)
     joint = rerank(predictions.forward, predictions.backward, weight=each)
-    texts, card = folder.load_candidates("test"), folder.load_card()["relations"]
+    card = folder.load_card()["relations"]
 
     def example(row: int) -> Example:
         fact = facts[row]

@@ -6,15 +6,18 @@ from pathlib import Path
 
 from symprompt.averages import METRICS, OVER_RELATIONS
 from symprompt.report import figures
-from symprompt.report.paper.candidates import pool_curve
+from symprompt.report.paper.candidates import Pools, pool_curve
 from symprompt.report.paper.groups import Loaded
 from symprompt.report.paper.imbalance import BINS, frequency_bins
 from symprompt.report.paper.methods import Measured
 from symprompt.report.paper.pages import Picture
 from symprompt.report.series import METRIC_NAMES, Bar
+from symprompt.reproduction.rows import SPE
 
 
-def draw_pictures(loaded: Loaded, measured: Measured, folder: Path) -> dict[str, list[Picture]]:
+def draw_pictures(
+    loaded: Loaded, measured: Measured, pools: dict[str, Pools], folder: Path
+) -> dict[str, list[Picture]]:
     """Draw every model's figures into a folder; return what was drawn by section."""
     drawn: dict[str, list[Picture]] = {"methods": [], "candidates": [], "imbalance": []}
     for model in loaded.plan.models:
@@ -37,11 +40,11 @@ def draw_pictures(loaded: Loaded, measured: Measured, folder: Path) -> dict[str,
         title = f"Methods on the model {model.name}"
         figure = figures.draw_method_rows(bars, title=title, caption=caption)
         drawn["methods"].append(_save(figure, folder, f"methods-{model.name}.png", title))
-        curve = pool_curve(loaded, model.name)
-        if curve is not None:
+        if pools.get(model.name):
+            curve = pool_curve(loaded.groups[model.name, SPE], pools[model.name])
             low, high = curve.weights
             weight = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            title = f"SPE on {model.name}: how many candidates to ask back"
+            title = f"SPE on {model.name}: candidates asked back"
             caption = f"{about} Weight {weight}. Up to K = 10, P@10 cannot change."
             figure = figures.draw_k_curve(curve, title=title, caption=caption)
             name = f"candidates-{model.name}.png"
@@ -51,7 +54,7 @@ def draw_pictures(loaded: Loaded, measured: Measured, folder: Path) -> dict[str,
             for group in groups
         }
         counts = [bin.facts if bin else 0 for bin in frequency_bins(groups[0])]
-        title = f"{model.name}: ranks by how often training has the right object"
+        title = f"{model.name}: MRR by frequency of the right object"
         caption = f"{about} MRR, mean over the facts of a bin."
         figure = figures.draw_frequency(lines, BINS, counts, title=title, caption=caption)
         drawn["imbalance"].append(_save(figure, folder, f"imbalance-{model.name}.png", title))

@@ -84,8 +84,8 @@ def majority_answers(group: Group) -> float:
 def first_answers(path: str) -> list[str]:
     """Return the first answer of every test fact of a run, asked back where it asks back."""
     folder = RunFolder(path)
-    texts, weights = folder.load_candidates("test"), folder.load_weights()
-    predictions, _ = folder.load_predictions("test")
+    predictions, _, texts = folder.load_asked("test")
+    weights = folder.load_weights()
     best = torch.zeros(len(predictions), dtype=torch.long)
     if weights is not None and predictions.asked_back:
         each = weights[predictions.relation].to(predictions.forward.dtype)

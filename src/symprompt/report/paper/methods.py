@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,10 +39,11 @@ class Measured:
 
 def measure_groups(loaded: Loaded, draws: int) -> Measured:
     """Resample every group's facts, and those of SPE and P-tuning together."""
-    intervals = {
-        group.label: bootstrap(group.rank, group.relation, draws=draws)
-        for group in loaded.groups.values()
-    }
+    groups = list(loaded.groups.values())
+    # numpy lets go of the interpreter while it draws, so threads share the work.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        drawn = threads.map(lambda one: bootstrap(one.rank, one.relation, draws=draws), groups)
+        intervals = {group.label: found for group, found in zip(groups, drawn, strict=True)}
     differences = {}
     for model in loaded.plan.models:
         base, other = (loaded.groups.get((model.name, name)) for name in (PTUNING, SPE))

@@ -9,7 +9,7 @@ from typing import Any
 from symprompt.errors import SympromptError
 from symprompt.files import read_json, to_json, write_file
 from symprompt.report import figures
-from symprompt.report.paper.candidates import table_2, table_3
+from symprompt.report.paper.candidates import pool_means, table_2, table_3
 from symprompt.report.paper.drawing import draw_pictures
 from symprompt.report.paper.groups import Loaded, load_groups
 from symprompt.report.paper.imbalance import imbalance_section
@@ -84,12 +84,13 @@ def write_report(plan: Plan, outcome: Outcome) -> tuple[tuple[Path, ...], bool]:
         raise SympromptError(f"no run of the tables came to its end; {told}")
     out = Path(plan.settings.out)
     measured = measure_groups(loaded, plan.settings.draws)
+    pools = pool_means(loaded)
     pictures: dict[str, list[Picture]] = {}
     if figures.can_draw():
-        pictures = draw_pictures(loaded, measured, out / "figures")
+        pictures = draw_pictures(loaded, measured, pools, out / "figures")
     sections = [
         _with(table_1(loaded, measured), pictures.get("methods", [])),
-        _with(table_2(loaded), pictures.get("candidates", [])),
+        _with(table_2(loaded, pools), pictures.get("candidates", [])),
         table_3(loaded),
         _with(imbalance_section(loaded), pictures.get("imbalance", [])),
         wording_section(loaded),
