@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from symprompt.errors import ConfigError
+from symprompt.toml import to_toml as to_toml
+from symprompt.tuning import TuningConfig, check_tuning
 
 T = TypeVar("T")
 
@@ -55,7 +57,8 @@ class PromptConfig:
     """free: the vectors are parameters; mlp, bilstm: they come out of a small network."""
     start: Literal["random", "manual"] = "random"
     """manual: free vectors in the shape of the relation's manual template, which takes the place of
-    the template above, start from its words' embeddings."""
+    the template above, start from its words' embeddings. A search starts from its words, or from
+    masks (random)."""
     lstm_hidden: int = 0
     """LSTM size per direction; 0 is half the model's embedding width, -1 all of it."""
 
@@ -64,8 +67,11 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE) alone."""
 
-    name: Literal["majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
-    """The method; majority and manual learn no vectors."""
+    name: Literal[
+        "autoprompt", "majority", "manual", "optiprompt", "ptuning", "spe", "finetune"
+    ] = "spe"
+    """The method; majority and manual learn nothing, autoprompt searches for words, finetune learns
+    weights, not vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -109,7 +115,7 @@ class TrainingConfig:
     drop_last: bool = True
     """Leave out an epoch's last, smaller batch (unless it is the only one)."""
     epochs: int = 20
-    """Most passes over the training facts."""
+    """Most passes over the training facts; of a search, see search.steps."""
     patience: int = 0
     """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
     select: Literal["p@1", "mrr", "loss"] = "mrr"
@@ -117,6 +123,18 @@ class TrainingConfig:
     epoch. Separate vectors for the way back are chosen by their own dev loss."""
     lm_dropout: bool = False
     """Train with the language model's own dropout on, as the P-tuning code does."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How words are searched (autoprompt); batch, epochs, patience and select stand in training."""
+
+    steps: int = 5
+    """Replacements tried in each relation's prompt in one epoch; dev is scored after an epoch."""
+    candidates: int = 10
+    """Words tried in the place of one, the best by the gradient."""
+    filters: bool = True
+    """Never take capitalised words or the relation's training objects; special tokens never are."""
 
 
 @dataclass(frozen=True)
@@ -148,18 +166,20 @@ class RunConfig:
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
+INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder", "tuning.at_once")
 
-LEARN_NO_VECTORS = ("majority", "manual")
+LEARN_NO_VECTORS = ("majority", "manual", "finetune")
 
 Command = Literal["train", "pretrain"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "training"}),
+    "train": frozenset({"facts", "prompt", "method", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
 }
 
@@ -244,6 +264,8 @@ def check_config(config: RunConfig) -> None:
     _at_least("training.patience", training.patience, 0)
     _at_least("training.weight_decay", training.weight_decay, 0)
     _at_least("training.clip", training.clip, 0)
+    _at_least("search.steps", config.search.steps, 1)
+    _at_least("search.candidates", config.search.candidates, 1)
     _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, -1)
     _at_least("max_tokens", config.max_tokens, 0)
     for split in ("train", "dev", "test"):
@@ -259,9 +281,11 @@ def check_config(config: RunConfig) -> None:
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
             f'"{method.name}" learns none; drop one of the two.'
         )
-    if method.name == "optiprompt" and config.prompt.encoder != "free":
+    if method.name == "finetune":
+        check_tuning(config.tuning, dtype=config.dtype, start_from=config.start_from)
+    if method.name in ("autoprompt", "optiprompt") and config.prompt.encoder != "free":
         raise ConfigError(
-            f'method.name = "optiprompt" goes with prompt.encoder = "free", not '
+            f'method.name = "{method.name}" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'
         )
     if config.prompt.start == "manual" and config.prompt.encoder != "free":
@@ -286,19 +310,6 @@ def flatten(config: object) -> dict[str, Any]:
         else:
             flat[key] = value
     return flat
-
-
-def to_toml(config: object) -> str:
-    """Write a whole config of any kind as TOML that reads back to an equal config."""
-    lines: list[str] = []
-    tables: list[str] = []
-    for key, value in asdict(config).items():  # type: ignore[call-overload]
-        if isinstance(value, dict):
-            tables.append(f"\n[{key}]")
-            tables.extend(f"{inner} = {_toml(entry)}" for inner, entry in value.items())
-        else:
-            lines.append(f"{key} = {_toml(value)}")
-    return "\n".join(lines + tables) + "\n"
 
 
 def override(config: RunConfig, **changes: Any) -> RunConfig:
@@ -370,21 +381,3 @@ def _convert(value: Any, wanted: Any, key: str) -> Any:
     if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
         raise ConfigError(f"{key} is {value!r}; it must be of type {wanted.__name__}.")
     return value
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + "".join(_escape(character) for character in value) + '"'
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return repr(value)
-
-
-def _escape(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    if ord(character) < 0x20 or ord(character) == 0x7F:
-        return f"\\u{ord(character):04x}"
-    return character

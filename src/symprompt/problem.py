@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from symprompt.backbone import Backbone, Vocabulary
+from symprompt.backbone import (
+    Backbone,
+    FullTuning,
+    LoraTuning,
+    StackedModel,
+    Tuning,
+    Vocabulary,
+)
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
 from symprompt.errors import ConfigError
 from symprompt.facts import (
@@ -22,6 +29,8 @@ from symprompt.facts import (
 )
 from symprompt.methods import (
     SPE,
+    AutoPrompt,
+    FineTune,
     Majority,
     Manual,
     Method,
@@ -29,12 +38,14 @@ from symprompt.methods import (
     PTuning,
     Sentences,
 )
+from symprompt.methods.autoprompt import placeholder
 from symprompt.prompts import (
     BiLSTMEncoder,
     FreeVectors,
     MLPEncoder,
     PromptEncoder,
     Template,
+    TriggerTokens,
     encode_facts,
     make_layout,
 )
@@ -67,6 +78,22 @@ class Problem:
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""
         return self.facts.names
+
+    def part(self, first: int, stop: int) -> Problem:
+        """Return the problem of some consecutive relations alone."""
+        sentences: dict[Split, Sentences] = {}
+        for split, every in self.sentences.items():
+            owner = every.forth.relations
+            rows = np.flatnonzero((owner >= first) & (owner < stop))
+            if len(rows):
+                sentences[split] = every.take(rows, owner[rows] - first)
+        return Problem(
+            self.backbone,
+            self.facts.select(self.relations[first:stop]),
+            self.templates[first:stop],
+            self.allowed[first:stop],
+            sentences,
+        )
 
 
 def load_config_facts(source: str, config: FactsConfig) -> FactSet:
@@ -171,8 +198,12 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
                     f"prompts learn none: {template}."
                 )
         return Manual(backbone)
+    if config.method.name == "finetune":
+        return _make_fine_tune(config, problem)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
+    if config.method.name == "autoprompt":
+        return _make_autoprompt(config, problem)
     forth = make_encoder(config, problem, "forth")
     if isinstance(forth, FreeVectors) and config.method.name == "optiprompt":
         return OptiPrompt(backbone, forth)
@@ -181,6 +212,25 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
     separate = config.method.vectors == "separate"
     back = make_encoder(config, problem, "back") if separate else None
     return SPE(backbone, forth, back, config.method)
+
+
+def _make_fine_tune(config: RunConfig, problem: Problem) -> FineTune:
+    for name, template in zip(problem.relations, problem.templates, strict=True):
+        if template.vectors:
+            raise ConfigError(
+                f"the template of relation {name} has learned vectors, and finetune learns weights "
+                f'instead: {template}; write --template "[X] [Y]" or --template manual.'
+            )
+    tuning = config.tuning
+
+    def make_tuning(model: nn.Module) -> Tuning:
+        if tuning.tune == "full":
+            return FullTuning(model)
+        return LoraTuning(
+            model, rank=tuning.lora_rank, alpha=tuning.lora_alpha, targets=tuning.lora_targets
+        )
+
+    return FineTune(problem.backbone, StackedModel(problem.backbone, make_tuning))
 
 
 def _object_counts(problem: Problem) -> Tensor:
@@ -199,15 +249,43 @@ def _object_counts(problem: Problem) -> Tensor:
     return counts
 
 
-def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
-    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
-    backbone, prompt = problem.backbone, config.prompt
+def _make_autoprompt(config: RunConfig, problem: Problem) -> AutoPrompt:
+    """Build AutoPrompt, its words masks at first or those of the manual templates."""
+    backbone = problem.backbone
+    start = torch.full(
+        (len(problem.relations), _vectors(config, problem)), placeholder(backbone.vocabulary)
+    )
+    if config.prompt.start == "manual":
+        for index, tokens in enumerate(_manual_tokens(problem)):
+            start[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+    triggers = TriggerTokens(start, backbone.embed, dtype=_exact(backbone)).to(backbone.device)
+    objects = [
+        sorted({fact.object for fact in relation.train}) for relation in problem.facts.relations
+    ]
+    return AutoPrompt(
+        backbone, triggers, problem.templates, problem.relations, objects, config.search
+    )
+
+
+def _vectors(config: RunConfig, problem: Problem) -> int:
+    """Return how many vectors the longest template has, refusing templates without."""
     count = max(template.vectors for template in problem.templates)
     if count == 0:
         raise ConfigError(
-            f"template {prompt.template!r} has no learned vector, so {config.method.name} has "
-            'nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
+            f"template {config.prompt.template!r} has no learned vector, so {config.method.name} "
+            'has nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
         )
+    return count
+
+
+def _exact(backbone: Backbone) -> torch.dtype:
+    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
+
+
+def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
+    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
+    backbone, prompt = problem.backbone, config.prompt
+    count = _vectors(config, problem)
     uneven = {template.vectors for template in problem.templates} != {count}
     if uneven and prompt.encoder == "bilstm":
         raise ConfigError(
@@ -215,8 +293,7 @@ def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncode
             'have as many; use "free" or "mlp" with templates of different lengths.'
         )
     encoder = _encoder(prompt, problem, count, (config.seed, part))
-    exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
-    return encoder.to(device=backbone.device, dtype=exact)
+    return encoder.to(device=backbone.device, dtype=_exact(backbone))
 
 
 def _encoder(
@@ -235,12 +312,17 @@ def _encoder(
         scale = float(backbone.embed(every).detach().float().std())
         return FreeVectors(names, count, width, seed=seed, scale=scale)
     start = torch.zeros(len(names), count, width)
-    for index, relation in enumerate(problem.facts.relations):
-        template = manual_template(backbone.vocabulary, relation)
-        _, tokens = words_to_vectors(backbone.vocabulary, template)
+    for index, tokens in enumerate(_manual_tokens(problem)):
         words = backbone.embed(torch.tensor(tokens, dtype=torch.long, device=backbone.device))
         start[index, : len(tokens)] = words.detach().float().cpu()
     return FreeVectors(names, count, width, seed=seed, start=start)
+
+
+def _manual_tokens(problem: Problem) -> list[list[int]]:
+    """Return the tokens of the words of each relation's manual template."""
+    vocabulary = problem.backbone.vocabulary
+    written = [manual_template(vocabulary, relation) for relation in problem.facts.relations]
+    return [words_to_vectors(vocabulary, template)[1] for template in written]
 
 
 def _allowed(

@@ -140,22 +140,29 @@ class Backbone:
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
 
-        Of a GPU only what this process may take counts (``set_per_process_memory_fraction``).
-
         Scoring is bound by the logits (one mask in about twelve tokens, three copies; a causal
         model gives all of a subject's tokens at once, one in about four), training by the
         activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
         """
         memory, most = _CPU_MEMORY, _CPU_TOKENS
         if self.device.type == "cuda":
-            share = torch.cuda.get_per_process_memory_fraction(self.device) / 4
-            memory = int(torch.cuda.get_device_properties(self.device).total_memory * share)
+            memory = self.training_memory() // 2
             most = _GPU_TOKENS
         per_token = self.vocabulary_size * 4 * 3 / (4 if self.causal else 12)
         if training:
             config = self.model.config.get_text_config()
             per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
         return max(1024, min(most, int(memory / per_token)))
+
+    def training_memory(self) -> int:
+        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB.
+
+        Of a GPU only what this process may take counts (``set_per_process_memory_fraction``).
+        """
+        if self.device.type != "cuda":
+            return _CPU_MEMORY
+        share = torch.cuda.get_per_process_memory_fraction(self.device) / 2
+        return int(torch.cuda.get_device_properties(self.device).total_memory * share)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -194,6 +201,9 @@ class Backbone:
         return logits if positions.dim() == 2 else logits[:, 0]
 
     def _options(self, mask: Tensor) -> dict[str, Any]:
+        if not self.causal and mask.is_floating_point():
+            # What attention adds, [b, 1, t, t], made by the caller.
+            return {"attention_mask": mask}
         if not self.causal:
             return {"attention_mask": mask.to(torch.long)}
         # Padding stands on the right, where no token sees it. Masking it would only leave padding

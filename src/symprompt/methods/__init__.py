@@ -1,10 +1,22 @@
 """One file per method, all through the same contract."""
 
+from symprompt.methods.autoprompt import AutoPrompt
 from symprompt.methods.base import Method, Sentences
+from symprompt.methods.finetune import FineTune
 from symprompt.methods.majority import Majority
 from symprompt.methods.manual import Manual
 from symprompt.methods.optiprompt import OptiPrompt
 from symprompt.methods.ptuning import PTuning
 from symprompt.methods.spe import SPE
 
-__all__ = ["SPE", "Majority", "Manual", "Method", "OptiPrompt", "PTuning", "Sentences"]
+__all__ = [
+    "SPE",
+    "AutoPrompt",
+    "FineTune",
+    "Majority",
+    "Manual",
+    "Method",
+    "OptiPrompt",
+    "PTuning",
+    "Sentences",
+]

@@ -68,8 +68,8 @@ class Layout:
     """Every fact's sentence, both blanks filled.
 
     Device tensors: ids, slots [n, t] (slot -1: a word); relation, object_at, subject_at, length,
-    subject_length [n]. CPU arrays: lengths, subject_lengths [n], to plan batches without waiting
-    for the device.
+    subject_length [n]. CPU arrays: lengths, subject_lengths, relations [n], to plan batches without
+    waiting for the device.
     """
 
     ids: Tensor
@@ -81,6 +81,7 @@ class Layout:
     subject_length: Tensor
     lengths: np.ndarray
     subject_lengths: np.ndarray
+    relations: np.ndarray
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -96,6 +97,22 @@ class Layout:
             subject_at=self.subject_at.to(device),
             length=self.length.to(device),
             subject_length=self.subject_length.to(device),
+        )
+
+    def take(self, rows: np.ndarray, relations: np.ndarray) -> Layout:
+        """Return some facts' sentences, as facts of the relations with these indices."""
+        index = torch.from_numpy(rows).to(self.ids.device)
+        return Layout(
+            ids=self.ids[index],
+            slots=self.slots[index],
+            relation=torch.from_numpy(relations).to(self.ids.device),
+            object_at=self.object_at[index],
+            subject_at=self.subject_at[index],
+            length=self.length[index],
+            subject_length=self.subject_length[index],
+            lengths=self.lengths[rows],
+            subject_lengths=self.subject_lengths[rows],
+            relations=relations,
         )
 
     def width(self, rows: np.ndarray) -> int:
@@ -232,6 +249,7 @@ def make_layout(
         subject_length=torch.from_numpy(subject_lengths),
         lengths=lengths,
         subject_lengths=subject_lengths,
+        relations=facts.relation,
     )
 
 
