@@ -158,6 +158,8 @@ class RunConfig:
     """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
     checkpoint_seconds: float = 60.0
     """Least time between two checkpoints of an unfinished run."""
+    compile: bool = False
+    """Compile the model's layers: faster passes on a GPU after a slower start."""
     keep_encoder: bool = True
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: str = ""
@@ -171,7 +173,15 @@ class RunConfig:
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder", "tuning.at_once")
+INCIDENTAL = (
+    "out",
+    "device",
+    "max_tokens",
+    "checkpoint_seconds",
+    "compile",
+    "keep_encoder",
+    "tuning.at_once",
+)
 
 LEARN_NO_VECTORS = ("majority", "manual", "finetune")
 

@@ -86,6 +86,8 @@ def train(
     facts = load_config_facts(config.data, config.facts)
     dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or Backbone.load(config.model, device=config.device, dtype=dtype)
+    if config.compile:
+        backbone.compile_layers()
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     if method.asks_back and config.method.choose_weight != "fixed":
