@@ -138,7 +138,8 @@ def assert_one_sentence(said: Said) -> str:
         (["data"], ["data check"]),
         (["configs"], ["NAME"]),
         (["demo"], ["--out"]),
-        ([], ["train", "pretrain", "ask", "table", "data", "configs"]),
+        (["reproduce"], ["--models", "--data", "--methods", "--seeds", "--dry-run", "comma"]),
+        ([], ["train", "pretrain", "ask", "table", "data", "reproduce", "configs"]),
     ],
 )
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -12,17 +12,23 @@ from symprompt.pretrain.reuse import prepare_pretraining
 from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
+from symprompt.reproduction import ReproduceSettings
 
 if TYPE_CHECKING:
     from symprompt.report import show_progress
+    from symprompt.report.paper import reproduce
 else:
 
     def __getattr__(name: str) -> object:
-        """Load what only the terminal needs when it is first asked for: the core needs no rich."""
+        """Load what belongs to reports when it is first asked for: the core needs no rich."""
         if name == "show_progress":
             from symprompt.report import show_progress
 
             return show_progress
+        if name == "reproduce":
+            from symprompt.report.paper import reproduce
+
+            return reproduce
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -35,6 +41,7 @@ __all__ = [
     "FactSet",
     "PretrainConfig",
     "Relation",
+    "ReproduceSettings",
     "Run",
     "RunConfig",
     "SympromptError",
@@ -47,6 +54,7 @@ __all__ = [
     "override",
     "prepare_pretraining",
     "pretrain",
+    "reproduce",
     "shipped_configs",
     "show_progress",
     "train",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -38,6 +39,7 @@ from symprompt.flags import (
     CheckFlags,
     DemoFlags,
     PretrainFlags,
+    ReproduceFlags,
     TableFlags,
     TrainFlags,
     full_names,
@@ -56,7 +58,11 @@ from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, check_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
+from symprompt.report.paper import reproduce
+from symprompt.report.paper.summary import show_plan, show_reproduction
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
+from symprompt.report.stored import is_stored, load_stored
+from symprompt.reproduction import make_plan
 from symprompt.runtime import silent
 from symprompt.usable import drop_unusable
 from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
@@ -152,6 +158,9 @@ def run_table(arguments: Sequence[str]) -> None:
     flags = parse(TableFlags, arguments, "symprompt table")
     if not flags.runs:
         raise SympromptError("no run was named; give one or more run folders.")
+    if any(map(is_stored, flags.runs)):
+        _show_stored(flags)
+        return
     rows = []
     for path in flags.runs:
         options: dict[str, Any] = {
@@ -171,6 +180,48 @@ def run_table(arguments: Sequence[str]) -> None:
         print(found.to_markdown())
     else:
         show(found)
+
+
+def _show_stored(flags: TableFlags) -> None:
+    """Print results that were stored as JSON; what would need the runs is refused."""
+    for path in flags.runs:
+        if not is_stored(path):
+            raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
+    plain = TableFlags(flags.runs, markdown=flags.markdown, json=flags.json)
+    for name, value in asdict(flags).items():
+        if value != getattr(plain, name):
+            raise ConfigError(
+                f"--{name} needs run folders; stored results are printed as they are."
+            )
+    for path in flags.runs:
+        stored = load_stored(path)
+        if flags.json:
+            _print_json(stored.values)
+        elif flags.markdown:
+            print(stored.to_markdown())
+        else:
+            show(stored.to_rich())
+
+
+def run_reproduce(arguments: Sequence[str]) -> None:
+    """Run ``symprompt reproduce spe --models A,B --data FOLDER``."""
+    flags = parse(ReproduceFlags, arguments, "symprompt reproduce")
+    settings = flags.settings()
+    if flags.dry_run:
+        show_plan(make_plan(settings))
+        return
+    try:
+        with show_progress() as tick:
+            made = reproduce(settings, tick=tick)
+    except KeyboardInterrupt:
+        words = shlex.join(["symprompt", "reproduce", *arguments])
+        Console(stderr=True).print(
+            f"interrupted; go on with: {words}", markup=False, highlight=False, soft_wrap=True
+        )
+        raise SystemExit(130) from None
+    show_reproduction(made)
+    if made.failed:
+        raise SystemExit(1)
 
 
 def run_data(arguments: Sequence[str]) -> None:
@@ -238,6 +289,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "ask": (run_ask, "ask a run for objects or subjects"),
     "table": (run_table, "compare runs"),
     "data": (run_data, "data check: look at facts before training on them"),
+    "reproduce": (run_reproduce, "make the papers' tables on your models, every method and seed"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),
 }
@@ -277,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _help() -> str:
-    lines = [f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()]
+    lines = [f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items()]
     return (
         f"symprompt {__version__}: ask a frozen language model what it knows, both ways\n\n"
         "usage: symprompt COMMAND [flags]      (symprompt COMMAND --help teaches each)\n\n"

@@ -186,10 +186,14 @@ class Backbone:
         return max(1024, min(most, int(memory / per_token)))
 
     def training_memory(self) -> int:
-        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB."""
+        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB.
+
+        Of a GPU only what this process may take counts (``set_per_process_memory_fraction``).
+        """
         if self.device.type != "cuda":
             return _CPU_MEMORY
-        return int(torch.cuda.get_device_properties(self.device).total_memory) // 2
+        share = torch.cuda.get_per_process_memory_fraction(self.device) / 2
+        return int(torch.cuda.get_device_properties(self.device).total_memory * share)
 
     def compile_layers(self, backend: str = "inductor") -> None:
         """Compile the model's layers, one after the other the same code, for any shape.
