@@ -1,4 +1,4 @@
-"""LAMA-34k: manual prompts, P-tuning and SPE over three seeds, and the papers' own settings.
+"""LAMA-34k: every method of the tables, the continuous ones over three seeds.
 
     python experiments/lama.py --model $MODEL --data $DATA --runs runs/lama [--only spe-34 ...]
 
@@ -18,36 +18,77 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from symprompt import load_config, train
 from symprompt.errors import SympromptError
 
 SEEDS = (34, 35, 36)
-JOBS: dict[str, tuple[str, dict[str, int]]] = {
+SEEDED = {
+    "ptuning": "lama-ptuning",
+    "spe": "lama-spe",
+    "optiprompt": "lama-optiprompt",
+    "optiprompt-manual": "lama-optiprompt-manual",
+    "softprompt": "lama-softprompt",
+}
+JOBS: dict[str, tuple[str, dict[str, Any]]] = {
+    "majority": ("lama-majority", {}),
     "manual": ("lama-manual", {}),
-    **{f"ptuning-{seed}": ("lama-ptuning", {"seed": seed}) for seed in SEEDS},
-    **{f"spe-{seed}": ("lama-spe", {"seed": seed}) for seed in SEEDS},
-    "ptuning-20-epochs": ("lama-ptuning", {"epochs": 20}),
+    "lpaqa-top1": ("lama-lpaqa", {"ensemble.combine": "top1"}),
+    "lpaqa-uniform": ("lama-lpaqa", {"ensemble.combine": "uniform"}),
+    "lpaqa": ("lama-lpaqa", {}),
+    "autoprompt": ("lama-autoprompt", {}),
+    "ft": ("lama-ft", {}),
+    "ft-lora": ("lama-ft-lora", {}),
+    "mp-ft": ("lama-mp-ft", {}),
+    "mp-lora": ("lama-mp-lora", {}),
+    **{
+        f"{name}-{seed}": (config, {"seed": seed})
+        for name, config in SEEDED.items()
+        for seed in SEEDS
+    },
+    # As many vectors as SPE learns for both ways.
+    **{
+        f"ptuning-18-vectors-{seed}": (
+            "lama-ptuning",
+            {"seed": seed, "prompt.template": "<6> [X] <6> [Y] <6>"},
+        )
+        for seed in SEEDS
+    },
+    "ptuning-20-epochs": ("lama-ptuning", {"training.epochs": 20}),
+    "spe-20-epochs": ("lama-spe", {"training.epochs": 20}),
     "ptuning-paper": ("lama-ptuning-paper", {}),
     "spe-paper": ("lama-spe-paper", {}),
 }
 
 
+def change(config: Any, key: str, value: Any) -> Any:
+    """Return a config with another value of a dotted key."""
+    first, _, rest = key.partition(".")
+    new = change(getattr(config, first), rest, value) if rest else value
+    return replace(config, **{first: new})
+
+
 def run_one(name: str, flags: argparse.Namespace) -> None:
     """Train and evaluate one job, and print its figures."""
     config_name, changes = JOBS[name]
+    given = {
+        "model": flags.model,
+        "data": flags.data,
+        "out": str(Path(flags.runs) / name),
+        "keep_encoder": False,
+        "compile": flags.compile,
+        "facts.templates": flags.templates,
+    }
+    if flags.prompts and config_name in ("lama-lpaqa", "lama-softprompt"):
+        given["ensemble.prompts"] = tuple(flags.prompts)
+    if flags.relations:
+        given["facts.relations"] = tuple(flags.relations)
+    if flags.epochs:
+        given["training.epochs"] = flags.epochs
     config = load_config(config_name)
-    epochs = changes.get("epochs", config.training.epochs)
-    config = replace(
-        config,
-        model=flags.model,
-        data=flags.data,
-        out=str(Path(flags.runs) / name),
-        seed=changes.get("seed", config.seed),
-        keep_encoder=False,
-        facts=replace(config.facts, templates=flags.templates),
-        training=replace(config.training, epochs=epochs),
-    )
+    for key, value in {**changes, **given}.items():
+        config = change(config, key, value)
     metrics = train(config, resume=True).metrics
     means = metrics["test"]["raw"]["realistic"]["mean over relations"]
     shown = " / ".join(f"{value:.2f}" for value in means.values())
@@ -61,6 +102,12 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--runs", default="runs/lama")
     parser.add_argument("--templates", default="", help="manual templates, if not beside the data")
+    parser.add_argument("--prompts", nargs="*", default=[], help="folders of written prompts")
+    parser.add_argument("--relations", nargs="*", default=[], help="these only, for a trial")
+    parser.add_argument(
+        "--epochs", type=int, default=0, help="other epochs, for a trial"
+    )
+    parser.add_argument("--compile", action="store_true", help="compile the model's layers")
     parser.add_argument("--only", nargs="*", default=list(JOBS), choices=list(JOBS))
     parser.add_argument("--jobs", type=int, default=1)
     flags = parser.parse_args()
@@ -68,8 +115,11 @@ def main() -> None:
         for name in flags.only:
             run_one(name, flags)
         return
-    shared = ["--model", flags.model, "--data", flags.data, "--runs", flags.runs]
-    shared += ["--templates", flags.templates]
+    keys = ("model", "data", "runs", "templates", "epochs")
+    shared = [f"--{key}={getattr(flags, key)}" for key in keys]
+    for key in ("prompts", "relations"):
+        shared += [f"--{key}", *getattr(flags, key)]
+    shared += ["--compile"] * flags.compile
 
     def start(name: str) -> int:
         return subprocess.call([sys.executable, __file__, *shared, "--only", name])
