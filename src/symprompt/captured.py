@@ -214,9 +214,7 @@ class CapturedSteps:
         self._losses.index_add_(0, ask.layout.relation[rows], weighted.detach().float())
 
     def _begin(self) -> None:
-        # Free vectors are parameters themselves; the gradient of a parameter by itself waits for a
-        # stream that is not being recorded, that of a copy does not.
-        self._vectors = {part: value.clone() for part, value in self.method.vectors().items()}
+        self._vectors = self.method.vectors()
         with torch.no_grad():
             for part, value in self._vectors.items():
                 self._leaves[part].copy_(value)
@@ -224,16 +222,19 @@ class CapturedSteps:
         self._losses.zero_()
 
     def _end(self) -> None:
-        values = [
-            value for part in self._vectors for value in self.optimizers[part].parameters.values()
-        ]
-        found = torch.autograd.grad(
-            list(self._vectors.values()),
-            values,
-            [self._gradients[part] for part in self._vectors],
-        )
-        for value, gradient in zip(values, found, strict=True):
-            value.grad = gradient
+        made = {part: value for part, value in self._vectors.items() if not value.is_leaf}
+        values = [value for part in made for value in self.optimizers[part].parameters.values()]
+        if made:
+            found = torch.autograd.grad(
+                list(made.values()), values, [self._gradients[part] for part in made]
+            )
+            for value, gradient in zip(values, found, strict=True):
+                value.grad = gradient
+        for part, vectors in self._vectors.items():
+            # Free vectors are parameters themselves: autograd has nothing to do, and would wait
+            # for a stream that is not being recorded.
+            if vectors.is_leaf:
+                vectors.grad = self._gradients[part]
         self._vectors = {}
         for part, optimizer in self.optimizers.items():
             optimizer.step(self._active[part], self._rate)

@@ -192,7 +192,9 @@ class Backbone:
         """
         if self.device.type != "cuda":
             return _CPU_MEMORY
-        share = torch.cuda.get_per_process_memory_fraction(self.device) / 2
+        index = self.device.index
+        place = torch.cuda.current_device() if index is None else index
+        share = torch.cuda.get_per_process_memory_fraction(place) / 2
         return int(torch.cuda.get_device_properties(self.device).total_memory * share)
 
     def compile_layers(self, backend: str = "inductor") -> None:
