@@ -12,6 +12,7 @@ from symprompt.pretrain.reuse import prepare_pretraining
 from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
+from symprompt.reranking import rerank_run
 
 if TYPE_CHECKING:
     from symprompt.report import show_progress
@@ -47,6 +48,7 @@ __all__ = [
     "override",
     "prepare_pretraining",
     "pretrain",
+    "rerank_run",
     "shipped_configs",
     "show_progress",
     "train",

@@ -108,6 +108,12 @@ class Run:
         if top < 1:
             raise ConfigError(f"top is {top}; it must be at least 1.")
         card = self.folder.load_card()
+        rerank = self.folder.load_config().rerank
+        if rerank:
+            raise ConfigError(
+                f"{self.folder.path} re-ranked stored candidates by the way back of {rerank} and "
+                "cannot be asked new ones; ask that run, or look at the predictions."
+            )
         names = list(card["relations"])
         if relation not in names:
             raise DataError(

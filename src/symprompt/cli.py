@@ -38,6 +38,7 @@ from symprompt.flags import (
     CheckFlags,
     DemoFlags,
     PretrainFlags,
+    RerankFlags,
     TableFlags,
     TrainFlags,
     full_names,
@@ -57,6 +58,7 @@ from symprompt.report.answers import answer_table, check_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
+from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
 from symprompt.usable import drop_unusable
 from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
@@ -145,6 +147,26 @@ def run_ask(arguments: Sequence[str]) -> None:
     else:
         asked = f"{flags.subject} ?" if flags.subject is not None else f"? {flags.object}"
         show(answer_table(plain, f"{flags.relation}: {asked}"))
+
+
+def run_rerank(arguments: Sequence[str]) -> None:
+    """Run ``symprompt rerank RUN --with SPE_RUN --out FOLDER``."""
+    flags = parse(RerankFlags, arguments, "symprompt rerank")
+    with show_progress() as tick:
+        run = rerank_run(
+            flags.run,
+            flags.way_back,
+            flags.out,
+            k=flags.k,
+            choose_weight=flags.choose_weight,
+            model=flags.model,
+            device=flags.device,
+            max_tokens=flags.max_tokens,
+            tick=tick,
+        )
+    show(run_summary(run.metrics))
+    print(f"run folder: {run.folder.path}")
+    print(f"compare it: symprompt table {flags.run} {run.folder.path}")
 
 
 def run_table(arguments: Sequence[str]) -> None:
@@ -237,6 +259,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "pretrain": (run_pretrain, "train a masked language model on text from scratch"),
     "ask": (run_ask, "ask a run for objects or subjects"),
     "table": (run_table, "compare runs"),
+    "rerank": (run_rerank, "ask back on top of any run's candidates"),
     "data": (run_data, "data check: look at facts before training on them"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),

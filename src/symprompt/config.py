@@ -144,6 +144,9 @@ class RunConfig:
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: str = ""
     """A finished run whose prompts training goes on from."""
+    rerank: str = ""
+    """A finished SPE run on the same model and facts, whose way back re-ranks the candidates;
+    masking, average, blanks, vectors, weight and choose_weight are then that run's."""
     facts: FactsConfig = field(default_factory=FactsConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,19 +13,19 @@ from symprompt.answering import Run
 from symprompt.backbone import Backbone
 from symprompt.checkpoint import load_state, state_note, state_tensors
 from symprompt.config import RunConfig, check_config
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.errors import ConfigError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
 from symprompt.methods import Method
-from symprompt.metrics import measure
-from symprompt.predictions import Predictions, choose_weights
+from symprompt.predictions import Predictions
 from symprompt.problem import Problem, load_config_facts, make_method, prepare
+from symprompt.reranking import WayBack, load_way_back, with_way_back
+from symprompt.results import method_name, require_dev, write_results
 from symprompt.runs import (
     CARD,
     ENCODER,
     ENVIRONMENT,
     HISTORY,
-    METRICS,
     PROMPTS,
     STATE,
     VOCABULARY,
@@ -48,6 +47,7 @@ class _Job:
     problem: Problem
     method: Method
     tick: Tick
+    way_back: WayBack | None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -76,6 +76,8 @@ def train(
     for name in ("model", "data", "out"):
         if not getattr(config, name):
             raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
+    if config.rerank:
+        config = with_way_back(config, RunFolder(config.rerank))
     folder = RunFolder(config.out)
     if folder.has("config.toml") and folder.start(config, resume=resume):
         return Run(folder)
@@ -84,23 +86,16 @@ def train(
     backbone = backbone or Backbone.load(config.model, device=config.device, dtype=config.dtype)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
-    if method.asks_back and config.method.choose_weight != "fixed":
-        _require_dev(config, problem)
+    if method.asks_back or config.rerank:
+        require_dev(config, problem.sentences)
+    way_back = load_way_back(config, backbone, problem.facts) if config.rerank else None
     if config.start_from:
         _load_encoders(method, RunFolder(config.start_from), config, problem)
     folder.start(config, resume=resume)
-    job = _Job(folder, config, problem, method, tick)
+    job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
     _evaluate(job, _learn(job))
     return Run(folder)
-
-
-def _require_dev(config: RunConfig, problem: Problem) -> None:
-    if "dev" not in problem.sentences:
-        raise DataError(
-            f'method.choose_weight = "{config.method.choose_weight}" needs dev facts, and there '
-            "are none; add some, or choose fixed."
-        )
 
 
 def _record(job: _Job) -> None:
@@ -139,7 +134,7 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
     return {
         "base_model": config.model,
         "base_model_fingerprint": problem.backbone.fingerprint,
-        "method": config.method.name,
+        "method": method_name(config),
         "parts": list(method.encoders),
         "relations": {
             relation.name: {
@@ -282,26 +277,20 @@ def _load_encoders(method: Method, source: RunFolder, config: RunConfig, problem
 
 
 def _evaluate(job: _Job, vectors: Vectors) -> None:
-    """Ask about dev and test, write predictions, the card with its numbers, and the metrics."""
+    """Ask about dev and test and write what was found; the metrics come last."""
     found = _predict(job, vectors)
-    folder, config, problem = job.folder, job.config, job.problem
-    relations = len(problem.relations)
-    weights = torch.full((relations,), config.method.weight, dtype=torch.float64)
-    choose = config.method.choose_weight
-    if job.method.asks_back and choose != "fixed":
-        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
-    for split, predictions in found.items():
-        shown = np.unique(predictions.candidates.numpy()).tolist()
-        text = {token: problem.backbone.vocabulary.text(token) for token in shown}
-        folder.write_predictions(split, predictions, problem.facts.facts(split), weights, text)
-    measured = {
-        split: measure(predictions, problem.relations, weights)
-        for split, predictions in found.items()
-    }
-    # The card says what the prompts are worth, for who gets no more than the prompts.
-    summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
-    folder.write_json(CARD, folder.load_card() | {"metrics": summary})
-    folder.write_json(METRICS, _report(job, weights) | measured)
+    if job.way_back is not None:
+        found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
+    facts = job.problem.facts
+    write_results(
+        job.folder,
+        job.config,
+        facts,
+        found,
+        job.problem.backbone.vocabulary,
+        dropped=facts.dropped_by_reason(),
+        seconds=job.seconds,
+    )
 
 
 def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
@@ -323,24 +312,3 @@ def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
         )
         job.seconds[f"asking {split}"] = time.perf_counter() - begun
     return found
-
-
-def _report(job: _Job, weights: Tensor) -> dict[str, Any]:
-    """Return what the run's metrics say besides its numbers."""
-    config, environment = job.config, job.folder.load_environment()
-    asks_back = job.method.asks_back
-    return {
-        "model": config.model,
-        "method": config.method.name,
-        "data": config.data,
-        "seed": config.seed,
-        "device": environment["device"],
-        "dtype": environment["dtype"],
-        "vocabulary": config.facts.vocabulary,
-        "k": config.method.k if asks_back else None,
-        "weights": dict(zip(job.problem.relations, weights.tolist(), strict=True))
-        if asks_back
-        else None,
-        "dropped": job.problem.facts.dropped_by_reason(),
-        "seconds": {stage: round(value, 2) for stage, value in job.seconds.items()},
-    }

@@ -67,6 +67,31 @@ class AskFlags:
 
 
 @dataclass(frozen=True)
+class RerankFlags:
+    """Ask back on top of any finished run: re-rank its stored candidates by an SPE run's way back.
+
+    Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
+    """
+
+    run: tyro.conf.Positional[str]
+    """Run folder of any method."""
+    way_back: Annotated[str, tyro.conf.arg(name="with")]
+    """Run folder of spe, whose way back is asked."""
+    out: str
+    """Run folder to write."""
+    k: int = 0
+    """Ask back this many of the stored candidates; 0 takes all."""
+    choose_weight: Literal["", "fixed", "dev", "dev-relation"] = ""
+    """Where the re-ranking weight comes from; empty does as the spe run does."""
+    model: str = ""
+    """Where the model is now, if it moved since the runs were made."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    max_tokens: int = 0
+    """Most tokens in one pass through the model; 0 chooses by device."""
+
+
+@dataclass(frozen=True)
 class TableFlags:
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
 
