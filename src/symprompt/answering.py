@@ -136,7 +136,7 @@ class Run:
         facts = self.folder.load_facts().select([relation])
         place = list(card["relations"]).index(relation)
         stored = self.folder.load_prompts(card["parts"])
-        backbone = self._load_backbone(config, card, model, device)
+        backbone = self.load_backbone(model, device)
         allowed = self._allowed(config, backbone, facts[relation], template)
         problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {})
         # The stored vectors stand in for any encoder, so the cheapest one is made.
@@ -148,9 +148,16 @@ class Run:
             {part: value[place, None].to(backbone.device) for part, value in stored.items()},
         )
 
-    def _load_backbone(
-        self, config: RunConfig, card: dict[str, Any], model: str, device: str
-    ) -> Backbone:
+    def load_backbone(self, model: str = "", device: str = "auto") -> Backbone:
+        """Load the model the run was made by, once.
+
+        Args:
+            model: where it is now, if it moved since.
+
+        Raises:
+            RunError: it is another model.
+        """
+        config, card = self.folder.load_config(), self.folder.load_card()
         if (model, device) not in self._backbone:
             where = model or config.model
             backbone = Backbone.load(where, device=device, dtype=config.dtype)

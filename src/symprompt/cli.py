@@ -38,12 +38,14 @@ from symprompt.flags import (
     CheckFlags,
     DemoFlags,
     PretrainFlags,
+    PromptsFlags,
     RerankFlags,
     TableFlags,
     TrainFlags,
     full_names,
     parse,
 )
+from symprompt.inspection import describe_prompts
 from symprompt.pretrain.distributed import is_first_process
 from symprompt.pretrain.reuse import prepare_pretraining, refuse_contradiction
 from symprompt.pretrain.run import pretrain
@@ -58,6 +60,7 @@ from symprompt.report.answers import answer_table, check_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
+from symprompt.report.prompts import prompts_table
 from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
 from symprompt.usable import drop_unusable
@@ -224,6 +227,32 @@ def run_data(arguments: Sequence[str]) -> None:
         show(check_table(report))
 
 
+def run_prompts(arguments: Sequence[str]) -> None:
+    """Run ``symprompt prompts show RUN``."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("usage: symprompt prompts show RUN [flags]    (prompts show --help tells the flags)")
+        return
+    if arguments[:1] != ["show"]:
+        got = arguments[0] if arguments else "nothing"
+        raise SympromptError(
+            f"prompts takes the command show, got {got}: symprompt prompts show RUN."
+        )
+    flags = parse(PromptsFlags, arguments[1:], "symprompt prompts show")
+    views = describe_prompts(
+        Run.load(flags.run),
+        relations=flags.relations,
+        top=flags.top,
+        by=flags.by,
+        model=flags.model,
+        device=flags.device,
+    )
+    plain = [asdict(view) for view in views]
+    if flags.json:
+        _print_json(plain)
+    else:
+        show(prompts_table(plain, flags.by))
+
+
 def run_demo(arguments: Sequence[str]) -> None:
     """Run ``symprompt demo``."""
     flags = parse(DemoFlags, arguments, "symprompt demo")
@@ -260,6 +289,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "ask": (run_ask, "ask a run for objects or subjects"),
     "table": (run_table, "compare runs"),
     "rerank": (run_rerank, "ask back on top of any run's candidates"),
+    "prompts": (run_prompts, "prompts show: the words nearest to a run's learned vectors"),
     "data": (run_data, "data check: look at facts before training on them"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),

@@ -92,6 +92,26 @@ class RerankFlags:
 
 
 @dataclass(frozen=True)
+class PromptsFlags:
+    """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder."""
+    relations: tuple[str, ...] = ()
+    """Only these relations; empty takes all."""
+    top: int = 5
+    """How many words of each vector."""
+    by: Literal["cosine", "euclidean"] = "cosine"
+    """Nearness to the input embeddings: cosine (larger is nearer) or distance (smaller is)."""
+    model: str = ""
+    """Where the model is now, if it moved since the run was made."""
+    device: str = "cpu"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
 class TableFlags:
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
 
