@@ -15,8 +15,8 @@ from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.methods import Method, Sentences
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, allowed_tokens, lay_out, make_method
-from symprompt.prompts import Template
+from symprompt.problem import Problem, allowed_tokens, lay_out, make_method, spell
+from symprompt.prompts import Template, read_names
 from symprompt.ranking import rerank, top_k
 from symprompt.runs import VOCABULARY, RunFolder
 from symprompt.runtime import Tick, silent
@@ -137,8 +137,13 @@ class Run:
         place = list(card["relations"]).index(relation)
         stored = self.folder.load_prompts(card["parts"])
         backbone = self.load_backbone(model, device)
-        allowed = self._allowed(config, backbone, facts[relation], template)
-        problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {})
+        spelling = None
+        if config.facts.objects == "any-length":
+            spelling = spell(config, backbone, facts, (template,), self._words(config))
+            allowed = spelling.allowed
+        else:
+            allowed = self._allowed(config, backbone, facts[relation], template)
+        problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {}, spelling)
         # The stored vectors stand in for any encoder, so the cheapest one is made.
         prompt = replace(config.prompt, encoder="free", start="random")
         return _Question(
@@ -181,12 +186,16 @@ class Run:
         if config.facts.vocabulary == "objects":
             words = sorted({fact.object for fact in relation.train})
         else:
-            # The run's own copy: the list may have moved.
-            words = list(load_word_list(self.folder.path / VOCABULARY))
+            words = list(self._words(config))
         allowed[0, allowed_tokens(vocabulary, template, words)] = True
         if not bool(allowed.any()):
             raise RunError(f"{self.folder.path} allows no answer for relation {relation.name}.")
         return allowed
+
+    def _words(self, config: RunConfig) -> tuple[str, ...]:
+        """Return the word list of the run, its own copy: the list may have moved."""
+        named = config.facts.vocabulary not in ("full", "objects")
+        return load_word_list(self.folder.path / VOCABULARY) if named else ()
 
 
 @dataclass(frozen=True)
@@ -208,6 +217,7 @@ class _Question:
             [Fact(relation, subject, object) for subject in subjects],
             {(relation, subject): [object] for subject in subjects},
             swapped=self.config.method.blanks == "swapped",
+            spelling=self.problem.spelling,
         )
 
 
@@ -227,7 +237,7 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
     scores = scores.masked_fill(~allowed, -torch.inf)
     asked = min(question.config.method.k, int(allowed.sum())) if method.asks_back else 0
     forward, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
-    texts = [vocabulary.text(token) for token in tokens[0].tolist()]
+    texts = [question.problem.text(answer) for answer in tokens[0].tolist()]
     first: list[Answer] = []
     if asked:
         backward = method.subject_scores(
@@ -247,7 +257,12 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
     """Return the relation's known subjects by joint score, backward a mean over their tokens."""
     backbone, method = question.problem.backbone, question.method
     after_space = question.problem.templates[0].space_before("object")
-    if backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
+    spelling = question.problem.spelling
+    if spelling is not None:
+        (read,) = read_names(backbone.vocabulary, [object], [after_space])
+        if spelling.names.find(read or ()) is None:
+            raise DataError(f"object {object!r} is not among the candidates of the run.")
+    elif backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
         raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
     names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
     sentences = question.lay_out(names, object)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from symprompt.errors import ConfigError
+from symprompt.toml_text import to_toml as to_toml
 
 T = TypeVar("T")
 
@@ -30,6 +31,10 @@ class FactsConfig:
     vocabulary: str = "full"
     """Allowed answers: full (every token), objects (those seen in the relation's training facts),
     or the path of a word list, one word a line."""
+    objects: Literal["one-token", "any-length"] = "one-token"
+    """any-length: objects may be several tokens, and are ranked among the relation's training
+    objects (vocabulary = "objects") and the names of a list, if one is given; a line of it is a
+    name, or a relation, a tab and a name."""
     uhn: bool = False
     """Leave out test facts whose object is named in the subject (LAMA-UHN's string filter)."""
     strict: bool = False
@@ -62,7 +67,7 @@ class PromptConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """The method; what follows the name concerns asking back (SPE) alone."""
+    """The method; what follows the name concerns asking back (SPE), the last two long objects."""
 
     name: Literal["majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
     """The method; majority and manual learn no vectors."""
@@ -84,6 +89,11 @@ class MethodConfig:
     """One set of vectors for both directions (the paper), or one for each."""
     choose_weight: Literal["fixed", "dev", "dev-relation"] = "fixed"
     """Where the re-ranking weight comes from: as given, best dev MRR for all, or per relation."""
+    object_masking: Literal["name", "word", "one"] = "name"
+    """Objects of several tokens: mask the token asked for and what follows it in the name, what
+    follows it in its word, or it alone; causal models mask nothing."""
+    object_average: Literal["mean", "sum"] = "mean"
+    """Score of an object of several tokens: mean or sum of their log-likelihoods."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +167,9 @@ class RunConfig:
 INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
 
 LEARN_NO_VECTORS = ("majority", "manual")
+
+# The methods that can ask for objects of several tokens.
+ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
 
 Command = Literal["train", "pretrain"]
 
@@ -257,6 +270,8 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(f"training.decay is {training.decay}; it must be in (0, 1].")
     if not 0 <= training.warmup < 1:
         raise ConfigError(f"training.warmup is {training.warmup}; it must be in [0, 1).")
+    if config.facts.objects == "any-length":
+        _check_any_length(config)
     if config.prompt.start == "manual" and method.name in LEARN_NO_VECTORS:
         raise ConfigError(
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
@@ -271,6 +286,21 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(
             f'prompt.start = "manual" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}".'
+        )
+
+
+def _check_any_length(config: RunConfig) -> None:
+    """Refuse objects of any length without a set of candidates, or from methods of one token."""
+    if config.facts.vocabulary == "full":
+        raise ConfigError(
+            'facts.objects = "any-length" ranks names among candidates, and facts.vocabulary = '
+            '"full" has single tokens only; use "objects" (the training objects of each relation), '
+            "or name a file of further candidates."
+        )
+    if config.method.name not in ANY_LENGTH:
+        raise ConfigError(
+            f'method.name = "{config.method.name}" asks for objects of one token; with '
+            f'facts.objects = "any-length" use one of: {", ".join(ANY_LENGTH)}.'
         )
 
 
@@ -289,19 +319,6 @@ def flatten(config: object) -> dict[str, Any]:
         else:
             flat[key] = value
     return flat
-
-
-def to_toml(config: object) -> str:
-    """Write a whole config of any kind as TOML that reads back to an equal config."""
-    lines: list[str] = []
-    tables: list[str] = []
-    for key, value in asdict(config).items():  # type: ignore[call-overload]
-        if isinstance(value, dict):
-            tables.append(f"\n[{key}]")
-            tables.extend(f"{inner} = {_toml(entry)}" for inner, entry in value.items())
-        else:
-            lines.append(f"{key} = {_toml(value)}")
-    return "\n".join(lines + tables) + "\n"
 
 
 def override(config: RunConfig, **changes: Any) -> RunConfig:
@@ -373,21 +390,3 @@ def _convert(value: Any, wanted: Any, key: str) -> Any:
     if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
         raise ConfigError(f"{key} is {value!r}; it must be of type {wanted.__name__}.")
     return value
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + "".join(_escape(character) for character in value) + '"'
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return repr(value)
-
-
-def _escape(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    if ord(character) < 0x20 or ord(character) == 0x7F:
-        return f"\\u{ord(character):04x}"
-    return character

@@ -88,7 +88,7 @@ def train(
     method = make_method(config, problem)
     if method.asks_back or config.rerank:
         require_dev(config, problem.sentences)
-    way_back = load_way_back(config, backbone, problem.facts) if config.rerank else None
+    way_back = load_way_back(config, problem) if config.rerank else None
     if config.start_from:
         _load_encoders(method, RunFolder(config.start_from), config, problem)
     folder.start(config, resume=resume)
@@ -287,7 +287,8 @@ def _evaluate(job: _Job, vectors: Vectors) -> None:
         job.config,
         facts,
         found,
-        job.problem.backbone.vocabulary,
+        job.problem.text,
+        candidates=job.problem.counts(),
         dropped=facts.dropped_by_reason(),
         seconds=job.seconds,
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone, Vocabulary
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
-from symprompt.errors import ConfigError
+from symprompt.errors import ConfigError, DataError
 from symprompt.facts import (
     SPLITS,
     Fact,
@@ -28,6 +28,8 @@ from symprompt.methods import (
     OptiPrompt,
     PTuning,
     Sentences,
+    Spelling,
+    make_spelling,
 )
 from symprompt.prompts import (
     BiLSTMEncoder,
@@ -37,8 +39,10 @@ from symprompt.prompts import (
     Template,
     encode_facts,
     make_layout,
+    make_names,
+    read_names,
 )
-from symprompt.usable import drop_unusable, refuse_empty
+from symprompt.usable import candidate_names, drop_unusable, listed_words, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
 
 
@@ -49,8 +53,9 @@ class Problem:
     Attributes:
         facts: what is left after dropping, with the counts of what was dropped.
         templates: one per relation.
-        allowed: [relation, v] bool, the answers each relation may give.
+        allowed: [relation, v] bool, the answers each relation may give; v tokens, or names.
         sentences: each non-empty split, laid out.
+        spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
     backbone: Backbone
@@ -58,6 +63,19 @@ class Problem:
     templates: tuple[Template, ...]
     allowed: Tensor
     sentences: dict[Split, Sentences]
+    spelling: Spelling | None = None
+
+    def text(self, answer: int) -> str:
+        """Return an answer as people read it."""
+        if self.spelling is not None:
+            return self.spelling.names.texts[answer]
+        return self.backbone.vocabulary.text(answer)
+
+    def counts(self) -> dict[str, int] | None:
+        """Return how many candidates each relation has; None where tokens are the answers."""
+        if self.spelling is None:
+            return None
+        return dict(zip(self.relations, self.allowed.sum(1).tolist(), strict=True))
 
     def candidates(self, k: int) -> int:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
@@ -96,7 +114,12 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
     refuse_empty(config, usable)
-    allowed = _allowed(config, backbone, usable, templates)
+    if config.facts.objects == "any-length":
+        spelling = spell(config, backbone, usable, templates, listed_words(config))
+        allowed = spelling.allowed
+    else:
+        spelling, allowed = None, _allowed(config, backbone, usable, templates)
+    _refuse_few(config, usable, allowed)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -108,9 +131,48 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
         listed = usable.facts(split)
         if listed:
             sentences[split] = lay_out(
-                backbone, templates, usable.names, listed, answers, swapped=swapped
+                backbone,
+                templates,
+                usable.names,
+                listed,
+                answers,
+                swapped=swapped,
+                spelling=spelling,
             )
-    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences)
+    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, spelling)
+
+
+def spell(
+    config: RunConfig,
+    backbone: Backbone,
+    facts: FactSet,
+    templates: Sequence[Template],
+    words: Sequence[str],
+) -> Spelling:
+    """Return how each relation's candidates of any length are asked for.
+
+    Args:
+        facts: what is left after dropping.
+        words: further candidates, see ``candidate_names``.
+    """
+    names, ids = make_names(
+        backbone.vocabulary,
+        [
+            (sorted(candidate_names(relation, words)), template.space_before("object"))
+            for relation, template in zip(facts.relations, templates, strict=True)
+        ],
+    )
+    allowed = torch.zeros(len(ids), len(names), dtype=torch.bool)
+    for row, members in enumerate(ids):
+        allowed[row, members] = True
+    return make_spelling(
+        names.to(backbone.device),
+        allowed.to(backbone.device),
+        mask_id=backbone.vocabulary.mask_id,
+        masking=config.method.object_masking,
+        average=config.method.object_average,
+        max_tokens=config.max_tokens or backbone.token_budget(),
+    )
 
 
 def _refuse_for_causal(config: RunConfig) -> None:
@@ -137,26 +199,40 @@ def lay_out(
     answers: Mapping[tuple[str, str], Collection[str]],
     *,
     swapped: bool,
+    spelling: Spelling | None = None,
 ) -> Sentences:
     """Lay out facts for the way forth and the way back, on the model's device.
 
     Args:
         answers: every known true object of each (relation, subject).
+        spelling: how names of any length are asked for; None where tokens are the answers.
     """
+    any_length = spelling is not None
     place = {name: index for index, name in enumerate(relations)}
     triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
-    encoded = encode_facts(backbone.vocabulary, templates, triples)
+    encoded = encode_facts(backbone.vocabulary, templates, triples, any_length=any_length)
     length = backbone.max_length
     forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
     back = forth
     if swapped:
-        turned = encode_facts(backbone.vocabulary, templates, triples, swapped=True)
+        turned = encode_facts(
+            backbone.vocabulary, templates, triples, swapped=True, any_length=any_length
+        )
         back = make_layout(backbone.vocabulary, templates, turned, max_length=length, swapped=True)
+    gold = encoded.objects
+    if spelling is not None:
+        found = [spelling.names.find(ids) for ids in encoded.names or []]
+        if None in found:
+            name = facts[found.index(None)].object
+            raise DataError(f"object {name!r} is not among the candidates.")
+        gold = np.array(found, dtype=np.int64)
+    known = _known(backbone.vocabulary, templates, relations, facts, answers, spelling)
     return Sentences(
         forth.to(backbone.device),
         back.to(backbone.device),
-        torch.from_numpy(encoded.objects).to(backbone.device),
-        _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
+        torch.from_numpy(gold).to(backbone.device),
+        known.to(backbone.device),
+        spelling,
     )
 
 
@@ -184,9 +260,15 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
 
 
 def _object_counts(problem: Problem) -> Tensor:
-    """Return how often each token is a training object of each relation, [relation, v]."""
+    """Return how often each answer is a training object of each relation, [relation, v]."""
     backbone = problem.backbone
-    counts = torch.zeros(len(problem.relations), backbone.vocabulary_size, dtype=torch.float64)
+    counts = torch.zeros(problem.allowed.shape, dtype=torch.float64)
+    if problem.spelling is not None:
+        if "train" in problem.sentences:
+            train = problem.sentences["train"]
+            places = train.forth.relation.cpu(), train.gold.cpu()
+            counts.index_put_(places, torch.ones(len(train)).double(), accumulate=True)
+        return counts
     for row, (relation, template) in enumerate(
         zip(problem.facts.relations, problem.templates, strict=True)
     ):
@@ -259,6 +341,10 @@ def _allowed(
         for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
             names = words or sorted({fact.object for fact in relation.train})
             allowed[index, allowed_tokens(vocabulary, template, names)] = True
+    return allowed
+
+
+def _refuse_few(config: RunConfig, facts: FactSet, allowed: Tensor) -> None:
     fewest = int(allowed.sum(1).min())
     if config.method.k > fewest and config.method.name == "spe":
         name = facts.names[int(allowed.sum(1).argmin())]
@@ -266,7 +352,6 @@ def _allowed(
             f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "
             f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
         )
-    return allowed
 
 
 def allowed_tokens(vocabulary: Vocabulary, template: Template, words: Sequence[str]) -> list[int]:
@@ -281,6 +366,7 @@ def _known(
     relations: Sequence[str],
     facts: Sequence[Fact],
     answers: Mapping[tuple[str, str], Collection[str]],
+    spelling: Spelling | None,
 ) -> Tensor:
     spaced = dict(
         zip(relations, (template.space_before("object") for template in templates), strict=True)
@@ -288,7 +374,11 @@ def _known(
     cache: dict[tuple[bool, str], int] = {}
     for after_space in set(spaced.values()):
         names = sorted({name for group in answers.values() for name in group})
-        found = vocabulary.single_tokens(names, after_space=after_space)
+        if spelling is None:
+            found = vocabulary.single_tokens(names, after_space=after_space)
+        else:
+            read = read_names(vocabulary, names, [after_space] * len(names))
+            found = [spelling.names.find(ids or ()) for ids in read]
         cache |= {
             (after_space, name): token
             for name, token in zip(names, found, strict=True)

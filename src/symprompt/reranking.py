@@ -20,10 +20,10 @@ from symprompt.backbone import Backbone
 from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, RunError
 from symprompt.evaluation import ask_back
-from symprompt.facts import SPLITS, FactSet, Split
+from symprompt.facts import SPLITS, FactSet, Split, load_word_list
 from symprompt.methods import Method, Sentences
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, lay_out, make_method
+from symprompt.problem import Problem, lay_out, make_method, spell
 from symprompt.prompts import Template
 from symprompt.results import method_name, require_dev, write_results
 from symprompt.runs import CARD, ENVIRONMENT, FACTS, PROMPTS, VOCABULARY, RunFolder
@@ -96,13 +96,13 @@ def with_way_back(config: RunConfig, source: RunFolder) -> RunConfig:
     return replace(config, rerank=str(source.path), method=method)
 
 
-def load_way_back(config: RunConfig, backbone: Backbone, facts: FactSet) -> WayBack:
-    """Load the way back that a config names, for facts to be asked on a model.
+def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
+    """Load the way back that a config names, for a problem's facts and answers.
 
     Raises:
         RunError: the run was made on another model, or about other facts.
     """
-    source = RunFolder(config.rerank)
+    source, backbone, facts = RunFolder(config.rerank), problem.backbone, problem.facts
     card, theirs = source.load_card(), source.load_config()
     if card["base_model_fingerprint"] != backbone.fingerprint:
         raise RunError(
@@ -115,10 +115,9 @@ def load_way_back(config: RunConfig, backbone: Backbone, facts: FactSet) -> WayB
     stored = source.load_prompts(card["parts"])
     vectors = {part: value[rows].to(backbone.device) for part, value in stored.items()}
     templates = tuple(Template.parse(card["relations"][name]["template"]) for name in facts.names)
-    nothing = torch.zeros(len(rows), 0, dtype=torch.bool)
     # The stored vectors stand in for any encoder, so the cheapest one is made.
     prompt = replace(theirs.prompt, encoder="free", start="random")
-    problem = Problem(backbone, facts, templates, nothing, {})
+    method = make_method(replace(theirs, prompt=prompt), replace(problem, templates=templates))
     answers = facts.true_objects()
     sentences = {
         split: lay_out(
@@ -128,13 +127,14 @@ def load_way_back(config: RunConfig, backbone: Backbone, facts: FactSet) -> WayB
             facts.facts(split),
             answers,
             swapped=theirs.method.blanks == "swapped",
+            spelling=problem.spelling,
         )
         for split in ASKED
         if facts.facts(split)
     }
     return WayBack(
         source.path,
-        make_method(replace(theirs, prompt=prompt), problem),
+        method,
         sentences,
         vectors,
         config.max_tokens or backbone.token_budget(),
@@ -206,14 +206,14 @@ def rerank_run(
     folder = RunFolder(out)
     if folder.has("config.toml") and folder.start(config, resume=True):
         return Run(folder)
-    facts = source.load_facts()
     backbone = backbone or Backbone.load(model or config.model, device=device, dtype=config.dtype)
     if source.load_card()["base_model_fingerprint"] != backbone.fingerprint:
         raise RunError(
             f"{source.path} was made by another model than {model or config.model}: its weights "
             "differ; name the right one with --model."
         )
-    loaded = load_way_back(replace(config, max_tokens=max_tokens), backbone, facts)
+    problem = _problem(source, config, backbone)
+    loaded = load_way_back(replace(config, max_tokens=max_tokens), problem)
     seconds: dict[str, float] = {}
     cut = {split: _first(predictions, config.method.k) for split, predictions in found.items()}
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
@@ -221,9 +221,28 @@ def rerank_run(
     _copy(source, folder, config, backbone)
     dropped = source.load_metrics()["dropped"]
     write_results(
-        folder, config, facts, asked, backbone.vocabulary, dropped=dropped, seconds=seconds
+        folder,
+        config,
+        problem.facts,
+        asked,
+        problem.text,
+        candidates=problem.counts(),
+        dropped=dropped,
+        seconds=seconds,
     )
     return Run(folder)
+
+
+def _problem(source: RunFolder, config: RunConfig, backbone: Backbone) -> Problem:
+    """Return what a finished run was about, to be asked back: facts and answers, not laid out."""
+    facts, card = source.load_facts(), source.load_card()
+    templates = tuple(Template.parse(about["template"]) for about in card["relations"].values())
+    allowed, spelling = torch.zeros(len(templates), 0, dtype=torch.bool), None
+    if config.facts.objects == "any-length":
+        words = load_word_list(source.path / VOCABULARY) if source.has(VOCABULARY) else ()
+        spelling = spell(config, backbone, facts, templates, words)
+        allowed = spelling.allowed
+    return Problem(backbone, facts, templates, allowed, {}, spelling)
 
 
 def _asked(source: RunFolder) -> list[Split]:

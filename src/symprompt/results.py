@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from symprompt.backbone import Vocabulary
 from symprompt.config import RunConfig
 from symprompt.errors import DataError
 from symprompt.facts import FactSet, Split
@@ -31,8 +30,9 @@ def write_results(
     config: RunConfig,
     facts: FactSet,
     found: Mapping[Split, Predictions],
-    vocabulary: Vocabulary,
+    text: Callable[[int], str],
     *,
+    candidates: Mapping[str, int] | None,
     dropped: Mapping[str, int],
     seconds: Mapping[str, float],
 ) -> None:
@@ -41,6 +41,8 @@ def write_results(
     Args:
         facts: what was asked, in the order of the predictions.
         found: what was found for each split.
+        text: an answer's id as people read it.
+        candidates: how many names each relation's ranks are among; None for the allowed tokens.
         dropped: how many facts each reason cost.
         seconds: how long each stage took.
     """
@@ -52,8 +54,8 @@ def write_results(
         weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
     for split, predictions in found.items():
         shown = np.unique(predictions.candidates.numpy()).tolist()
-        text = {token: vocabulary.text(token) for token in shown}
-        folder.write_predictions(split, predictions, facts.facts(split), weights, text)
+        texts = {answer: text(answer) for answer in shown}
+        folder.write_predictions(split, predictions, facts.facts(split), weights, texts)
     measured = {
         split: measure(predictions, facts.names, weights) for split, predictions in found.items()
     }
@@ -69,6 +71,8 @@ def write_results(
         "device": environment["device"],
         "dtype": environment["dtype"],
         "vocabulary": config.facts.vocabulary,
+        "objects": config.facts.objects,
+        "candidates": None if candidates is None else dict(candidates),
         "k": found["test"].candidates.shape[1] if config.rerank else config.method.k,
         "weights": dict(zip(facts.names, weights.tolist(), strict=True)),
         "dropped": dict(dropped),

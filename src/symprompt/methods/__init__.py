@@ -6,5 +6,16 @@ from symprompt.methods.manual import Manual
 from symprompt.methods.optiprompt import OptiPrompt
 from symprompt.methods.ptuning import PTuning
 from symprompt.methods.spe import SPE
+from symprompt.methods.spelling import Spelling, make_spelling
 
-__all__ = ["SPE", "Majority", "Manual", "Method", "OptiPrompt", "PTuning", "Sentences"]
+__all__ = [
+    "SPE",
+    "Majority",
+    "Manual",
+    "Method",
+    "OptiPrompt",
+    "PTuning",
+    "Sentences",
+    "Spelling",
+    "make_spelling",
+]

@@ -11,6 +11,7 @@ from symprompt.prompts.layout import (
     make_layout,
     round_up,
 )
+from symprompt.prompts.names import Names, make_names, read_names
 from symprompt.prompts.template import Piece, Template
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "FreeVectors",
     "Layout",
     "MLPEncoder",
+    "Names",
     "Piece",
     "PromptEncoder",
     "Question",
@@ -27,5 +29,7 @@ __all__ = [
     "encode_piece",
     "fixed_length",
     "make_layout",
+    "make_names",
+    "read_names",
     "round_up",
 ]
