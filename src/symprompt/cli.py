@@ -32,7 +32,8 @@ from symprompt.config import (
 from symprompt.demo import make_demo
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
-from symprompt.facts import check, uhn
+from symprompt.facts import check, load_facts, uhn
+from symprompt.files import write_file
 from symprompt.flags import (
     AskFlags,
     CheckFlags,
@@ -42,6 +43,7 @@ from symprompt.flags import (
     RerankFlags,
     TableFlags,
     TrainFlags,
+    VocabularyFlags,
     full_names,
     parse,
 )
@@ -61,8 +63,10 @@ from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.report.prompts import prompts_table
+from symprompt.report.vocabulary import vocabulary_table
 from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
+from symprompt.shared_vocabulary import share_vocabulary, split_names
 from symprompt.usable import drop_unusable
 from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
 
@@ -199,16 +203,39 @@ def run_table(arguments: Sequence[str]) -> None:
 
 
 def run_data(arguments: Sequence[str]) -> None:
-    """Run ``symprompt data check SOURCE``."""
+    """Run ``symprompt data check SOURCE`` or ``symprompt data vocabulary --models A,B``."""
     if arguments[:1] in (["-h"], ["--help"]):
-        print("usage: symprompt data check SOURCE [flags]      (data check --help tells the flags)")
+        print(
+            "usage: symprompt data check SOURCE [flags]      (data check --help tells the flags)\n"
+            "       symprompt data vocabulary --models A,B --out FILE [flags]"
+        )
         return
-    if arguments[:1] != ["check"]:
+    commands = {"check": _check_data, "vocabulary": _share_vocabulary}
+    if not arguments or arguments[0] not in commands:
         got = arguments[0] if arguments else "nothing"
         raise SympromptError(
-            f"data takes the command check, got {got}: symprompt data check FOLDER."
+            f"data takes the command check or vocabulary, got {got}: symprompt data check FOLDER."
         )
-    flags = parse(CheckFlags, arguments[1:], "symprompt data check")
+    commands[arguments[0]](arguments[1:])
+
+
+def _share_vocabulary(arguments: Sequence[str]) -> None:
+    flags = parse(VocabularyFlags, arguments, "symprompt data vocabulary")
+    names = split_names(flags.models)
+    facts = load_facts(flags.data) if flags.data else None
+    shared = share_vocabulary({name: load_vocabulary(name) for name in names}, facts)
+    write_file(Path(flags.out), "".join(word + "\n" for word in shared.words).encode())
+    report = asdict(shared)
+    if flags.json:
+        _print_json(report | {"words": len(shared.words), "file": flags.out})
+        return
+    show(vocabulary_table(report))
+    print(f"word list: {flags.out}")
+    print(f"use it: symprompt train CONFIG --model MODEL --vocabulary {flags.out}")
+
+
+def _check_data(arguments: Sequence[str]) -> None:
+    flags = parse(CheckFlags, arguments, "symprompt data check")
     for name in ("strict", "vocabulary"):
         if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
             raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
@@ -290,7 +317,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "table": (run_table, "compare runs"),
     "rerank": (run_rerank, "ask back on top of any run's candidates"),
     "prompts": (run_prompts, "prompts show: the words nearest to a run's learned vectors"),
-    "data": (run_data, "data check: look at facts before training on them"),
+    "data": (run_data, "data check: look at facts; data vocabulary: words that models share"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),
 }

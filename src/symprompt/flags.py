@@ -153,6 +153,23 @@ class CheckFlags:
 
 
 @dataclass(frozen=True)
+class VocabularyFlags:
+    """Write the words that are one token of several models, to compare them on the same answers.
+
+    Use the file as --vocabulary of train and data check: it restricts facts and answers.
+    """
+
+    models: tuple[str, ...]
+    """Folders or hub names of two or more models, parted by commas or spaces."""
+    out: str
+    """File to write, one word a line."""
+    data: str = ""
+    """Folder or file of facts, or "world", whose facts left are counted and objects looked at."""
+    json: bool = False
+    """Print the counts as JSON instead of a table."""
+
+
+@dataclass(frozen=True)
 class DemoFlags:
     """Compare manual prompts, P-tuning and SPE on facts about the world, and draw the figures."""
 
