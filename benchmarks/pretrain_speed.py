@@ -5,8 +5,9 @@
 
 The steps are those of ``symprompt pretrain``: batches made ahead by a thread, corrupted on the
 device, passed forth and back, AdamW. The floor counts what must be computed: six operations for
-each weight that multiplies a token, the two products of attention, and the head at the asked
-positions; it is divided by the rate of the largest matrix product measured in the same run.
+each weight that multiplies a token, the two products of attention, and at the asked positions
+alone the head and what the last layer does beyond keys and values; it is divided by the rate of
+the largest matrix product measured in the same run.
 """
 
 from __future__ import annotations
@@ -96,15 +97,19 @@ def step_operations(config: PretrainConfig) -> float:
     inner = shape.feedforward or 4 * hidden
     layer = 4 * hidden**2 + 2 * hidden * inner
     # Scores and mixing each take hidden * length products a token, like so many weights.
-    token = shape.layers * (layer + 2 * hidden * length)
+    token = (shape.layers - 1) * (layer + 2 * hidden * length)
     token += hidden * embedding if embedding != hidden else 0
+    # Of the last layer only keys and values are of every token.
+    token += 2 * hidden**2
     asked = count_places(length, config.corruption)
     head = hidden * embedding + embedding * config.vocabulary.size
+    last = layer - 2 * hidden**2 + 2 * hidden * length
     if config.objective == "mlm+sbo":
         head += (
             (2 * hidden + 200) * hidden + hidden * embedding + embedding * config.vocabulary.size
         )
-    return 6.0 * config.optimizer.batch * (length * token + asked * head)
+    states = {"mlm": asked, "mlm+nsp": asked + 1, "mlm+sbo": 3 * asked}[config.objective]
+    return 6.0 * config.optimizer.batch * (length * token + states * last + asked * head)
 
 
 def wait(device: torch.device) -> None:

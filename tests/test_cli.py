@@ -356,7 +356,7 @@ def refused(train: Call, tmp_path: Path) -> Callable[..., str]:
         ("seed = ", "is not valid TOML"),
         (
             '[method]\nname = "lpaqa"',
-            "method.name is 'lpaqa'; allowed are: majority, manual, optiprompt, ptuning, spe",
+            "method.name is 'lpaqa'; allowed are: autoprompt, majority, manual, optiprompt, ",
         ),
         ("[training]\nbatch = 0", "training.batch is 0; it must be at least 1"),
     ],

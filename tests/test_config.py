@@ -35,6 +35,7 @@ from symprompt.pretrain.settings import (
     load_pretrain_config,
     make_pretrain_config,
 )
+from symprompt.tuning import TuningConfig
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 share = st.floats(min_value=0, max_value=0.99)
@@ -60,6 +61,12 @@ configs = st.builds(
     method=st.builds(MethodConfig, k=st.integers(1, 100), weight=positive),
     training=st.builds(
         TrainingConfig, rate=positive, warmup=share, clip=st.integers(0, 5).map(float)
+    ),
+    tuning=st.builds(
+        TuningConfig,
+        lora_rank=st.integers(1, 64),
+        lora_targets=st.lists(text, max_size=2).map(tuple),
+        save_weights=st.booleans(),
     ),
 )
 

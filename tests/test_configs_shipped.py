@@ -45,7 +45,8 @@ def test_the_papers_and_your_own_facts_have_configs() -> None:
 def test_a_shipped_config_loads_and_is_in_range(name: str) -> None:
     config = load_config(name)
     check_config(config)
-    Template.parse(config.prompt.template)
+    if config.prompt.template != "manual":
+        Template.parse(config.prompt.template)
     # What only the user can know is left to the flags.
     assert (config.out, config.start_from) == ("", "")
     assert config.model == "shipped"
@@ -104,7 +105,9 @@ def test_a_shipped_config_trains_from_end_to_end(
     assert predictions.asked_back == (config.method.name == "spe")
     assert predictions.candidates.shape[1] == config.method.k
     learns = config.method.name not in ("majority", "manual")
-    assert (out / "prompts.safetensors").exists() == learns
+    tunes = config.method.name == "finetune"
+    assert (out / "prompts.safetensors").exists() == (learns and not tunes)
+    assert (out / "weights").exists() == (tunes and config.tuning.tune == "lora")
     if learns:
         assert len(run.folder.read_json("history.json")["epochs"]) == 1
 

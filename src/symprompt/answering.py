@@ -13,13 +13,15 @@ from symprompt.backbone import Backbone
 from symprompt.config import RunConfig
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, Relation, Split, load_word_list
-from symprompt.methods import Method, Sentences
+from symprompt.finetuning import has_weights, load_weights
+from symprompt.methods import FineTune, Method, Sentences
 from symprompt.predictions import Predictions
 from symprompt.problem import Problem, allowed_tokens, lay_out, make_method, spell
 from symprompt.prompts import Template, read_names
 from symprompt.ranking import rerank, top_k
 from symprompt.runs import VOCABULARY, RunFolder
 from symprompt.runtime import Tick, silent
+from symprompt.tuning import model_dtype
 
 _SUBJECTS_AT_ONCE = 256
 
@@ -136,6 +138,11 @@ class Run:
         facts = self.folder.load_facts().select([relation])
         place = list(card["relations"]).index(relation)
         stored = self.folder.load_prompts(card["parts"])
+        if config.method.name == "finetune" and not has_weights(self.folder, place):
+            raise RunError(
+                f"{self.folder.path} was fine-tuned and its weights were not stored, so there is "
+                "no model left to ask; train it again with --save-weights."
+            )
         backbone = self.load_backbone(model, device)
         spelling = None
         if config.facts.objects == "any-length":
@@ -146,12 +153,11 @@ class Run:
         problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {}, spelling)
         # The stored vectors stand in for any encoder, so the cheapest one is made.
         prompt = replace(config.prompt, encoder="free", start="random")
-        return _Question(
-            config,
-            problem,
-            make_method(replace(config, prompt=prompt), problem),
-            {part: value[place, None].to(backbone.device) for part, value in stored.items()},
-        )
+        method = make_method(replace(config, prompt=prompt), problem)
+        vectors = {part: value[place, None].to(backbone.device) for part, value in stored.items()}
+        if isinstance(method, FineTune):
+            vectors = {"forth": load_weights(self.folder, place, method)}
+        return _Question(config, problem, method, vectors)
 
     def load_backbone(self, model: str = "", device: str = "auto") -> Backbone:
         """Load the model the run was made by, once.
@@ -165,7 +171,9 @@ class Run:
         config, card = self.folder.load_config(), self.folder.load_card()
         if (model, device) not in self._backbone:
             where = model or config.model
-            backbone = Backbone.load(where, device=device, dtype=config.dtype)
+            backbone = Backbone.load(
+                where, device=device, dtype=model_dtype(config.method.name, config.dtype)
+            )
             if backbone.fingerprint != card["base_model_fingerprint"]:
                 raise RunError(
                     f"{self.folder.path} was made by another model than {where}: its weights "

@@ -213,7 +213,9 @@ class CapturedSteps:
         self._losses.index_add_(0, ask.layout.relation[rows], weighted.detach().float())
 
     def _begin(self) -> None:
-        self._vectors = self.method.vectors()
+        # Free vectors are parameters themselves; the gradient of a parameter by itself waits for a
+        # stream that is not being recorded, that of a copy does not.
+        self._vectors = {part: value.clone() for part, value in self.method.vectors().items()}
         with torch.no_grad():
             for part, value in self._vectors.items():
                 self._leaves[part].copy_(value)

@@ -10,28 +10,29 @@ from torch import Tensor
 from symprompt.errors import RunError
 from symprompt.runs import STATE
 from symprompt.shapes import Shape, require
-from symprompt.train import Trainer
+from symprompt.train import Learner
 
 _NOTE: Shape = {"epoch": int, "history": list, "relations": list}
 
 
-def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
+def state_tensors(trainer: Learner) -> dict[str, Tensor]:
     """Return everything a trainer's next epoch depends on."""
     tensors: dict[str, Tensor] = {}
     for part, encoder in trainer.method.encoders.items():
-        optimizer, progress = trainer.optimizers[part], trainer.parts[part]
+        progress = trainer.parts[part]
         for name, value in encoder.named_parameters():
             tensors[f"{part}/value/{name}"] = value
-            tensors[f"{part}/mean/{name}"] = optimizer.mean[name]
-            tensors[f"{part}/square/{name}"] = optimizer.square[name]
             tensors[f"{part}/best/{name}"] = progress.values[name]
-        tensors[f"{part}/steps"] = optimizer.steps
         for name in ("best", "epoch", "waited", "stopped"):
             tensors[f"{part}/progress/{name}"] = torch.from_numpy(getattr(progress, name))
+    for part, optimizer in trainer.optimizers.items():
+        tensors[f"{part}/steps"] = optimizer.steps
+        tensors |= {f"{part}/mean/{name}": value for name, value in optimizer.mean.items()}
+        tensors |= {f"{part}/square/{name}": value for name, value in optimizer.square.items()}
     return tensors
 
 
-def state_note(trainer: Trainer, *, seconds: float = 0.0) -> dict[str, Any]:
+def state_note(trainer: Learner, *, seconds: float = 0.0) -> dict[str, Any]:
     """Return the rest of the state, as plain values; ``seconds`` is the time spent so far."""
     return {
         "epoch": trainer.epoch,
@@ -41,7 +42,7 @@ def state_note(trainer: Trainer, *, seconds: float = 0.0) -> dict[str, Any]:
     }
 
 
-def load_state(trainer: Trainer, tensors: dict[str, Tensor], note: Any) -> float:
+def load_state(trainer: Learner, tensors: dict[str, Tensor], note: Any) -> float:
     """Put a trainer into the stored state.
 
     Returns:
@@ -61,15 +62,17 @@ def load_state(trainer: Trainer, tensors: dict[str, Tensor], note: Any) -> float
     try:
         with torch.no_grad():
             for part, encoder in trainer.method.encoders.items():
-                optimizer, progress = trainer.optimizers[part], trainer.parts[part]
+                progress = trainer.parts[part]
                 for name, value in encoder.named_parameters():
                     value.copy_(tensors[f"{part}/value/{name}"])
-                    optimizer.mean[name].copy_(tensors[f"{part}/mean/{name}"])
-                    optimizer.square[name].copy_(tensors[f"{part}/square/{name}"])
                     progress.values[name].copy_(tensors[f"{part}/best/{name}"])
-                optimizer.steps.copy_(tensors[f"{part}/steps"])
                 for name in ("best", "epoch", "waited", "stopped"):
                     setattr(progress, name, tensors[f"{part}/progress/{name}"].numpy())
+            for part, optimizer in trainer.optimizers.items():
+                optimizer.steps.copy_(tensors[f"{part}/steps"])
+                for name in optimizer.mean:
+                    optimizer.mean[name].copy_(tensors[f"{part}/mean/{name}"])
+                    optimizer.square[name].copy_(tensors[f"{part}/square/{name}"])
     except (KeyError, RuntimeError) as error:
         raise RunError(f"the stored training state does not fit this method: {error}.") from error
     trainer.epoch = note["epoch"]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-import types
-import typing
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeVar
 
 from symprompt.errors import ConfigError
-from symprompt.toml_text import to_toml as to_toml
+from symprompt.toml import build
+from symprompt.toml import to_toml as to_toml
+from symprompt.tuning import TuningConfig, check_tuning
 
 T = TypeVar("T")
 
@@ -60,7 +60,8 @@ class PromptConfig:
     """free: the vectors are parameters; mlp, bilstm: they come out of a small network."""
     start: Literal["random", "manual"] = "random"
     """manual: free vectors in the shape of the relation's manual template, which takes the place of
-    the template above, start from its words' embeddings."""
+    the template above, start from its words' embeddings. A search starts from its words, or from
+    masks (random)."""
     lstm_hidden: int = 0
     """LSTM size per direction; 0 is half the model's embedding width, -1 all of it."""
 
@@ -69,8 +70,11 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE), the last two long objects."""
 
-    name: Literal["majority", "manual", "optiprompt", "ptuning", "spe"] = "spe"
-    """The method; majority and manual learn no vectors."""
+    name: Literal[
+        "autoprompt", "majority", "manual", "optiprompt", "ptuning", "spe", "finetune"
+    ] = "spe"
+    """The method; majority and manual learn nothing, autoprompt searches for words, finetune learns
+    weights, not vectors."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -119,7 +123,7 @@ class TrainingConfig:
     drop_last: bool = True
     """Leave out an epoch's last, smaller batch (unless it is the only one)."""
     epochs: int = 20
-    """Most passes over the training facts."""
+    """Most passes over the training facts; of a search, see search.steps."""
     patience: int = 0
     """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
     select: Literal["p@1", "mrr", "loss"] = "mrr"
@@ -127,6 +131,18 @@ class TrainingConfig:
     epoch. Separate vectors for the way back are chosen by their own dev loss."""
     lm_dropout: bool = False
     """Train with the language model's own dropout on, as the P-tuning code does."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How words are searched (autoprompt); batch, epochs, patience and select stand in training."""
+
+    steps: int = 5
+    """Replacements tried in each relation's prompt in one epoch; dev is scored after an epoch."""
+    candidates: int = 10
+    """Words tried in the place of one, the best by the gradient."""
+    filters: bool = True
+    """Never take capitalised words or the relation's training objects; special tokens never are."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +177,14 @@ class RunConfig:
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder")
+INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder", "tuning.at_once")
 
-LEARN_NO_VECTORS = ("majority", "manual")
+LEARN_NO_VECTORS = ("majority", "manual", "finetune")
 
 # The methods that can ask for objects of several tokens.
 ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
@@ -175,7 +193,7 @@ Command = Literal["train", "pretrain"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "training"}),
+    "train": frozenset({"facts", "prompt", "method", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
 }
 
@@ -235,7 +253,7 @@ def build_config(
     kind: type[T], table: dict[str, Any], check: Callable[[T], None], *, where: str = "config"
 ) -> T:
     """Build a config of any kind from nested plain values, refusing unknown keys and bad values."""
-    config = _build(kind, table, where)
+    config = build(kind, table, where)
     check(config)
     return config
 
@@ -260,6 +278,8 @@ def check_config(config: RunConfig) -> None:
     _at_least("training.patience", training.patience, 0)
     _at_least("training.weight_decay", training.weight_decay, 0)
     _at_least("training.clip", training.clip, 0)
+    _at_least("search.steps", config.search.steps, 1)
+    _at_least("search.candidates", config.search.candidates, 1)
     _at_least("prompt.lstm_hidden", config.prompt.lstm_hidden, -1)
     _at_least("max_tokens", config.max_tokens, 0)
     for split in ("train", "dev", "test"):
@@ -277,9 +297,11 @@ def check_config(config: RunConfig) -> None:
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
             f'"{method.name}" learns none; drop one of the two.'
         )
-    if method.name == "optiprompt" and config.prompt.encoder != "free":
+    if method.name == "finetune":
+        check_tuning(config.tuning, dtype=config.dtype, start_from=config.start_from)
+    if method.name in ("autoprompt", "optiprompt") and config.prompt.encoder != "free":
         raise ConfigError(
-            f'method.name = "optiprompt" goes with prompt.encoder = "free", not '
+            f'method.name = "{method.name}" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'
         )
     if config.prompt.start == "manual" and config.prompt.encoder != "free":
@@ -347,46 +369,3 @@ def _command_of(keys: Iterable[str]) -> Command | None:
 def _at_least(key: str, value: float, least: float) -> None:
     if not value >= least:
         raise ConfigError(f"{key} is {value}; it must be at least {least}.")
-
-
-def _build(kind: type[T], table: dict[str, Any], where: str, prefix: str = "") -> T:
-    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known)}."
-            raise ConfigError(f"{where}: unknown key {prefix}{key}; {hint}")
-        wanted = hints[key]
-        if is_dataclass(wanted):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: {prefix}{key} is a table ([{key}]), got {value!r}.")
-            values[key] = _build(wanted, value, where, f"{prefix}{key}.")  # type: ignore[arg-type]
-        else:
-            values[key] = _convert(value, wanted, f"{where}: {prefix}{key}")
-    for name, entry in known.items():
-        required = entry.default is MISSING and entry.default_factory is MISSING
-        if required and name not in values:
-            raise ConfigError(f"{where}: {prefix}{name} is missing.")
-    return kind(**values)
-
-
-def _convert(value: Any, wanted: Any, key: str) -> Any:
-    origin = typing.get_origin(wanted)
-    if origin is Literal:
-        allowed = typing.get_args(wanted)
-        if value not in allowed:
-            raise ConfigError(f"{key} is {value!r}; allowed are: {', '.join(map(str, allowed))}.")
-        return value
-    if origin in (Union, types.UnionType):
-        raise TypeError(f"{key}: unions are not used in configs")
-    if origin is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{key} is {value!r}; it must be a list of strings.")
-        return tuple(value)
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{key} is {value!r}; it must be of type {wanted.__name__}.")
-    return value

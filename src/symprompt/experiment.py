@@ -16,7 +16,8 @@ from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
-from symprompt.methods import Method
+from symprompt.finetuning import fine_tune, forget_stacks
+from symprompt.methods import AutoPrompt, FineTune, Method
 from symprompt.predictions import Predictions
 from symprompt.problem import Problem, load_config_facts, make_method, prepare
 from symprompt.reranking import WayBack, load_way_back, with_way_back
@@ -32,8 +33,10 @@ from symprompt.runs import (
     RunFolder,
 )
 from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.search import Searcher
 from symprompt.shapes import require
-from symprompt.train import Trainer
+from symprompt.train import Learner, Trainer
+from symprompt.tuning import model_dtype
 
 Vectors = dict[str, Tensor]
 
@@ -83,18 +86,25 @@ def train(
         return Run(folder)
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
-    backbone = backbone or Backbone.load(config.model, device=config.device, dtype=config.dtype)
+    dtype = model_dtype(config.method.name, config.dtype)
+    backbone = backbone or Backbone.load(config.model, device=config.device, dtype=dtype)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     if method.asks_back or config.rerank:
         require_dev(config, problem.sentences)
     way_back = load_way_back(config, problem) if config.rerank else None
+    if isinstance(method, AutoPrompt) and config.training.epochs:
+        method.require_candidates()
     if config.start_from:
         _load_encoders(method, RunFolder(config.start_from), config, problem)
     folder.start(config, resume=resume)
     job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
-    _evaluate(job, _learn(job))
+    if isinstance(method, FineTune):
+        _evaluate(job, _fine_tune(job, method))
+        forget_stacks(folder, problem)
+    else:
+        _evaluate(job, _predict(job, _learn(job)))
     return Run(folder)
 
 
@@ -158,7 +168,7 @@ def _learn(job: _Job) -> Vectors:
         if job.config.training.epochs:
             history = _train(job)
         folder.write_json(HISTORY, history)
-        note = {"relations": job.problem.relations}
+        note: dict[str, Any] = {"relations": job.problem.relations}
         if job.config.keep_encoder:
             tensors = {
                 f"{part}/{name}": value
@@ -166,6 +176,8 @@ def _learn(job: _Job) -> Vectors:
                 for name, value in encoder.named_parameters()
             }
             folder.write_tensors(ENCODER, tensors, note)
+        wordings = method.wordings()
+        note |= {} if wordings is None else {"wordings": wordings}
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = folder.load_prompts(list(method.encoders))
@@ -178,14 +190,7 @@ def _train(job: _Job) -> dict[str, Any]:
     """Train the method's encoders in place; return the run's history."""
     folder, config, problem, method = job.folder, job.config, job.problem, job.method
     begun = time.perf_counter()
-    trainer = Trainer(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.training,
-        seed=config.seed,
-        max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
-    )
+    trainer = _make_learner(job)
     before = load_state(trainer, *folder.read_tensors(STATE)) if folder.has(STATE) else 0.0
 
     def seconds() -> float:
@@ -208,6 +213,26 @@ def _train(job: _Job) -> dict[str, Any]:
     )
     epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
     return {"epochs": trainer.history, "best_epoch": epochs, "seconds": round(seconds(), 2)}
+
+
+def _make_learner(job: _Job) -> Learner:
+    """Return what learns the method's encoders: a search for words, else gradient steps."""
+    config, method, backbone = job.config, job.method, job.problem.backbone
+    sentences, relations = job.problem.sentences["train"], job.problem.relations
+    max_tokens = config.max_tokens or backbone.token_budget(training=True)
+    if isinstance(method, AutoPrompt):
+        return Searcher(
+            method,
+            sentences,
+            relations,
+            config.training,
+            seed=config.seed,
+            max_tokens=max_tokens,
+            trial_tokens=config.max_tokens or backbone.token_budget(),
+        )
+    return Trainer(
+        method, sentences, relations, config.training, seed=config.seed, max_tokens=max_tokens
+    )
 
 
 def _trained_seconds(folder: RunFolder) -> float:
@@ -276,14 +301,25 @@ def _load_encoders(method: Method, source: RunFolder, config: RunConfig, problem
                 value.copy_(stored[rows])
 
 
-def _evaluate(job: _Job, vectors: Vectors) -> None:
-    """Ask about dev and test and write what was found; the metrics come last."""
-    found = _predict(job, vectors)
+def _fine_tune(job: _Job, method: FineTune) -> dict[Split, Predictions]:
+    """Fine-tune every relation and ask it; write the history."""
+    tuned = fine_tune(job.folder, job.config, job.problem, method, job.tick)
+    job.folder.write_json(HISTORY, tuned.history)
+    job.seconds.update(tuned.seconds)
+    return tuned.found
+
+
+def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
+    """Ask back if another run is to, and write what was found; the metrics come last."""
+    folder, facts = job.folder, job.problem.facts
     if job.way_back is not None:
         found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
-    facts = job.problem.facts
+    if job.method.wordings() is not None:
+        card = folder.load_card()
+        _add_wordings(folder, card["relations"])
+        folder.write_json(CARD, card)
     write_results(
-        job.folder,
+        folder,
         job.config,
         facts,
         found,
@@ -292,6 +328,17 @@ def _evaluate(job: _Job, vectors: Vectors) -> None:
         dropped=facts.dropped_by_reason(),
         seconds=job.seconds,
     )
+
+
+def _add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
+    """Put the words that were found into the card, as they are stored with the prompts."""
+    _, note = folder.read_tensors(PROMPTS)
+    try:
+        require(note, {"wordings": list})
+        for about, wording in zip(relations.values(), note["wordings"], strict=True):
+            about |= {"words": wording["words"], "prompt": wording["prompt"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
 
 
 def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:

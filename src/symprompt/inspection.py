@@ -117,6 +117,8 @@ def describe_prompts(
             if words is not None:
                 vectors += words.near(part, value[place, :count])
         said = "" if stored else _written(config.method.name, str(template), folder, name)
+        if "prompt" in about:
+            said = f"words that were searched for: {about['prompt']}"
         views.append(PromptView(name, about["label"], prompts, said, tuple(vectors)))
     return views
 

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from symprompt.backbone import Backbone, Vocabulary
+from symprompt.backbone import (
+    Backbone,
+    FullTuning,
+    LoraTuning,
+    StackedModel,
+    Tuning,
+)
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import ConfigError
 from symprompt.facts import (
     SPLITS,
-    Fact,
     FactSet,
     Split,
     load_facts,
     load_word_list,
 )
+from symprompt.laying_out import allowed_tokens as allowed_tokens
+from symprompt.laying_out import lay_out as lay_out
+from symprompt.laying_out import spell as spell
 from symprompt.methods import (
     SPE,
+    AutoPrompt,
+    FineTune,
     Majority,
     Manual,
     Method,
@@ -29,20 +39,17 @@ from symprompt.methods import (
     PTuning,
     Sentences,
     Spelling,
-    make_spelling,
 )
+from symprompt.methods.autoprompt import placeholder
 from symprompt.prompts import (
     BiLSTMEncoder,
     FreeVectors,
     MLPEncoder,
     PromptEncoder,
     Template,
-    encode_facts,
-    make_layout,
-    make_names,
-    read_names,
+    TriggerTokens,
 )
-from symprompt.usable import candidate_names, drop_unusable, listed_words, refuse_empty
+from symprompt.usable import drop_unusable, listed_words, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
 
 
@@ -85,6 +92,22 @@ class Problem:
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""
         return self.facts.names
+
+    def part(self, first: int, stop: int) -> Problem:
+        """Return the problem of some consecutive relations alone."""
+        sentences: dict[Split, Sentences] = {}
+        for split, every in self.sentences.items():
+            owner = every.forth.relations
+            rows = np.flatnonzero((owner >= first) & (owner < stop))
+            if len(rows):
+                sentences[split] = every.take(rows, owner[rows] - first)
+        return Problem(
+            self.backbone,
+            self.facts.select(self.relations[first:stop]),
+            self.templates[first:stop],
+            self.allowed[first:stop],
+            sentences,
+        )
 
 
 def load_config_facts(source: str, config: FactsConfig) -> FactSet:
@@ -142,39 +165,6 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, spelling)
 
 
-def spell(
-    config: RunConfig,
-    backbone: Backbone,
-    facts: FactSet,
-    templates: Sequence[Template],
-    words: Sequence[str],
-) -> Spelling:
-    """Return how each relation's candidates of any length are asked for.
-
-    Args:
-        facts: what is left after dropping.
-        words: further candidates, see ``candidate_names``.
-    """
-    names, ids = make_names(
-        backbone.vocabulary,
-        [
-            (sorted(candidate_names(relation, words)), template.space_before("object"))
-            for relation, template in zip(facts.relations, templates, strict=True)
-        ],
-    )
-    allowed = torch.zeros(len(ids), len(names), dtype=torch.bool)
-    for row, members in enumerate(ids):
-        allowed[row, members] = True
-    return make_spelling(
-        names.to(backbone.device),
-        allowed.to(backbone.device),
-        mask_id=backbone.vocabulary.mask_id,
-        masking=config.method.object_masking,
-        average=config.method.object_average,
-        max_tokens=config.max_tokens or backbone.token_budget(),
-    )
-
-
 def _refuse_for_causal(config: RunConfig) -> None:
     """Refuse ways back that need a model which sees both sides."""
     if config.method.name != "spe":
@@ -191,51 +181,6 @@ def _refuse_for_causal(config: RunConfig) -> None:
         )
 
 
-def lay_out(
-    backbone: Backbone,
-    templates: Sequence[Template],
-    relations: Sequence[str],
-    facts: Sequence[Fact],
-    answers: Mapping[tuple[str, str], Collection[str]],
-    *,
-    swapped: bool,
-    spelling: Spelling | None = None,
-) -> Sentences:
-    """Lay out facts for the way forth and the way back, on the model's device.
-
-    Args:
-        answers: every known true object of each (relation, subject).
-        spelling: how names of any length are asked for; None where tokens are the answers.
-    """
-    any_length = spelling is not None
-    place = {name: index for index, name in enumerate(relations)}
-    triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
-    encoded = encode_facts(backbone.vocabulary, templates, triples, any_length=any_length)
-    length = backbone.max_length
-    forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
-    back = forth
-    if swapped:
-        turned = encode_facts(
-            backbone.vocabulary, templates, triples, swapped=True, any_length=any_length
-        )
-        back = make_layout(backbone.vocabulary, templates, turned, max_length=length, swapped=True)
-    gold = encoded.objects
-    if spelling is not None:
-        found = [spelling.names.find(ids) for ids in encoded.names or []]
-        if None in found:
-            name = facts[found.index(None)].object
-            raise DataError(f"object {name!r} is not among the candidates.")
-        gold = np.array(found, dtype=np.int64)
-    known = _known(backbone.vocabulary, templates, relations, facts, answers, spelling)
-    return Sentences(
-        forth.to(backbone.device),
-        back.to(backbone.device),
-        torch.from_numpy(gold).to(backbone.device),
-        known.to(backbone.device),
-        spelling,
-    )
-
-
 def make_method(config: RunConfig, problem: Problem) -> Method:
     """Build the method a config names, its encoders drawn from the config's seed."""
     backbone = problem.backbone
@@ -247,8 +192,12 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
                     f"prompts learn none: {template}."
                 )
         return Manual(backbone)
+    if config.method.name == "finetune":
+        return _make_fine_tune(config, problem)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
+    if config.method.name == "autoprompt":
+        return _make_autoprompt(config, problem)
     forth = make_encoder(config, problem, "forth")
     if isinstance(forth, FreeVectors) and config.method.name == "optiprompt":
         return OptiPrompt(backbone, forth)
@@ -257,6 +206,25 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
     separate = config.method.vectors == "separate"
     back = make_encoder(config, problem, "back") if separate else None
     return SPE(backbone, forth, back, config.method)
+
+
+def _make_fine_tune(config: RunConfig, problem: Problem) -> FineTune:
+    for name, template in zip(problem.relations, problem.templates, strict=True):
+        if template.vectors:
+            raise ConfigError(
+                f"the template of relation {name} has learned vectors, and finetune learns weights "
+                f'instead: {template}; write --template "[X] [Y]" or --template manual.'
+            )
+    tuning = config.tuning
+
+    def make_tuning(model: nn.Module) -> Tuning:
+        if tuning.tune == "full":
+            return FullTuning(model)
+        return LoraTuning(
+            model, rank=tuning.lora_rank, alpha=tuning.lora_alpha, targets=tuning.lora_targets
+        )
+
+    return FineTune(problem.backbone, StackedModel(problem.backbone, make_tuning))
 
 
 def _object_counts(problem: Problem) -> Tensor:
@@ -281,15 +249,43 @@ def _object_counts(problem: Problem) -> Tensor:
     return counts
 
 
-def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
-    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
-    backbone, prompt = problem.backbone, config.prompt
+def _make_autoprompt(config: RunConfig, problem: Problem) -> AutoPrompt:
+    """Build AutoPrompt, its words masks at first or those of the manual templates."""
+    backbone = problem.backbone
+    start = torch.full(
+        (len(problem.relations), _vectors(config, problem)), placeholder(backbone.vocabulary)
+    )
+    if config.prompt.start == "manual":
+        for index, tokens in enumerate(_manual_tokens(problem)):
+            start[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+    triggers = TriggerTokens(start, backbone.embed, dtype=_exact(backbone)).to(backbone.device)
+    objects = [
+        sorted({fact.object for fact in relation.train}) for relation in problem.facts.relations
+    ]
+    return AutoPrompt(
+        backbone, triggers, problem.templates, problem.relations, objects, config.search
+    )
+
+
+def _vectors(config: RunConfig, problem: Problem) -> int:
+    """Return how many vectors the longest template has, refusing templates without."""
     count = max(template.vectors for template in problem.templates)
     if count == 0:
         raise ConfigError(
-            f"template {prompt.template!r} has no learned vector, so {config.method.name} has "
-            'nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
+            f"template {config.prompt.template!r} has no learned vector, so {config.method.name} "
+            'has nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
         )
+    return count
+
+
+def _exact(backbone: Backbone) -> torch.dtype:
+    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
+
+
+def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
+    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64)."""
+    backbone, prompt = problem.backbone, config.prompt
+    count = _vectors(config, problem)
     uneven = {template.vectors for template in problem.templates} != {count}
     if uneven and prompt.encoder == "bilstm":
         raise ConfigError(
@@ -297,8 +293,7 @@ def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncode
             'have as many; use "free" or "mlp" with templates of different lengths.'
         )
     encoder = _encoder(prompt, problem, count, (config.seed, part))
-    exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
-    return encoder.to(device=backbone.device, dtype=exact)
+    return encoder.to(device=backbone.device, dtype=_exact(backbone))
 
 
 def _encoder(
@@ -317,12 +312,17 @@ def _encoder(
         scale = float(backbone.embed(every).detach().float().std())
         return FreeVectors(names, count, width, seed=seed, scale=scale)
     start = torch.zeros(len(names), count, width)
-    for index, relation in enumerate(problem.facts.relations):
-        template = manual_template(backbone.vocabulary, relation)
-        _, tokens = words_to_vectors(backbone.vocabulary, template)
+    for index, tokens in enumerate(_manual_tokens(problem)):
         words = backbone.embed(torch.tensor(tokens, dtype=torch.long, device=backbone.device))
         start[index, : len(tokens)] = words.detach().float().cpu()
     return FreeVectors(names, count, width, seed=seed, start=start)
+
+
+def _manual_tokens(problem: Problem) -> list[list[int]]:
+    """Return the tokens of the words of each relation's manual template."""
+    vocabulary = problem.backbone.vocabulary
+    written = [manual_template(vocabulary, relation) for relation in problem.facts.relations]
+    return [words_to_vectors(vocabulary, template)[1] for template in written]
 
 
 def _allowed(
@@ -352,47 +352,3 @@ def _refuse_few(config: RunConfig, facts: FactSet, allowed: Tensor) -> None:
             f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "
             f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
         )
-
-
-def allowed_tokens(vocabulary: Vocabulary, template: Template, words: Sequence[str]) -> list[int]:
-    """Return the tokens of those words that are one, as they stand in the template's blank."""
-    found = vocabulary.single_tokens(words, after_space=template.space_before("object"))
-    return [token for token in found if token is not None]
-
-
-def _known(
-    vocabulary: Vocabulary,
-    templates: Sequence[Template],
-    relations: Sequence[str],
-    facts: Sequence[Fact],
-    answers: Mapping[tuple[str, str], Collection[str]],
-    spelling: Spelling | None,
-) -> Tensor:
-    spaced = dict(
-        zip(relations, (template.space_before("object") for template in templates), strict=True)
-    )
-    cache: dict[tuple[bool, str], int] = {}
-    for after_space in set(spaced.values()):
-        names = sorted({name for group in answers.values() for name in group})
-        if spelling is None:
-            found = vocabulary.single_tokens(names, after_space=after_space)
-        else:
-            read = read_names(vocabulary, names, [after_space] * len(names))
-            found = [spelling.names.find(ids or ()) for ids in read]
-        cache |= {
-            (after_space, name): token
-            for name, token in zip(names, found, strict=True)
-            if token is not None
-        }
-    listed = [
-        sorted(
-            cache[spaced[fact.relation], name]
-            for name in answers[fact.relation, fact.subject]
-            if (spaced[fact.relation], name) in cache
-        )
-        for fact in facts
-    ]
-    table = np.full((len(facts), max(len(tokens) for tokens in listed)), -1, dtype=np.int64)
-    for row, tokens in enumerate(listed):
-        table[row, : len(tokens)] = tokens
-    return torch.from_numpy(table)

@@ -6,10 +6,13 @@ import hashlib
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from symprompt.errors import ConfigError
 
@@ -88,6 +91,28 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed as a package"
+
+
+def send(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array on a device; a GPU need not have finished what it was given before."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+@contextmanager
+def quick_products(device: torch.device) -> Iterator[None]:
+    """Let a GPU round the factors of float32 products to TF32 while the block runs."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 Tick = Callable[[str, int, int, str], None]

@@ -1,4 +1,4 @@
-"""The training loop: all relations in one batch, each with its own clock.
+"""The loop over epochs, and training: all relations in one batch, each with its own clock.
 
 Prompts are separate parameters per relation and Adam works element by element, so training R
 relations stacked equals training each alone, as long as what is not element-wise is kept per
@@ -9,6 +9,7 @@ language model's dropout on, the two agree in distribution only.)
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from symprompt.config import TrainingConfig
 from symprompt.errors import TrainingError
 from symprompt.methods.asking import chunks
 from symprompt.methods.base import Method, Sentences
-from symprompt.runtime import Tick, derive_seed, silent
+from symprompt.runtime import Tick, derive_seed, send, silent
 
 DevScores = Callable[[], Mapping[str, np.ndarray]]
 
@@ -65,15 +66,133 @@ class PartProgress:
             self.values[name][mask] = value.detach()[mask]
 
 
-class Trainer:
-    """Trains a method's encoders on stacked relations; final.
+class Learner(ABC):
+    """Abstract: changes a method's encoders epoch after epoch; each relation keeps its best one.
 
     Args:
-        method: what to train.
+        method: whose encoders.
         sentences: the training facts, laid out.
-        relations: the relations' names; each seeds its own shuffling.
-        config: how.
-        seed: of the shuffling.
+        relations: the relations' names; each seeds its own random numbers.
+        config: how many epochs, and which one is the best.
+        seed: of the random numbers.
+        max_tokens: most tokens in one pass that keeps what a gradient needs.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        sentences: Sentences,
+        relations: Sequence[str],
+        config: TrainingConfig,
+        *,
+        seed: int,
+        max_tokens: int,
+    ) -> None:
+        self.method = method
+        self.sentences = sentences
+        self.relations = list(relations)
+        self.config = config
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self.device = method.backbone.device
+        self.epoch = 0
+        self.history: list[dict[str, Any]] = []
+        self.optimizers: dict[str, StackedAdam] = {}
+        self.parts = {
+            part: PartProgress.start(len(self.relations), dict(encoder.named_parameters()))
+            for part, encoder in method.encoders.items()
+        }
+        self.owner = sentences.forth.relation.cpu().numpy()
+        self.rows = [np.flatnonzero(self.owner == index) for index in range(len(self.relations))]
+
+    def run(
+        self,
+        dev_scores: DevScores,
+        *,
+        tick: Tick = silent,
+        checkpoint: Callable[[Learner], None] | None = None,
+        checkpoint_seconds: float = 60.0,
+        score_start: bool = False,
+    ) -> None:
+        """Go on to the last epoch or until every relation has stopped; load the best epochs.
+
+        Args:
+            dev_scores: gives each part's dev score per relation, higher is better.
+            tick: told of every step.
+            checkpoint: called between epochs, at most once in ``checkpoint_seconds``.
+            score_start: let what is learned from compete for the best epoch, as -1.
+
+        Raises:
+            TrainingError: a loss is not finite; names step and relation.
+        """
+        saved = time.monotonic()
+        if score_start and self.epoch == 0:
+            self._take(dev_scores(), epoch=-1)
+        while self.epoch < self.config.epochs and not self.finished():
+            loss = self._learn_epoch(tick)
+            scores = dev_scores()
+            self._take(scores, epoch=self.epoch)
+            means = {part: float(np.mean(value)) for part, value in scores.items()}
+            self.history.append({"epoch": self.epoch, "loss": loss, "dev": means})
+            self.epoch += 1
+            if checkpoint and time.monotonic() - saved >= checkpoint_seconds:
+                checkpoint(self)
+                saved = time.monotonic()
+        if self.epoch:
+            self._load_best()
+
+    @abstractmethod
+    def _learn_epoch(self, tick: Tick) -> float:
+        """Run one epoch and return the mean of its losses."""
+
+    def _take(self, scores: Mapping[str, np.ndarray], *, epoch: int) -> None:
+        for part, progress in self.parts.items():
+            named = dict(self.method.encoders[part].named_parameters())
+            progress.update(scores[part], epoch, named, self.config.patience)
+
+    def finished(self) -> bool:
+        """Say whether every part of every relation has stopped early."""
+        return all(bool(progress.stopped.all()) for progress in self.parts.values())
+
+    def _running(self) -> list[int]:
+        """Return the relations of which some part goes on."""
+        stopped = np.all([progress.stopped for progress in self.parts.values()], axis=0)
+        return np.flatnonzero(~stopped).tolist()
+
+    def _load_best(self) -> None:
+        for part, progress in self.parts.items():
+            with torch.no_grad():
+                for name, value in self.method.encoders[part].named_parameters():
+                    value.copy_(progress.values[name])
+
+    def _mean_losses(
+        self, batches: Sequence[np.ndarray], vectors: Mapping[str, Tensor], losses: Tensor
+    ) -> None:
+        """Add up each relation's mean loss in ``losses`` and its gradient in the vectors'.
+
+        Args:
+            batches: the rows of some relations, one batch each.
+            vectors: leaves, so that what made them is walked back once, not in every pass.
+        """
+        rows = np.concatenate(batches)
+        share = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
+        layout = self.sentences.forth
+        order = np.argsort(layout.lengths[rows], kind="stable")
+        rows, share = rows[order], share[order]
+        sentences = self.method.sentences_per_fact(self.sentences, rows)
+        for part in chunks(layout.lengths[rows], sentences, self.max_tokens):
+            loss = self.method.loss(self.sentences, rows[part], vectors)
+            weighted = loss * send(share[part], self.device).to(loss.dtype)
+            weighted.sum().backward()  # type: ignore[no-untyped-call]
+            owner = send(self.owner[rows[part]], self.device)
+            losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
+
+
+class Trainer(Learner):
+    """Trains a method's encoders on stacked relations by gradient steps; final.
+
+    Args:
+        method, sentences, relations, config, seed: see ``Learner``.
         max_tokens: most tokens in one pass; larger batches are split and gradients added up.
         capture: record steps as CUDA graphs; None does where the device and the method allow it.
     """
@@ -89,21 +208,9 @@ class Trainer:
         max_tokens: int,
         capture: bool | None = None,
     ) -> None:
-        self.method = method
-        self.sentences = sentences
-        self.relations = list(relations)
-        self.config = config
-        self.seed = seed
-        self.max_tokens = max_tokens
-        self.device = method.backbone.device
-        self.epoch = 0
-        self.history: list[dict[str, Any]] = []
+        super().__init__(method, sentences, relations, config, seed=seed, max_tokens=max_tokens)
         self.optimizers = {
             part: StackedAdam(dict(encoder.named_parameters()), config)
-            for part, encoder in method.encoders.items()
-        }
-        self.parts = {
-            part: PartProgress.start(len(self.relations), dict(encoder.named_parameters()))
             for part, encoder in method.encoders.items()
         }
         self.captured: CapturedSteps | None = None
@@ -112,69 +219,13 @@ class Trainer:
             self.captured = CapturedSteps(
                 method, sentences, self.optimizers, max_tokens=max_tokens, capture=on_gpu
             )
-        owner = sentences.forth.relation.cpu().numpy()
-        self.rows = [np.flatnonzero(owner == index) for index in range(len(self.relations))]
-        self.owner = owner
-
-    def run(
-        self,
-        dev_scores: DevScores,
-        *,
-        tick: Tick = silent,
-        checkpoint: Callable[[Trainer], None] | None = None,
-        checkpoint_seconds: float = 60.0,
-        score_start: bool = False,
-    ) -> None:
-        """Train to the last epoch or until every relation has stopped; load the best epochs.
-
-        Args:
-            dev_scores: gives each part's dev score per relation, higher is better.
-            tick: told of every step.
-            checkpoint: called between epochs, at most once in ``checkpoint_seconds``.
-            score_start: let the vectors training starts from compete for the best epoch, as -1.
-
-        Raises:
-            TrainingError: a loss is not finite; names step and relation.
-        """
-        saved = time.monotonic()
-        if score_start and self.epoch == 0:
-            self._take(dev_scores(), epoch=-1)
-        while self.epoch < self.config.epochs and not self.finished():
-            loss = self._train_epoch(tick)
-            scores = dev_scores()
-            self._take(scores, epoch=self.epoch)
-            means = {part: float(np.mean(value)) for part, value in scores.items()}
-            self.history.append({"epoch": self.epoch, "loss": loss, "dev": means})
-            self.epoch += 1
-            if checkpoint and time.monotonic() - saved >= checkpoint_seconds:
-                checkpoint(self)
-                saved = time.monotonic()
-        if self.epoch:
-            self._load_best()
-
-    def _take(self, scores: Mapping[str, np.ndarray], *, epoch: int) -> None:
-        for part, progress in self.parts.items():
-            named = dict(self.method.encoders[part].named_parameters())
-            progress.update(scores[part], epoch, named, self.config.patience)
-
-    def finished(self) -> bool:
-        """Say whether every part of every relation has stopped early."""
-        return all(bool(progress.stopped.all()) for progress in self.parts.values())
-
-    def _load_best(self) -> None:
-        for part, progress in self.parts.items():
-            with torch.no_grad():
-                for name, value in self.method.encoders[part].named_parameters():
-                    value.copy_(progress.values[name])
 
     def _plan(self) -> list[list[np.ndarray]]:
         """Return this epoch's batches, [step][relation with a batch left] -> rows."""
         size = self.config.batch
         plan: list[list[np.ndarray]] = []
-        for index, name in enumerate(self.relations):
-            if all(progress.stopped[index] for progress in self.parts.values()):
-                continue
-            rows = self.rows[index]
+        for index in self._running():
+            name, rows = self.relations[index], self.rows[index]
             shuffle = np.random.default_rng(derive_seed(self.seed, "shuffle", name, self.epoch))
             rows = rows[shuffle.permutation(len(rows))]
             batches = [rows[start : start + size] for start in range(0, len(rows), size)]
@@ -206,7 +257,7 @@ class Trainer:
             rates = rates * np.clip(rising, 0, 1)
         return active, rates
 
-    def _train_epoch(self, tick: Tick) -> float:
+    def _learn_epoch(self, tick: Tick) -> float:
         plan = self._plan()
         active, rates = self._rates(plan)
         losses = torch.zeros(len(plan), len(self.relations), device=self.device)
@@ -253,31 +304,22 @@ class Trainer:
             yield
             return
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), self.method.backbone.dropout():
+        with torch.random.fork_rng(devices=devices), self.method.dropout():
             torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch))
             yield
 
     def _backward(self, batches: list[np.ndarray], losses: Tensor) -> None:
         """Add up the gradients of each relation's mean loss; write those means into ``losses``."""
-        rows = np.concatenate(batches)
-        share = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
-        layout = self.sentences.forth
-        order = np.argsort(layout.lengths[rows], kind="stable")
-        rows, share = rows[order], share[order]
-        sentences = self.method.sentences_per_fact(self.sentences, rows)
         vectors = self.method.vectors()
         # The encoder's graph is walked once, whatever number of passes the batch takes.
         leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
-        for part in chunks(layout.lengths[rows], sentences, self.max_tokens):
-            loss = self.method.loss(self.sentences, rows[part], leaves)
-            weighted = loss * torch.from_numpy(share[part]).to(loss)
-            weighted.sum().backward()  # type: ignore[no-untyped-call]
-            owner = torch.from_numpy(self.owner[rows[part]]).to(self.device)
-            losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
-        torch.autograd.backward(
-            list(vectors.values()),
-            [leaves[part].grad for part in vectors],
-        )
+        self._mean_losses(batches, leaves, losses)
+        for name, value in vectors.items():
+            if value.is_leaf:
+                # A parameter itself: its gradient is handed over, not copied.
+                value.grad = leaves[name].grad
+            else:
+                torch.autograd.backward(value, leaves[name].grad)
 
     def _check_finite(self, losses: Tensor) -> None:
         """Refuse losses that are not finite, and vectors that the last step broke."""

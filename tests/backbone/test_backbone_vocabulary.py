@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tokenizers import AddedToken
 
 from symprompt.backbone import Backbone, Vocabulary
 from symprompt.errors import ModelError
@@ -95,3 +96,24 @@ def test_length_limit_of_the_tokenizer_is_kept() -> None:
     assert Vocabulary(tokenizer, name="any").max_length >= 1 << 30
     tokenizer.model_max_length = 77
     assert Vocabulary(tokenizer, name="any").max_length == 77
+
+
+def test_special_ids_are_what_is_no_text(backbone: Backbone) -> None:
+    vocabulary = backbone.vocabulary
+    assert {*vocabulary.prefix, *vocabulary.suffix, vocabulary.mask_id} <= {*vocabulary.special_ids}
+    words = vocabulary.encode_words(["France lies in the old city ."])[0]
+    assert not {*words} & {*vocabulary.special_ids}
+
+
+def test_reserved_tokens_are_special() -> None:
+    tokenizer = make_wordpiece()
+    tokenizer.add_tokens([AddedToken("<reserved>", special=True), AddedToken("plain")])
+    reserved, plain = tokenizer.convert_tokens_to_ids(["<reserved>", "plain"])
+    special = Vocabulary(tokenizer, name="tiny").special_ids
+    assert reserved in special
+    assert plain not in special
+
+
+def test_tokens_are_written_with_their_marks(bert: Backbone) -> None:
+    (ids,) = bert.vocabulary.encode_words(["city of Oslo"])
+    assert bert.vocabulary.written(ids) == ["city", "of", "O", "##s", "##l", "##o"]

@@ -28,6 +28,7 @@ from tiny import Trained, make_facts, make_trainer, train
 from tiny_causal import CAUSAL_FAMILIES, causal_config
 
 METHODS: dict[str, dict[str, Any]] = {
+    "autoprompt": {"name": "autoprompt"},
     "manual": {"name": "manual"},
     "ptuning": {"name": "ptuning"},
     "spe": {"name": "spe"},
@@ -41,7 +42,8 @@ def tolerance(family: str) -> float:
 
 
 def build(name: str, backbone: Backbone, facts: FactSet) -> tuple[Problem, Method]:
-    config = causal_config(method=METHODS[name], dtype="float64")
+    prompt = {"encoder": "free" if name == "autoprompt" else "bilstm"}
+    config = causal_config(method=METHODS[name], prompt=prompt, dtype="float64")
     problem = prepare(config, backbone, facts)
     return problem, make_method(config, problem)
 

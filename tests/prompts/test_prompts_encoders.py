@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
+from symprompt.prompts import (
+    BiLSTMEncoder,
+    FreeVectors,
+    MLPEncoder,
+    PromptEncoder,
+    TriggerTokens,
+)
 
 NAMES = ("capital", "in", "near")
 COUNT, WIDTH = 7, 12
@@ -152,3 +158,16 @@ def test_free_vectors_start_where_they_are_told_and_own_their_copy() -> None:
 def test_abstract_encoder_gives_nothing() -> None:
     with pytest.raises(TypeError, match="abstract"):
         PromptEncoder(NAMES, (0,))()
+
+
+def test_trigger_tokens_give_their_embeddings_and_take_no_gradient() -> None:
+    table = torch.randn(9, 4)
+    start = torch.tensor([[1, 8], [3, 3]])
+    encoder = TriggerTokens(start, lambda ids: table[ids], dtype=torch.float64)
+    assert torch.equal(encoder(), table[start].double())
+    ((name, tokens),) = encoder.named_parameters()
+    assert (name, tokens.dtype, tokens.requires_grad) == ("tokens", torch.int64, False)
+    tokens[1, 0] = 7
+    assert torch.equal(encoder()[1, 0], table[7].double())
+    assert start[1, 0] == 3
+    assert encoder.to(torch.float32).tokens.dtype == torch.int64

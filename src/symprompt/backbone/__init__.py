@@ -3,6 +3,19 @@
 from symprompt.backbone.loading import load_vocabulary
 from symprompt.backbone.model import Backbone, Inputs
 from symprompt.backbone.shipped import SHIPPED, locate_model
+from symprompt.backbone.stacked import StackedModel
+from symprompt.backbone.tuning import FullTuning, LoraTuning, Tuning
 from symprompt.backbone.vocabulary import Vocabulary
 
-__all__ = ["SHIPPED", "Backbone", "Inputs", "Vocabulary", "load_vocabulary", "locate_model"]
+__all__ = [
+    "SHIPPED",
+    "Backbone",
+    "FullTuning",
+    "Inputs",
+    "LoraTuning",
+    "StackedModel",
+    "Tuning",
+    "Vocabulary",
+    "load_vocabulary",
+    "locate_model",
+]

@@ -146,13 +146,19 @@ class Backbone:
         """
         memory, most = _CPU_MEMORY, _CPU_TOKENS
         if self.device.type == "cuda":
-            memory = torch.cuda.get_device_properties(self.device).total_memory // 4
+            memory = self.training_memory() // 2
             most = _GPU_TOKENS
         per_token = self.vocabulary_size * 4 * 3 / (4 if self.causal else 12)
         if training:
             config = self.model.config.get_text_config()
             per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
         return max(1024, min(most, int(memory / per_token)))
+
+    def training_memory(self) -> int:
+        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB."""
+        if self.device.type != "cuda":
+            return _CPU_MEMORY
+        return int(torch.cuda.get_device_properties(self.device).total_memory) // 2
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -191,6 +197,9 @@ class Backbone:
         return logits if positions.dim() == 2 else logits[:, 0]
 
     def _options(self, mask: Tensor) -> dict[str, Any]:
+        if not self.causal and mask.is_floating_point():
+            # What attention adds, [b, 1, t, t], made by the caller.
+            return {"attention_mask": mask}
         if not self.causal:
             return {"attention_mask": mask.to(torch.long)}
         # Padding stands on the right, where no token sees it. Masking it would only leave padding

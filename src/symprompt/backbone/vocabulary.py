@@ -51,6 +51,13 @@ class Vocabulary:
         limit = self.tokenizer.model_max_length
         return int(limit) if limit and limit < _NO_LIMIT else _NO_LIMIT
 
+    @property
+    def special_ids(self) -> list[int]:
+        """The tokens that are no text: masks, frames, padding, reserved ones."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        reserved = {int(token) for token, entry in added if entry.special}
+        return sorted(reserved | set(self.tokenizer.all_special_ids))
+
     def _frame(self) -> tuple[list[int], list[int]]:
         """Return the special ids put before and after one sequence."""
         if self.causal:
@@ -104,6 +111,11 @@ class Vocabulary:
             ids[0] if word.strip() and len(ids) == 1 and ids[0] != self.unknown_id else None
             for word, ids in zip(words, encoded, strict=True)
         ]
+
+    def written(self, tokens: Sequence[int]) -> list[str]:
+        """Return tokens as the vocabulary has them, word-start and continuation marks included."""
+        entries: list[str] = self.tokenizer.convert_ids_to_tokens(list(tokens))
+        return entries
 
     def text(self, token: int) -> str:
         """Return a token as a person reads it, word-start marks removed."""

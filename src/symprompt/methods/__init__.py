@@ -1,6 +1,8 @@
 """One file per method, all through the same contract."""
 
+from symprompt.methods.autoprompt import AutoPrompt
 from symprompt.methods.base import Method, Sentences
+from symprompt.methods.finetune import FineTune
 from symprompt.methods.majority import Majority
 from symprompt.methods.manual import Manual
 from symprompt.methods.optiprompt import OptiPrompt
@@ -10,6 +12,8 @@ from symprompt.methods.spelling import Spelling, make_spelling
 
 __all__ = [
     "SPE",
+    "AutoPrompt",
+    "FineTune",
     "Majority",
     "Manual",
     "Method",

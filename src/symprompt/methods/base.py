@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.backbone import Backbone
 from symprompt.methods.asking import Asks, ask_object, object_asks
 from symprompt.methods.spelling import Spelling, ask_names, score_names
-from symprompt.prompts import Layout, PromptEncoder
+from symprompt.prompts import Layout
 
 Vectors = Mapping[str, Tensor]
 
@@ -40,23 +41,36 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.forth)
 
+    def take(self, rows: np.ndarray, relations: np.ndarray) -> Sentences:
+        """Return some facts, as facts of the relations with these indices."""
+        index = torch.from_numpy(rows).to(self.gold.device)
+        forth = self.forth.take(rows, relations)
+        back = forth if self.back is self.forth else self.back.take(rows, relations)
+        return Sentences(forth, back, self.gold[index], self.known[index])
+
 
 class Method(ABC):
-    """Abstract: asks a frozen model for objects.
+    """Abstract: asks a model for objects.
 
-    ``encoders`` maps a part ("forth", "back") to what makes its vectors. Parts share no parameter,
-    so each relation's best epoch is chosen for each part by itself.
+    ``encoders`` maps a part ("forth", "back") to what makes its vectors: a prompt encoder, or for
+    fine-tuning each relation's weights. Every parameter and what a call gives have a leading
+    relation axis. Parts share no parameter, so each relation's best epoch is chosen for each part
+    by itself.
     """
 
     asks_back: ClassVar[bool] = False
 
-    def __init__(self, backbone: Backbone, encoders: Mapping[str, PromptEncoder]) -> None:
+    def __init__(self, backbone: Backbone, encoders: Mapping[str, nn.Module]) -> None:
         self.backbone = backbone
         self.encoders = dict(encoders)
 
     def vectors(self) -> dict[str, Tensor]:
-        """Return every part's vectors, [relation, n, width]."""
+        """Return every part's vectors, [relation, n, width]; of weights [relation, n]."""
         return {part: encoder() for part, encoder in self.encoders.items()}
+
+    def dropout(self) -> AbstractContextManager[None]:
+        """Return a context in which the model's own dropout is on."""
+        return self.backbone.dropout()
 
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return how many sentences the loss of each row reads, to plan passes."""
@@ -64,6 +78,10 @@ class Method(ABC):
             return np.ones_like(rows)
         lengths: np.ndarray = sentences.forth.object_lengths[rows]
         return lengths
+
+    def wordings(self) -> list[dict[str, Any]] | None:
+        """Return each relation's prompt for people to read, where it is made of words."""
+        return None
 
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:

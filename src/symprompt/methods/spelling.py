@@ -195,7 +195,7 @@ def score_names(
     All sentences of all facts are asked in passes of at most ``spelling.max_tokens`` tokens.
     """
     tables = spelling.tables
-    relation = layout.relation.cpu().numpy()[rows]
+    relation = layout.relations[rows]
     sentence, fact = _ranges(tables.first[relation], tables.count[relation])
     lengths = layout.lengths[rows[fact]] - layout.object_lengths[rows[fact]]
     lengths = lengths + spelling.blank_lengths[tables.blank[sentence]]

@@ -13,6 +13,7 @@ from torch.nn import functional
 from transformers import BertForMaskedLM, BertForPreTraining, ElectraForMaskedLM
 
 from symprompt.pretrain.batch import Corrupted
+from symprompt.pretrain.encoder import encode_at
 from symprompt.pretrain.model import PretrainedModel
 from symprompt.runtime import derive_seed
 
@@ -97,7 +98,7 @@ class SpanBoundaryHead(nn.Module):
 class Pretrainer(nn.Module):
     """A model together with its objectives: corrupted sequences in, losses out.
 
-    The heads run at the asked positions only: of a sequence of 128 tokens at 19.
+    The heads and the last layer run at the asked positions only: of 128 tokens at 19.
     """
 
     def __init__(
@@ -154,22 +155,26 @@ class Pretrainer(nn.Module):
             padded: whether any row may hold padding; without, attention takes no mask and is fast.
         """
         mask = _attention_mask(lengths, ids.shape[1]) if padded else None
-        hidden, pooled = self._encode(ids, segments, mask)
+        places, wanted = positions.shape[1], [positions]
+        if self.span_boundary is not None:
+            wanted += [left, right]
+        with_next = isinstance(self.model, BertForPreTraining)
+        if with_next:
+            wanted.append(torch.zeros_like(positions[:, :1]))
+        hidden = self._encode(ids, segments, mask, torch.cat(wanted, dim=1))
         answers = torch.where(asked, targets, _IGNORED).flatten()
         count = asked.sum()
-        losses = {
-            "mlm": Loss(_cross_entropy(self._predict(_take(hidden, positions)), answers), count)
-        }
-        if pooled is not None:
+        masked = hidden[:, :places].flatten(0, 1)
+        losses = {"mlm": Loss(_cross_entropy(self._predict(masked), answers), count)}
+        if with_next:
             # In transformers class 0 is "follows", class 1 "does not".
             rows = torch.full_like(count, len(ids))
-            losses["nsp"] = Loss(
-                _cross_entropy(self._predict_next(pooled), (~is_next).long()), rows
-            )
+            follows = self._predict_next(hidden[:, -1:])
+            losses["nsp"] = Loss(_cross_entropy(follows, (~is_next).long()), rows)
         if self.span_boundary is not None:
-            logits = self.span_boundary(
-                _take(hidden, left), _take(hidden, right), offset.flatten(), self._embedding()
-            )
+            before = hidden[:, places : 2 * places].flatten(0, 1)
+            after = hidden[:, 2 * places : 3 * places].flatten(0, 1)
+            logits = self.span_boundary(before, after, offset.flatten(), self._embedding())
             losses["sbo"] = Loss(_cross_entropy(logits, answers), count)
         return losses
 
@@ -196,19 +201,15 @@ class Pretrainer(nn.Module):
             save_file(heads, Path(folder) / HEADS_FILE, metadata={"format": "pt"})
 
     def _encode(
-        self, ids: Tensor, segments: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return z [b, t, h], and the pooled [CLS] [b, h] where the model has an NSP head."""
+        self, ids: Tensor, segments: Tensor, mask: Tensor | None, positions: Tensor
+    ) -> Tensor:
+        """Return z [b, n, h] at the positions [b, n]."""
         model = self.model
         body = model.electra if isinstance(model, ElectraForMaskedLM) else model.bert
         state = self._embed(body.embeddings, ids, segments)
         if hasattr(body, "embeddings_project"):
             state = cast(nn.Module, body.embeddings_project)(state)
-        hidden = cast(Tensor, body.encoder(state, attention_mask=mask).last_hidden_state)
-        pooled = None
-        if isinstance(model, BertForPreTraining):
-            pooled = cast(nn.Module, model.bert.pooler)(hidden)
-        return hidden, pooled
+        return encode_at(body.encoder, state, mask, positions)
 
     def _embed(self, tables: nn.Module, ids: Tensor, segments: Tensor) -> Tensor:
         """Return the sum of word, position and segment embeddings, normalised, [b, t, e].
@@ -236,9 +237,14 @@ class Pretrainer(nn.Module):
             state, bias = head.transform(hidden), head.decoder.bias
         return functional.linear(state, self._embedding().to(state.dtype), bias)
 
-    def _predict_next(self, pooled: Tensor) -> Tensor:
-        """Return [b, 2], the logits W_NSP h (11.2.2), h being the pooled [CLS] as in BERT."""
-        return cast(Tensor, cast(BertForPreTraining, self.model).cls.seq_relationship(pooled))
+    def _predict_next(self, first: Tensor) -> Tensor:
+        """Return [b, 2], the logits W_NSP h (11.2.2), h being the pooled [CLS] as in BERT.
+
+        Args:
+            first: [b, 1, h], z of the first token.
+        """
+        model = cast(BertForPreTraining, self.model)
+        return cast(Tensor, model.cls.seq_relationship(cast(nn.Module, model.bert.pooler)(first)))
 
     def _embedding(self) -> Tensor:
         return cast(Tensor, self.model.get_input_embeddings().weight)
@@ -248,13 +254,6 @@ def _attention_mask(lengths: Tensor, length: int) -> Tensor:
     """Return [b, 1, t, t] bool; with four axes transformers takes it as it is, values unread."""
     there = torch.arange(length, device=lengths.device) < lengths[:, None]
     return there[:, None, None, :].expand(-1, 1, length, -1)
-
-
-def _take(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return [b * k, h], the hidden states at the positions [b, k]."""
-    rows, length, size = hidden.shape
-    first = torch.arange(rows, device=hidden.device)[:, None] * length
-    return hidden.reshape(rows * length, size).index_select(0, (first + positions).flatten())
 
 
 def _cross_entropy(logits: Tensor, answers: Tensor) -> Tensor:

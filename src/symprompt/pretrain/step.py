@@ -7,12 +7,13 @@ follows from the seed and the step's number, so that there is no random state to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from symprompt.pretrain.batch import Corrupted, DeviceBatch
 from symprompt.pretrain.corruption import Specials, corrupt, leaves_padding
@@ -89,7 +90,7 @@ class Learner:
         # Every process knows the whole batch's counts, so that gradients need only be added up.
         counts = count_asked(corrupted, self.config.objective)
         sums = torch.zeros_like(self.weights.extra)
-        with self._dropout(number):
+        with self._dropout(number), _attention(self.device):
             for turn, rows in enumerate(self._pieces(self._rows)):
                 total, found = self._compiled(_inputs(corrupted, batch, rows), counts)
                 total.backward()  # type: ignore[no-untyped-call]
@@ -180,6 +181,14 @@ class Learner:
 
 def _inputs(corrupted: Corrupted, batch: DeviceBatch, rows: slice) -> dict[str, Tensor]:
     return {**vars(corrupted[rows]), "is_next": batch.is_next[rows]}
+
+
+def _attention(device: torch.device) -> AbstractContextManager[None]:
+    """Prefer cuDNN's attention, which is the fastest of torch's on Hopper GPUs."""
+    if device.type != "cuda":
+        return nullcontext()
+    kinds = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+    return sdpa_kernel([getattr(SDPBackend, kind) for kind in kinds], set_priority=True)
 
 
 def _compile(

@@ -1,6 +1,12 @@
 """Templates of words and learned vectors, their layout as index tensors, and prompt encoders."""
 
-from symprompt.prompts.encoders import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
+from symprompt.prompts.encoders import (
+    BiLSTMEncoder,
+    FreeVectors,
+    MLPEncoder,
+    PromptEncoder,
+    TriggerTokens,
+)
 from symprompt.prompts.layout import (
     EncodedFacts,
     Layout,
@@ -25,6 +31,7 @@ __all__ = [
     "PromptEncoder",
     "Question",
     "Template",
+    "TriggerTokens",
     "encode_facts",
     "encode_piece",
     "fixed_length",

@@ -7,7 +7,7 @@ that training R relations in one stack is the same computation as training each 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,6 +69,29 @@ class FreeVectors(PromptEncoder):
     def forward(self) -> Tensor:
         """Return the vectors."""
         return self.vectors
+
+
+class TriggerTokens(PromptEncoder):
+    """Vectors that are the embeddings of words, for prompts that are searched (AutoPrompt); final.
+
+    Args:
+        start: [relation, n] int64, the tokens at first.
+        embed: gives tokens' embeddings, as the model reads them.
+        dtype: of the vectors.
+    """
+
+    def __init__(
+        self, start: Tensor, embed: Callable[[Tensor], Tensor], *, dtype: torch.dtype
+    ) -> None:
+        super().__init__((), ())
+        # A parameter without gradient: what keeps, stores and loads parameters does so with tokens.
+        self.tokens = nn.Parameter(start.detach().clone(), requires_grad=False)
+        self._embed = embed
+        self._dtype = dtype
+
+    def forward(self) -> Tensor:
+        """Return the tokens' embeddings."""
+        return self._embed(self.tokens).to(self._dtype)
 
 
 class _MLPTop(PromptEncoder):

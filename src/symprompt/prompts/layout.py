@@ -72,8 +72,9 @@ class Layout:
     """Every fact's sentence, both blanks filled.
 
     Device tensors: ids, slots [n, t] (slot -1: a word); relation, object_at, subject_at, length,
-    subject_length, object_length [n]. CPU arrays: lengths, subject_lengths, object_lengths [n], to
-    plan batches without waiting for the device. ``limit`` is the longest sentence the model takes.
+    subject_length, object_length [n]. CPU arrays: lengths, subject_lengths, object_lengths,
+    relations [n], to plan batches without waiting for the device. ``limit`` is the longest sentence
+    the model takes.
     """
 
     ids: Tensor
@@ -87,6 +88,7 @@ class Layout:
     lengths: np.ndarray
     subject_lengths: np.ndarray
     object_lengths: np.ndarray
+    relations: np.ndarray
     limit: int
 
     def __len__(self) -> int:
@@ -142,6 +144,7 @@ class Layout:
             lengths=total,
             subject_lengths=self.subject_lengths[rows],
             object_lengths=lengths,
+            relations=self.relations[rows],
         )
 
     def sentences(self, at: Tensor) -> Question:
@@ -149,6 +152,25 @@ class Layout:
         steps = torch.arange(self.ids.shape[1], device=self.ids.device)
         mask = steps[None, :] < self.length[:, None]
         return Question(self.ids, self.slots, mask, self.relation, at, at)
+
+    def take(self, rows: np.ndarray, relations: np.ndarray) -> Layout:
+        """Return some facts' sentences, as facts of the relations with these indices."""
+        index = torch.from_numpy(rows).to(self.ids.device)
+        return replace(
+            self,
+            ids=self.ids[index],
+            slots=self.slots[index],
+            relation=torch.from_numpy(relations).to(self.ids.device),
+            object_at=self.object_at[index],
+            subject_at=self.subject_at[index],
+            length=self.length[index],
+            subject_length=self.subject_length[index],
+            object_length=self.object_length[index],
+            lengths=self.lengths[rows],
+            subject_lengths=self.subject_lengths[rows],
+            object_lengths=self.object_lengths[rows],
+            relations=relations,
+        )
 
     def width(self, rows: np.ndarray) -> int:
         """Return a width that holds these rows, from a small set so that kernels are reused."""
@@ -288,6 +310,7 @@ def make_layout(
         lengths=lengths,
         subject_lengths=subject_lengths,
         object_lengths=object_lengths,
+        relations=facts.relation,
         limit=max_length,
     )
 

@@ -15,6 +15,7 @@ from symprompt.report.tables import Comparison
 from symprompt.runs import RunFolder
 
 METHOD_NAMES = {
+    "autoprompt": "AutoPrompt",
     "lpaqa": "LPAQA",
     "majority": "majority object",
     "manual": "manual prompts",
