@@ -125,6 +125,28 @@ def test_methods_that_learn_nothing_say_what_they_ask(
         assert "most frequent of 7 training objects: France (1)" in inside.about
 
 
+@pytest.mark.parametrize("name", ["autoprompt", "finetune"])
+def test_words_that_were_found_and_tuned_models_are_told(
+    name: str, make: Make, tmp_path: Path
+) -> None:
+    prompt = {"template": "manual"} if name == "finetune" else {"encoder": "free"}
+    run = symprompt.train(
+        make(tmp_path / "run", method={"name": name}, prompt=prompt, training={"epochs": 1})
+    )
+    for view in describe_prompts(run, top=1, device="cpu"):
+        if name == "autoprompt":
+            words = [entry.nearest[0].text for entry in view.vectors]
+            assert view.about == "words that were searched for: " + str(
+                run.folder.load_card()["relations"][view.relation]["prompt"]
+            )
+            # The vectors of words are those words.
+            assert all(entry.nearest[0].value == pytest.approx(1) for entry in view.vectors)
+            assert len(words) == 5
+        else:
+            assert view.vectors == ()
+            assert view.about.startswith("a written prompt, the model's weights learned: ")
+
+
 def test_bad_questions_are_refused(spe: Run) -> None:
     with pytest.raises(DataError, match="relation 'inn' is not in"):
         describe_prompts(spe, relations=["inn"])

@@ -29,7 +29,7 @@ from tiny import CITIES, COUNTRIES, make_facts, run_config
 from tiny_causal import TEMPLATE
 from tiny_runs import SEPARATE, Make, other_model, write_csv
 
-OTHERS = ("majority", "manual", "optiprompt", "ptuning")
+OTHERS = ("majority", "manual", "autoprompt", "optiprompt", "ptuning", "finetune")
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,9 @@ def make(model: Path, data: Path) -> Make:
 
 
 def method_sections(name: str) -> dict[str, Any]:
-    encoder = {"encoder": "free"} if name == "optiprompt" else {}
-    return {"method": {"name": name}, "prompt": encoder, "training": {"epochs": 1}}
+    encoder = {"encoder": "free"} if name in ("autoprompt", "optiprompt") else {}
+    prompt = {"template": "manual"} if name == "finetune" else encoder
+    return {"method": {"name": name}, "prompt": prompt, "training": {"epochs": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def test_every_methods_candidates_are_asked_back(
     assert len(scores.rank) == len(before)
 
 
-@pytest.mark.parametrize("name", ["manual", "ptuning"])
+@pytest.mark.parametrize("name", ["manual", "ptuning", "finetune"])
 def test_training_with_rerank_gives_the_same_run_as_reranking_later(
     name: str, make: Make, others: dict[str, Run], spe: Run, tmp_path: Path
 ) -> None:

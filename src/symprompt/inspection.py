@@ -137,7 +137,8 @@ def write_template(template: Template) -> str:
 
 def _written(method: str, template: str, folder: RunFolder, name: str) -> str:
     if method != "majority":
-        return f"a written prompt, nothing learned: {template}"
+        learned = "the model's weights" if method == "finetune" else "nothing"
+        return f"a written prompt, {learned} learned: {template}"
     relation = folder.load_facts()[name]
     counts = Counter(fact.object for fact in relation.train).most_common(3)
     shown = ", ".join(f"{name} ({count})" for name, count in counts)

@@ -526,6 +526,12 @@ def test_a_vocabulary_of_tokens_is_refused(bert: Backbone) -> None:
         config_for(bert, facts={"vocabulary": "full"})
 
 
+@pytest.mark.parametrize("name", ["autoprompt", "finetune"])
+def test_methods_of_one_token_are_refused(name: str, bert: Backbone) -> None:
+    with pytest.raises(ConfigError, match=f'"{name}" asks for objects of one token'):
+        config_for(bert, method={"name": name})
+
+
 @pytest.mark.parametrize("name", ["majority", "manual", "optiprompt"])
 def test_methods_that_do_not_ask_back_rank_names_too(name: str, bert: Backbone) -> None:
     problem, method = build(bert, long_facts(), method={"name": name})
