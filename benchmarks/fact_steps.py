@@ -86,9 +86,12 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--compile", action="store_true", help="compile the model's layers")
     parser.add_argument("--facts", type=int, default=2048, help="test facts to ask back")
     flags = parser.parse_args()
     backbone = Backbone.load(flags.model, device=flags.device, dtype=flags.dtype)
+    if flags.compile:
+        backbone.compile_layers()
     facts = load_facts(flags.data, relations=flags.relations)
     rate, per_token = product_rate(backbone), 2.0 * body_weights(backbone)
     print(json.dumps({"product TFLOP/s": round(rate / 1e12, 2), "body": int(per_token / 2)}))

@@ -138,7 +138,8 @@ def assert_one_sentence(said: Said) -> str:
         (["data"], ["data check"]),
         (["configs"], ["NAME"]),
         (["demo"], ["--out"]),
-        ([], ["train", "pretrain", "ask", "table", "data", "configs"]),
+        (["reproduce"], ["--models", "--data", "--methods", "--seeds", "--dry-run", "comma"]),
+        ([], ["train", "pretrain", "ask", "table", "data", "reproduce", "configs"]),
     ],
 )
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -225,7 +226,11 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(train: Call, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("flags", "named"),
-    [(["--rate", "fast"], "--rate"), (["--name", "lpaqa"], "ptuning"), (["--k", "0"], "method.k")],
+    [
+        (["--rate", "fast"], "--rate"),
+        (["--name", "guesswork"], "ptuning"),
+        (["--k", "0"], "method.k"),
+    ],
 )
 def test_a_flag_with_a_bad_value_is_refused(
     train: Call, tmp_path: Path, flags: list[str], named: str
@@ -355,8 +360,9 @@ def refused(train: Call, tmp_path: Path) -> Callable[..., str]:
         ('seed = "one"', "seed is 'one'; it must be of type int"),
         ("seed = ", "is not valid TOML"),
         (
-            '[method]\nname = "lpaqa"',
-            "method.name is 'lpaqa'; allowed are: autoprompt, majority, manual, optiprompt, ",
+            '[method]\nname = "guesswork"',
+            "method.name is 'guesswork'; allowed are: autoprompt, finetune, lpaqa, majority, "
+            "manual, optiprompt, ptuning, softprompt, spe",
         ),
         ("[training]\nbatch = 0", "training.batch is 0; it must be at least 1"),
     ],

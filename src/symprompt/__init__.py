@@ -12,18 +12,24 @@ from symprompt.pretrain.reuse import prepare_pretraining
 from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
+from symprompt.reproduction import ReproduceSettings
 from symprompt.reranking import rerank_run
 
 if TYPE_CHECKING:
     from symprompt.report import show_progress
+    from symprompt.report.paper import reproduce
 else:
 
     def __getattr__(name: str) -> object:
-        """Load what only the terminal needs when it is first asked for: the core needs no rich."""
+        """Load what belongs to reports when it is first asked for: the core needs no rich."""
         if name == "show_progress":
             from symprompt.report import show_progress
 
             return show_progress
+        if name == "reproduce":
+            from symprompt.report.paper import reproduce
+
+            return reproduce
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -36,6 +42,7 @@ __all__ = [
     "FactSet",
     "PretrainConfig",
     "Relation",
+    "ReproduceSettings",
     "Run",
     "RunConfig",
     "SympromptError",
@@ -48,6 +55,7 @@ __all__ = [
     "override",
     "prepare_pretraining",
     "pretrain",
+    "reproduce",
     "rerank_run",
     "shipped_configs",
     "show_progress",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone
 from symprompt.config import RunConfig
+from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.finetuning import has_weights, load_weights
@@ -19,7 +20,7 @@ from symprompt.predictions import Predictions
 from symprompt.problem import Problem, allowed_tokens, lay_out, make_method, spell
 from symprompt.prompts import Template, read_names
 from symprompt.ranking import rerank, top_k
-from symprompt.runs import VOCABULARY, RunFolder
+from symprompt.runs import CARD, VOCABULARY, RunFolder
 from symprompt.runtime import Tick, silent
 from symprompt.tuning import model_dtype
 
@@ -150,7 +151,9 @@ class Run:
             allowed = spelling.allowed
         else:
             allowed = self._allowed(config, backbone, facts[relation], template)
-        problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {}, spelling)
+        prompts = tuple(Template.parse(text) for text in self._prompts(card, relation))
+        allowed = allowed.to(backbone.device)
+        problem = Problem(backbone, facts, (template,), allowed, {}, (prompts,), spelling)
         # The stored vectors stand in for any encoder, so the cheapest one is made.
         prompt = replace(config.prompt, encoder="free", start="random")
         method = make_method(replace(config, prompt=prompt), problem)
@@ -158,6 +161,14 @@ class Run:
         if isinstance(method, FineTune):
             vectors = {"forth": load_weights(self.folder, place, method)}
         return _Question(config, problem, method, vectors)
+
+    def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
+        """Return the relation's written prompts, none where the method has one template."""
+        prompts = card["relations"][relation].get("prompts", [])
+        needs = card["method"] in SEVERAL_PROMPTS
+        if not isinstance(prompts, list) or (needs and not prompts):
+            raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
+        return [str(text) for text in prompts]
 
     def load_backbone(self, model: str = "", device: str = "auto") -> Backbone:
         """Load the model the run was made by, once.
@@ -225,6 +236,7 @@ class _Question:
             [Fact(relation, subject, object) for subject in subjects],
             {(relation, subject): [object] for subject in subjects},
             swapped=self.config.method.blanks == "swapped",
+            several=bool(self.problem.prompts),
             spelling=self.problem.spelling,
         )
 

@@ -20,6 +20,7 @@ from torch.nn import functional
 from symprompt.adam import StackedAdam
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
+from symprompt.prompts import PromptEncoder
 
 Replay = Callable[[], None]
 _FEW = 48
@@ -260,6 +261,9 @@ class CapturedSteps:
             return self._begin, self._end
         for optimizer in self.optimizers.values():
             optimizer.compile()
+        for encoder in self.method.encoders.values():
+            if isinstance(encoder, PromptEncoder):
+                encoder.compile_steps()
 
         def both() -> None:
             self._begin()

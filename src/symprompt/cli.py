@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
-import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,12 +18,9 @@ from transformers.utils import logging as transformers_logging
 
 from symprompt import __version__
 from symprompt.answering import Run
-from symprompt.backbone import load_vocabulary
+from symprompt.cli_data import print_json, run_data
 from symprompt.config import (
     Command,
-    FactsConfig,
-    MethodConfig,
-    PromptConfig,
     RunConfig,
     check_config,
     load_config,
@@ -32,18 +29,15 @@ from symprompt.config import (
 from symprompt.demo import make_demo
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
-from symprompt.facts import check, load_facts, uhn
-from symprompt.files import write_file
 from symprompt.flags import (
     AskFlags,
-    CheckFlags,
     DemoFlags,
     PretrainFlags,
     PromptsFlags,
+    ReproduceFlags,
     RerankFlags,
     TableFlags,
     TrainFlags,
-    VocabularyFlags,
     full_names,
     parse,
 )
@@ -56,19 +50,18 @@ from symprompt.pretrain.settings import (
     check_pretrain_config,
     load_pretrain_config,
 )
-from symprompt.problem import load_config_facts
 from symprompt.report import comparison, load_scores, show, show_progress
-from symprompt.report.answers import answer_table, check_table, run_summary
+from symprompt.report.answers import answer_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
+from symprompt.report.paper import reproduce
+from symprompt.report.paper.summary import show_plan, show_reproduction
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.report.prompts import prompts_table
-from symprompt.report.vocabulary import vocabulary_table
+from symprompt.report.stored import is_stored, load_stored
+from symprompt.reproduction import make_plan
 from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
-from symprompt.shared_vocabulary import share_vocabulary, split_names
-from symprompt.usable import drop_unusable
-from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
 
 
 def run_train(arguments: Sequence[str]) -> None:
@@ -150,7 +143,7 @@ def run_ask(arguments: Sequence[str]) -> None:
         )
     plain = [asdict(answer) for answer in answers]
     if flags.json:
-        _print_json(plain)
+        print_json(plain)
     else:
         asked = f"{flags.subject} ?" if flags.subject is not None else f"? {flags.object}"
         show(answer_table(plain, f"{flags.relation}: {asked}"))
@@ -181,6 +174,9 @@ def run_table(arguments: Sequence[str]) -> None:
     flags = parse(TableFlags, arguments, "symprompt table")
     if not flags.runs:
         raise SympromptError("no run was named; give one or more run folders.")
+    if any(map(is_stored, flags.runs)):
+        _show_stored(flags)
+        return
     rows = []
     for path in flags.runs:
         options: dict[str, Any] = {
@@ -195,63 +191,53 @@ def run_table(arguments: Sequence[str]) -> None:
         rows.append(main)
     found = comparison(rows, by_relation=flags.by == "relation", draws=flags.draws)
     if flags.json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     elif flags.markdown:
         print(found.to_markdown())
     else:
         show(found)
 
 
-def run_data(arguments: Sequence[str]) -> None:
-    """Run ``symprompt data check SOURCE`` or ``symprompt data vocabulary --models A,B``."""
-    if arguments[:1] in (["-h"], ["--help"]):
-        print(
-            "usage: symprompt data check SOURCE [flags]      (data check --help tells the flags)\n"
-            "       symprompt data vocabulary --models A,B --out FILE [flags]"
-        )
+def _show_stored(flags: TableFlags) -> None:
+    """Print results that were stored as JSON; what would need the runs is refused."""
+    for path in flags.runs:
+        if not is_stored(path):
+            raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
+    plain = TableFlags(flags.runs, markdown=flags.markdown, json=flags.json)
+    for name, value in asdict(flags).items():
+        if value != getattr(plain, name):
+            raise ConfigError(
+                f"--{name} needs run folders; stored results are printed as they are."
+            )
+    for path in flags.runs:
+        stored = load_stored(path)
+        if flags.json:
+            print_json(stored.values)
+        elif flags.markdown:
+            print(stored.to_markdown())
+        else:
+            show(stored.to_rich())
+
+
+def run_reproduce(arguments: Sequence[str]) -> None:
+    """Run ``symprompt reproduce spe --models A,B --data FOLDER``."""
+    flags = parse(ReproduceFlags, arguments, "symprompt reproduce")
+    settings = flags.settings()
+    if flags.dry_run:
+        show_plan(make_plan(settings))
         return
-    commands = {"check": _check_data, "vocabulary": _share_vocabulary}
-    if not arguments or arguments[0] not in commands:
-        got = arguments[0] if arguments else "nothing"
-        raise SympromptError(
-            f"data takes the command check or vocabulary, got {got}: symprompt data check FOLDER."
+    try:
+        with show_progress() as tick:
+            made = reproduce(settings, tick=tick)
+    except KeyboardInterrupt:
+        words = shlex.join(["symprompt", "reproduce", *arguments])
+        Console(stderr=True).print(
+            f"interrupted; go on with: {words}", markup=False, highlight=False, soft_wrap=True
         )
-    commands[arguments[0]](arguments[1:])
-
-
-def _share_vocabulary(arguments: Sequence[str]) -> None:
-    flags = parse(VocabularyFlags, arguments, "symprompt data vocabulary")
-    names = split_names(flags.models)
-    facts = load_facts(flags.data) if flags.data else None
-    shared = share_vocabulary({name: load_vocabulary(name) for name in names}, facts)
-    write_file(Path(flags.out), "".join(word + "\n" for word in shared.words).encode())
-    report = asdict(shared)
-    if flags.json:
-        _print_json(report | {"words": len(shared.words), "file": flags.out})
-        return
-    show(vocabulary_table(report))
-    print(f"word list: {flags.out}")
-    print(f"use it: symprompt train CONFIG --model MODEL --vocabulary {flags.out}")
-
-
-def _check_data(arguments: Sequence[str]) -> None:
-    flags = parse(CheckFlags, arguments, "symprompt data check")
-    for name in ("strict", "vocabulary"):
-        if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
-            raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
-    facts = load_config_facts(flags.source, flags.facts)
-    if flags.model:
-        vocabulary = load_vocabulary(flags.model)
-        prompt = PromptConfig(CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
-        config = RunConfig(facts=flags.facts, prompt=prompt, method=MethodConfig(name="ptuning"))
-        facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
-    elif flags.facts.uhn:
-        facts = uhn(facts, ("test",))
-    report = check(facts).to_dict()
-    if flags.json:
-        _print_json(report)
-    else:
-        show(check_table(report))
+        raise SystemExit(130) from None
+    show_reproduction(made)
+    if made.failed:
+        raise SystemExit(1)
 
 
 def run_prompts(arguments: Sequence[str]) -> None:
@@ -275,7 +261,7 @@ def run_prompts(arguments: Sequence[str]) -> None:
     )
     plain = [asdict(view) for view in views]
     if flags.json:
-        _print_json(plain)
+        print_json(plain)
     else:
         show(prompts_table(plain, flags.by))
 
@@ -318,6 +304,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "rerank": (run_rerank, "ask back on top of any run's candidates"),
     "prompts": (run_prompts, "prompts show: the words nearest to a run's learned vectors"),
     "data": (run_data, "data check: look at facts; data vocabulary: words that models share"),
+    "reproduce": (run_reproduce, "make the papers' tables on your models, every method and seed"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),
 }
@@ -357,7 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _help() -> str:
-    lines = [f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()]
+    lines = [f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items()]
     return (
         f"symprompt {__version__}: ask a frozen language model what it knows, both ways\n\n"
         "usage: symprompt COMMAND [flags]      (symprompt COMMAND --help teaches each)\n\n"
@@ -381,10 +368,6 @@ def _config_name(arguments: Sequence[str], usage: str, command: Command) -> list
         if not {"-h", "--help"} & set(arguments):
             raise SympromptError("no config was named; give one of the above, or a TOML file.")
     return names
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 if __name__ == "__main__":

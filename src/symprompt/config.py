@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from symprompt.ensemble import EnsembleConfig, check_ensemble
 from symprompt.errors import ConfigError
 from symprompt.toml import build
 from symprompt.toml import to_toml as to_toml
@@ -71,10 +72,18 @@ class MethodConfig:
     """The method; what follows the name concerns asking back (SPE), the last two long objects."""
 
     name: Literal[
-        "autoprompt", "majority", "manual", "optiprompt", "ptuning", "spe", "finetune"
+        "autoprompt",
+        "finetune",
+        "lpaqa",
+        "majority",
+        "manual",
+        "optiprompt",
+        "ptuning",
+        "softprompt",
+        "spe",
     ] = "spe"
-    """The method; majority and manual learn nothing, autoprompt searches for words, finetune learns
-    weights, not vectors."""
+    """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
+    finetune learns weights."""
     k: int = 15
     """How many candidates are asked back (equation 8); also how many are stored."""
     weight: float = 0.8
@@ -166,6 +175,8 @@ class RunConfig:
     """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
     checkpoint_seconds: float = 60.0
     """Least time between two checkpoints of an unfinished run."""
+    compile: bool = False
+    """Compile the model's layers: faster passes on a GPU after a slower start."""
     keep_encoder: bool = True
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: str = ""
@@ -176,15 +187,24 @@ class RunConfig:
     facts: FactsConfig = field(default_factory=FactsConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
 
 
 # What may differ between the two halves of a resumed run: none of it changes the numbers' recipe.
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "keep_encoder", "tuning.at_once")
+INCIDENTAL = (
+    "out",
+    "device",
+    "max_tokens",
+    "checkpoint_seconds",
+    "compile",
+    "keep_encoder",
+    "tuning.at_once",
+)
 
-LEARN_NO_VECTORS = ("majority", "manual", "finetune")
+LEARN_NO_VECTORS = ("lpaqa", "majority", "manual", "finetune")
 
 # The methods that can ask for objects of several tokens.
 ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
@@ -193,7 +213,7 @@ Command = Literal["train", "pretrain"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "training", "search", "tuning"}),
+    "train": frozenset({"facts", "prompt", "method", "ensemble", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
 }
 
@@ -270,6 +290,7 @@ def check_config(config: RunConfig) -> None:
         ConfigError: naming the key, what was got and what is allowed.
     """
     training, method = config.training, config.method
+    check_ensemble(config.ensemble)
     _at_least("method.k", method.k, 1)
     _at_least("method.weight", method.weight, 0)
     _at_least("method.train_weight", method.train_weight, 0)
@@ -299,7 +320,10 @@ def check_config(config: RunConfig) -> None:
         )
     if method.name == "finetune":
         check_tuning(config.tuning, dtype=config.dtype, start_from=config.start_from)
-    if method.name in ("autoprompt", "optiprompt") and config.prompt.encoder != "free":
+    if (
+        method.name in ("autoprompt", "optiprompt", "softprompt")
+        and config.prompt.encoder != "free"
+    ):
         raise ConfigError(
             f'method.name = "{method.name}" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'

@@ -21,7 +21,13 @@ from symprompt.methods import AutoPrompt, FineTune, Method
 from symprompt.predictions import Predictions
 from symprompt.problem import Problem, load_config_facts, make_method, prepare
 from symprompt.reranking import WayBack, load_way_back, with_way_back
-from symprompt.results import method_name, require_dev, write_results
+from symprompt.results import (
+    add_prompt_weights,
+    add_wordings,
+    method_name,
+    require_dev,
+    write_results,
+)
 from symprompt.runs import (
     CARD,
     ENCODER,
@@ -37,6 +43,7 @@ from symprompt.search import Searcher
 from symprompt.shapes import require
 from symprompt.train import Learner, Trainer
 from symprompt.tuning import model_dtype
+from symprompt.usable import needed_splits
 
 Vectors = dict[str, Tensor]
 
@@ -88,7 +95,9 @@ def train(
     facts = load_config_facts(config.data, config.facts)
     dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or Backbone.load(config.model, device=config.device, dtype=dtype)
-    problem = prepare(config, backbone, facts)
+    if config.compile:
+        backbone.compile_layers()
+    problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
     if method.asks_back or config.rerank:
         require_dev(config, problem.sentences)
@@ -106,6 +115,12 @@ def train(
     else:
         _evaluate(job, _predict(job, _learn(job)))
     return Run(folder)
+
+
+def _chosen(folder: RunFolder) -> dict[str, list[str]]:
+    """Return the prompts that an unfinished run has chosen, so that it goes on with the same."""
+    about = folder.load_card()["relations"] if folder.has(CARD) else {}
+    return {name: own["prompts"] for name, own in about.items() if own.get("prompts")}
 
 
 def _record(job: _Job) -> None:
@@ -145,14 +160,20 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
         "base_model": config.model,
         "base_model_fingerprint": problem.backbone.fingerprint,
         "method": method_name(config),
-        "parts": list(method.encoders),
+        "parts": list(method.parts),
         "relations": {
             relation.name: {
                 "label": relation.label,
                 "template": str(template),
                 "manual_template": relation.template,
+                **({"prompts": [str(prompt) for prompt in prompts]} if prompts else {}),
             }
-            for relation, template in zip(problem.facts.relations, problem.templates, strict=True)
+            for relation, template, prompts in zip(
+                problem.facts.relations,
+                problem.templates,
+                problem.several,
+                strict=True,
+            )
         },
     }
 
@@ -160,16 +181,18 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
 def _learn(job: _Job) -> Vectors:
     """Train, or take up where a killed run was; write the prompts; return them."""
     folder, method = job.folder, job.method
-    if not method.encoders:
+    if not method.parts:
         return {}
     if not folder.has(PROMPTS):
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
-        if job.config.training.epochs:
+        if not method.encoders:
+            history["seconds"] = _fit(job)
+        elif job.config.training.epochs:
             history = _train(job)
         folder.write_json(HISTORY, history)
         note: dict[str, Any] = {"relations": job.problem.relations}
-        if job.config.keep_encoder:
+        if job.config.keep_encoder and method.encoders:
             tensors = {
                 f"{part}/{name}": value
                 for part, encoder in method.encoders.items()
@@ -180,10 +203,24 @@ def _learn(job: _Job) -> Vectors:
         note |= {} if wordings is None else {"wordings": wordings}
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
-    stored = folder.load_prompts(list(method.encoders))
+    stored = folder.load_prompts(list(method.parts))
     job.seconds["training"] = _trained_seconds(folder)
     folder.remove(STATE)
     return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
+
+
+def _fit(job: _Job) -> float:
+    """Let the method learn what it learns without gradient steps; return the seconds it took."""
+    config, problem = job.config, job.problem
+    begun = time.perf_counter()
+    # Where no split but test is needed, what a method starts with is all it has to know.
+    if "train" in needed_splits(config):
+        job.method.fit(
+            problem.sentences["train"],
+            allowed=problem.allowed,
+            tick=job.tick,
+        )
+    return round(time.perf_counter() - begun, 2)
 
 
 def _train(job: _Job) -> dict[str, Any]:
@@ -260,7 +297,9 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> Non
             f"{source.path} was made by another model ({card['base_model']}); prompts fit only "
             "the model they were learned on."
         )
-    for name, template in zip(problem.relations, problem.templates, strict=True):
+    for name, template, prompts in zip(
+        problem.relations, problem.templates, problem.several, strict=True
+    ):
         if name not in card["relations"]:
             raise RunError(f"{source.path} has no prompts for relation {name}.")
         theirs = card["relations"][name]["template"]
@@ -268,6 +307,12 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> Non
             raise RunError(
                 f"{source.path} was trained with another template for relation {name}: {theirs!r}, "
                 f"not {str(template)!r}; vectors fit only the places they were learned in."
+            )
+        written = [str(prompt) for prompt in prompts]
+        if card["relations"][name].get("prompts", []) != written:
+            raise RunError(
+                f"{source.path} was trained with other written prompts for relation {name}; "
+                "vectors fit only the places they were learned in."
             )
     before, now = source.load_config().method, config.method
     if before.name == now.name == "spe" and before.blanks != now.blanks:
@@ -316,8 +361,9 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
         found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
     if job.method.wordings() is not None:
         card = folder.load_card()
-        _add_wordings(folder, card["relations"])
+        add_wordings(folder, card["relations"])
         folder.write_json(CARD, card)
+    add_prompt_weights(folder)
     write_results(
         folder,
         job.config,
@@ -328,17 +374,6 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
         dropped=facts.dropped_by_reason(),
         seconds=job.seconds,
     )
-
-
-def _add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
-    """Put the words that were found into the card, as they are stored with the prompts."""
-    _, note = folder.read_tensors(PROMPTS)
-    try:
-        require(note, {"wordings": list})
-        for about, wording in zip(relations.values(), note["wordings"], strict=True):
-            about |= {"words": wording["words"], "prompt": wording["prompt"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
 
 
 def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:

@@ -12,6 +12,7 @@ from symprompt.backbone import SHIPPED
 from symprompt.config import FactsConfig, RunConfig, flatten
 from symprompt.errors import ConfigError
 from symprompt.pretrain.settings import PretrainConfig
+from symprompt.reproduction import ReproduceSettings
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class TableFlags:
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
-    """Run folders."""
+    """Run folders; or results stored as JSON, by reproduce or in experiments/results."""
     by: Literal["run", "relation"] = "run"
     """relation adds a row for each relation."""
     split: Literal["dev", "test"] = "test"
@@ -177,6 +178,91 @@ class DemoFlags:
     """Folder for the runs and figures; each model and setting gets one of its own in it."""
     model: str = SHIPPED
     """Folder or hub name of a masked language model; "shipped" is the one in the package."""
+
+
+@dataclass(frozen=True)
+class ReproduceFlags:
+    """Make every run behind SPE's and P-tuning's tables, on your models, and write the tables.
+
+    Every method x model x seed, one worker process per device; then OUT/report.md, report.html,
+    results.json (symprompt table prints it again) and figures. Stop it whenever you like: the same
+    command goes on where it was and ends with the same tables. A run that fails is named in the
+    tables, the others go on, and the exit code is 1. The papers' own figures stand in columns of
+    their own. Lists are parted by commas.
+    """
+
+    paper: tyro.conf.Positional[Literal["spe"]]
+    """Which paper's tables; P-tuning's are among SPE's."""
+    data: str
+    """LAMA folder: P*/{train,dev,test}.jsonl."""
+    models: str = SHIPPED
+    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
+    out: str = "reproduced"
+    """Folder for runs, tables and figures; models, methods and seeds may be added to it later."""
+    methods: str = ""
+    """Only these methods, such as manual,ptuning,spe; empty takes all."""
+    seeds: str = "34,35,36"
+    """Seeds of the methods that draw random numbers; the others are run once."""
+    relations: str = ""
+    """Only these relations, such as P36,P1376; empty takes all."""
+    limit: int = 0
+    """Most facts of each relation in each split, for a trial; 0 takes all."""
+    epochs: int = 0
+    """Training epochs, for a trial; 0 leaves them to each method's config."""
+    templates: str = ""
+    """File or folder of manual templates; empty looks beside the data."""
+    prompts: str = ""
+    """Folders of written prompts; methods that need them say so in the tables when there are
+    none."""
+    vocabulary: str = "full"
+    """Allowed answers: full (every token), objects, or the path of a word list."""
+    pool: int = 30
+    """Largest K of SPE's Table 2, asked apart from SPE's own 15; 0 leaves it out."""
+    dtype: str = "auto"
+    """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
+    devices: str = ""
+    """Devices to work on, such as cuda:0,cuda:1 or cpu; empty takes every GPU, else the CPU."""
+    jobs: int = 1
+    """Workers on each device."""
+    memory_gib: float = 0.0
+    """Most memory to take on each GPU, in GiB; 0 sets no bound."""
+    draws: int = 10_000
+    """Bootstrap draws behind intervals and differences."""
+    dry_run: bool = False
+    """Print the runs that would be made, and stop."""
+
+    def settings(self) -> ReproduceSettings:
+        """Return what reproduce is called with."""
+        try:
+            seeds = tuple(int(word) for word in _words(self.seeds))
+        except ValueError:
+            raise ConfigError(
+                f"--seeds is {self.seeds!r}; give whole numbers parted by commas."
+            ) from None
+        return ReproduceSettings(
+            data=self.data,
+            out=self.out,
+            models=_words(self.models),
+            methods=_words(self.methods),
+            seeds=seeds,
+            relations=_words(self.relations),
+            limit=self.limit,
+            epochs=self.epochs,
+            templates=self.templates,
+            prompts=_words(self.prompts),
+            vocabulary=self.vocabulary,
+            pool=self.pool,
+            dtype=self.dtype,
+            devices=_words(self.devices),
+            jobs=self.jobs,
+            memory_gib=self.memory_gib,
+            draws=self.draws,
+        )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Return the parts of a list with commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def full_names(arguments: Sequence[str], config: PretrainConfig) -> list[str]:

@@ -7,9 +7,9 @@ of them it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -100,6 +100,8 @@ def describe_prompts(
     config, card = folder.load_config(), folder.load_card()
     names = choose_names(list(card["relations"]), relations, str(folder.path))
     stored = folder.load_prompts(card["parts"])
+    # Weights of written prompts are parts too, and no vectors.
+    stored = {part: value for part, value in stored.items() if value.shape[2] > 1}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
     swapped = config.method.name == "spe" and config.method.blanks == "swapped"
     views = []
@@ -119,6 +121,8 @@ def describe_prompts(
         said = "" if stored else _written(config.method.name, str(template), folder, name)
         if "prompt" in about:
             said = f"words that were searched for: {about['prompt']}"
+        elif "prompts" in about:
+            said = f"{len(about['prompts'])} written prompts: {_weighed(about)}"
         views.append(PromptView(name, about["label"], prompts, said, tuple(vectors)))
     return views
 
@@ -133,6 +137,14 @@ def write_template(template: Template) -> str:
             slot += piece.count
         text += (" " if piece.space else "") + shown
     return text
+
+
+def _weighed(about: Mapping[str, Any]) -> str:
+    """Return a relation's written prompts with their weights, heaviest first."""
+    weights = about.get("prompt_weights") or [None] * len(about["prompts"])
+    pairs = zip(about["prompts"], weights, strict=True)
+    ordered = sorted(pairs, key=lambda pair: -(pair[1] or 0))
+    return "; ".join(text if weight is None else f"{weight:.3f} {text}" for text, weight in ordered)
 
 
 def _written(method: str, template: str, folder: RunFolder, name: str) -> str:

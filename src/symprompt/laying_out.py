@@ -10,10 +10,17 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone, Vocabulary
 from symprompt.config import RunConfig
-from symprompt.errors import DataError
-from symprompt.facts import Fact, FactSet
+from symprompt.errors import ConfigError, DataError
+from symprompt.facts import Fact, FactSet, load_word_list
 from symprompt.methods import Sentences, Spelling, make_spelling
-from symprompt.prompts import Template, encode_facts, make_layout, make_names, read_names
+from symprompt.prompts import (
+    Template,
+    encode_facts,
+    make_layout,
+    make_name_table,
+    make_names,
+    read_names,
+)
 from symprompt.usable import candidate_names
 
 
@@ -30,7 +37,7 @@ def spell(
         facts: what is left after dropping.
         words: further candidates, see ``candidate_names``.
     """
-    names, ids = make_names(
+    names, ids = make_name_table(
         backbone.vocabulary,
         [
             (sorted(candidate_names(relation, words)), template.space_before("object"))
@@ -58,12 +65,14 @@ def lay_out(
     answers: Mapping[tuple[str, str], Collection[str]],
     *,
     swapped: bool,
+    several: bool = False,
     spelling: Spelling | None = None,
 ) -> Sentences:
     """Lay out facts for the way forth and the way back, on the model's device.
 
     Args:
         answers: every known true object of each (relation, subject).
+        several: the method has several prompts, which need the subjects by themselves.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
     any_length = spelling is not None
@@ -91,6 +100,9 @@ def lay_out(
         back.to(backbone.device),
         torch.from_numpy(gold).to(backbone.device),
         known.to(backbone.device),
+        make_names(backbone.vocabulary, [fact.subject for fact in facts], backbone.device)
+        if several
+        else None,
         spelling,
     )
 
@@ -137,3 +149,34 @@ def _known(
     for row, tokens in enumerate(listed):
         table[row, : len(tokens)] = tokens
     return torch.from_numpy(table)
+
+
+def allowed_answers(
+    config: RunConfig, backbone: Backbone, facts: FactSet, templates: Sequence[Template]
+) -> Tensor:
+    """Return the tokens each relation may answer with, [relation, v] bool."""
+    vocabulary = backbone.vocabulary
+    allowed = torch.zeros(len(facts.relations), backbone.vocabulary_size, dtype=torch.bool)
+    if config.facts.vocabulary == "full":
+        allowed[:, : len(vocabulary)] = True
+    else:
+        words = (
+            None
+            if config.facts.vocabulary == "objects"
+            else sorted(load_word_list(config.facts.vocabulary))
+        )
+        for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
+            names = words or sorted({fact.object for fact in relation.train})
+            allowed[index, allowed_tokens(vocabulary, template, names)] = True
+    return allowed
+
+
+def refuse_few(config: RunConfig, facts: FactSet, allowed: Tensor) -> None:
+    """Refuse a K that is larger than a relation's set of answers."""
+    fewest = int(allowed.sum(1).min())
+    if config.method.k > fewest and config.method.name == "spe":
+        name = facts.names[int(allowed.sum(1).argmin())]
+        raise ConfigError(
+            f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "
+            f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
+        )

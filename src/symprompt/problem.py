@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,18 +17,20 @@ from symprompt.backbone import (
     Tuning,
 )
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
+from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError
 from symprompt.facts import (
     SPLITS,
     FactSet,
     Split,
     load_facts,
-    load_word_list,
 )
+from symprompt.laying_out import allowed_answers, refuse_few
 from symprompt.laying_out import allowed_tokens as allowed_tokens
 from symprompt.laying_out import lay_out as lay_out
 from symprompt.laying_out import spell as spell
 from symprompt.methods import (
+    LPAQA,
     SPE,
     AutoPrompt,
     FineTune,
@@ -49,8 +51,13 @@ from symprompt.prompts import (
     Template,
     TriggerTokens,
 )
+from symprompt.softening import choose_prompts, make_soft_prompt
 from symprompt.usable import drop_unusable, listed_words, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
+from symprompt.written import load_ensemble, longest_prompt
+
+_CHOOSE_BY = 64
+"""How many training facts of a relation its prompts are chosen by."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Problem:
         templates: one per relation.
         allowed: [relation, v] bool, the answers each relation may give; v tokens, or names.
         sentences: each non-empty split, laid out.
+        prompts: each relation's written prompts, where the method has several.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
@@ -70,6 +78,7 @@ class Problem:
     templates: tuple[Template, ...]
     allowed: Tensor
     sentences: dict[Split, Sentences]
+    prompts: tuple[tuple[Template, ...], ...] = ()
     spelling: Spelling | None = None
 
     def text(self, answer: int) -> str:
@@ -87,6 +96,11 @@ class Problem:
     def candidates(self, k: int) -> int:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
         return min(k, int(self.allowed.sum(1).min()))
+
+    @property
+    def several(self) -> tuple[tuple[Template, ...], ...]:
+        """Each relation's written prompts, none where the method has one template."""
+        return self.prompts or ((),) * len(self.templates)
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -121,8 +135,18 @@ def load_config_facts(source: str, config: FactsConfig) -> FactSet:
     )
 
 
-def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
+def prepare(
+    config: RunConfig,
+    backbone: Backbone,
+    facts: FactSet,
+    *,
+    prompts: Mapping[str, Sequence[str]] | None = None,
+) -> Problem:
     """Drop what cannot be asked (counted), lay out the rest, and say which answers are allowed.
+
+    Args:
+        prompts: each relation's written prompts, if they are known; otherwise they are loaded and
+            chosen as the config says.
 
     Raises:
         DataError: a relation has no usable facts in a split that the method needs, or with
@@ -132,17 +156,23 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
     """
     if backbone.causal:
         _refuse_for_causal(config)
-    templates = make_templates(config, backbone.vocabulary, facts)
+    written: tuple[tuple[Template, ...], ...] = ()
+    if config.method.name in SEVERAL_PROMPTS:
+        written = _written(config, backbone, facts, prompts or {})
+        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in written)
+    else:
+        templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
     refuse_empty(config, usable)
+    spelling = None
     if config.facts.objects == "any-length":
         spelling = spell(config, backbone, usable, templates, listed_words(config))
         allowed = spelling.allowed
     else:
-        spelling, allowed = None, _allowed(config, backbone, usable, templates)
-    _refuse_few(config, usable, allowed)
+        allowed = allowed_answers(config, backbone, usable, templates).to(backbone.device)
+    refuse_few(config, usable, allowed)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -161,8 +191,35 @@ def prepare(config: RunConfig, backbone: Backbone, facts: FactSet) -> Problem:
                 answers,
                 swapped=swapped,
                 spelling=spelling,
+                several=bool(written),
             )
-    return Problem(backbone, usable, templates, allowed.to(backbone.device), sentences, spelling)
+    return Problem(backbone, usable, templates, allowed, sentences, written, spelling)
+
+
+def _written(
+    config: RunConfig, backbone: Backbone, facts: FactSet, known: Mapping[str, Sequence[str]]
+) -> tuple[tuple[Template, ...], ...]:
+    """Return each relation's written prompts: the known ones, or loaded and chosen."""
+    vocabulary = backbone.vocabulary
+    if set(facts.names) <= set(known):
+        return tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
+    written = load_ensemble(config, vocabulary, facts)
+    if config.method.name != "softprompt" or not config.ensemble.most:
+        return written
+    templates = tuple(longest_prompt(vocabulary, own) for own in written)
+    usable = drop_unusable(config, vocabulary, facts, templates, max_length=backbone.max_length)
+    listed = [
+        relation.train[at]
+        for relation in usable.relations
+        for at in sorted(set(np.linspace(0, len(relation.train) - 1, _CHOOSE_BY, dtype=int)))
+        if relation.train
+    ]
+    if not listed:
+        return tuple(own[: config.ensemble.most] for own in written)
+    answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+    some = lay_out(backbone, templates, facts.names, listed, answers, swapped=False, several=True)
+    allowed = allowed_answers(config, backbone, usable, templates).to(backbone.device)
+    return choose_prompts(config, backbone, written, some, allowed)
 
 
 def _refuse_for_causal(config: RunConfig) -> None:
@@ -194,6 +251,15 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
         return Manual(backbone)
     if config.method.name == "finetune":
         return _make_fine_tune(config, problem)
+    if config.method.name == "lpaqa":
+        return LPAQA(
+            backbone,
+            problem.prompts,
+            config.ensemble,
+            max_tokens=config.max_tokens or backbone.token_budget(),
+        )
+    if config.method.name == "softprompt":
+        return make_soft_prompt(config, backbone, problem.relations, problem.prompts)
     if config.method.name == "majority":
         return Majority(backbone, _object_counts(problem))
     if config.method.name == "autoprompt":
@@ -323,32 +389,3 @@ def _manual_tokens(problem: Problem) -> list[list[int]]:
     vocabulary = problem.backbone.vocabulary
     written = [manual_template(vocabulary, relation) for relation in problem.facts.relations]
     return [words_to_vectors(vocabulary, template)[1] for template in written]
-
-
-def _allowed(
-    config: RunConfig, backbone: Backbone, facts: FactSet, templates: Sequence[Template]
-) -> Tensor:
-    vocabulary = backbone.vocabulary
-    allowed = torch.zeros(len(facts.relations), backbone.vocabulary_size, dtype=torch.bool)
-    if config.facts.vocabulary == "full":
-        allowed[:, : len(vocabulary)] = True
-    else:
-        words = (
-            None
-            if config.facts.vocabulary == "objects"
-            else sorted(load_word_list(config.facts.vocabulary))
-        )
-        for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
-            names = words or sorted({fact.object for fact in relation.train})
-            allowed[index, allowed_tokens(vocabulary, template, names)] = True
-    return allowed
-
-
-def _refuse_few(config: RunConfig, facts: FactSet, allowed: Tensor) -> None:
-    fewest = int(allowed.sum(1).min())
-    if config.method.k > fewest and config.method.name == "spe":
-        name = facts.names[int(allowed.sum(1).argmin())]
-        raise ConfigError(
-            f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "
-            f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
-        )

@@ -242,7 +242,7 @@ def _problem(source: RunFolder, config: RunConfig, backbone: Backbone) -> Proble
         words = load_word_list(source.path / VOCABULARY) if source.has(VOCABULARY) else ()
         spelling = spell(config, backbone, facts, templates, words)
         allowed = spelling.allowed
-    return Problem(backbone, facts, templates, allowed, {}, spelling)
+    return Problem(backbone, facts, templates, allowed, {}, spelling=spelling)
 
 
 def _asked(source: RunFolder) -> list[Split]:

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from symprompt.config import RunConfig
-from symprompt.errors import DataError
+from symprompt.errors import DataError, RunError
 from symprompt.facts import FactSet, Split
 from symprompt.metrics import measure
 from symprompt.predictions import Predictions, choose_weights
-from symprompt.runs import CARD, METRICS, RunFolder
+from symprompt.runs import CARD, METRICS, PROMPTS, RunFolder
+from symprompt.shapes import require
 
 
 def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
@@ -86,3 +87,25 @@ def write_results(
 def method_name(config: RunConfig) -> str:
     """Return what made a run's answers: its method, and whether another run asked back."""
     return f"{config.method.name} + asking back" if config.rerank else config.method.name
+
+
+def add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
+    """Put the words that were found into the card, as they are stored with the prompts."""
+    _, note = folder.read_tensors(PROMPTS)
+    try:
+        require(note, {"wordings": list})
+        for about, wording in zip(relations.values(), note["wordings"], strict=True):
+            about |= {"words": wording["words"], "prompt": wording["prompt"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
+
+
+def add_prompt_weights(folder: RunFolder) -> None:
+    """Put the weights of a relation's written prompts into the card."""
+    card = folder.load_card()
+    if any("prompts" in about for about in card["relations"].values()):
+        stored = folder.load_prompts(["weights"])["weights"]
+        for index, about in enumerate(card["relations"].values()):
+            own = stored[index, : len(about["prompts"]), 0]
+            about["prompt_weights"] = [round(weight, 6) for weight in own.tolist()]
+        folder.write_json(CARD, card)

@@ -274,18 +274,26 @@ class RunFolder:
         Raises:
             RunError: the file is missing or damaged.
         """
+        predictions, facts, _ = self.load_asked(split)
+        return predictions, facts
+
+    def load_asked(self, split: Split) -> tuple[Predictions, list[Fact], list[list[str]]]:
+        """Read a split's predictions, their facts, and the candidates as people read them.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
         name = f"predictions/{split}.jsonl"
         rows, relations = self._rows(name), self.load_card()["relations"]
         with self._refuse_damage(name):
             if not rows:
                 raise ValueError("no predictions")
-            return _predictions(rows, list(relations)), [_fact(row) for row in rows]
+            texts = [[str(text) for text in row["candidates"]] for row in rows]
+            return _predictions(rows, list(relations)), [_fact(row) for row in rows], texts
 
     def load_candidates(self, split: Split) -> list[list[str]]:
         """Read the candidates of every fact of a split as people read them, best first."""
-        name = f"predictions/{split}.jsonl"
-        with self._refuse_damage(name):
-            return [[str(text) for text in row["candidates"]] for row in self._rows(name)]
+        return self.load_asked(split)[2]
 
     @contextmanager
     def _refuse_damage(self, name: str) -> Iterator[None]:

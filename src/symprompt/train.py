@@ -130,6 +130,7 @@ class Learner(ABC):
             self._take(dev_scores(), epoch=-1)
         while self.epoch < self.config.epochs and not self.finished():
             loss = self._learn_epoch(tick)
+            self.method.after_epoch()
             scores = dev_scores()
             self._take(scores, epoch=self.epoch)
             means = {part: float(np.mean(value)) for part, value in scores.items()}
@@ -315,6 +316,9 @@ class Trainer(Learner):
         leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
         self._mean_losses(batches, leaves, losses)
         for name, value in vectors.items():
+            if not value.requires_grad:
+                # What is not learned by gradients stands among the vectors too.
+                continue
             if value.is_leaf:
                 # A parameter itself: its gradient is handed over, not copied.
                 value.grad = leaves[name].grad

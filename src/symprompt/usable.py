@@ -27,6 +27,9 @@ def needed_splits(config: RunConfig) -> tuple[Split, ...]:
         return ("test",)
     if name == "majority":
         return ("train", "test")
+    if name == "lpaqa":
+        learns = config.ensemble.combine != "uniform" or config.ensemble.most > 0
+        return ("train", "test") if learns else ("test",)
     return SPLITS if config.training.epochs > 0 else ("test",)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoModel, BertConfig, ViTConfig
 
 from symprompt.backbone import Backbone, Inputs
+from symprompt.backbone.model import split_weights
 from symprompt.errors import ConfigError, ModelError
 from symprompt.facts import FactSet
 from tiny import FAMILIES, HIDES_DECODER, make_wordpiece, run_config, train
@@ -349,3 +350,38 @@ def test_garbled_config_is_one_sentence(
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="cannot"):
         Backbone.load(str(folder), device="cpu")
+
+
+def test_three_bfloat16_parts_add_up_to_float32_weights() -> None:
+    weight = torch.randn(50, 30, generator=torch.Generator().manual_seed(0)) * 3
+    parts = split_weights(weight)
+    assert parts.dtype == torch.bfloat16
+    first, second, third = parts.float().chunk(3, dim=1)
+    assert torch.equal(first + second + third, weight)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_vocabulary_product_in_parts_is_the_float32_one(
+    family_folder: Folder,
+) -> None:
+    halved = Backbone.load(str(family_folder("bert")), device="cuda", dtype="bfloat16")
+    plain = halved.model.get_output_embeddings()
+    hidden = torch.randn(9, plain.in_features, device="cuda").bfloat16().requires_grad_()
+    logits = plain(hidden)
+    expected = hidden.float() @ plain.weight.float().mT + plain.bias.float()
+    assert logits.dtype == torch.float32
+    # The decoder's own weight was halved; its float32 copy is what the product runs on.
+    torch.testing.assert_close(logits, expected, rtol=2e-2, atol=2e-2)
+    (gradient,) = torch.autograd.grad(logits.square().sum(), hidden)
+    assert gradient.dtype == torch.bfloat16
+    assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_compiled_layers_answer_the_same(family: str, family_folder: Folder) -> None:
+    backbone = Backbone.load(str(family_folder(family)), device="cpu", dtype="float64")
+    ids = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
+    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+    plain = backbone.logits_at(inputs, torch.tensor([1, 2]))
+    backbone.compile_layers("eager")
+    torch.testing.assert_close(backbone.logits_at(inputs, torch.tensor([1, 2])), plain)

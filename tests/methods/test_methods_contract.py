@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,16 +16,21 @@ from symprompt.facts import FactSet
 from symprompt.methods import Method
 from symprompt.problem import Problem, make_method, prepare
 from tiny import run_config
+from tiny_runs import write_prompts
 
 METHODS = {
     "autoprompt": {"name": "autoprompt"},
+    "lpaqa": {"name": "lpaqa"},
     "majority": {"name": "majority"},
     "manual": {"name": "manual"},
     "optiprompt": {"name": "optiprompt"},
     "ptuning": {"name": "ptuning"},
+    "softprompt": {"name": "softprompt"},
+    "softprompt deep": {"name": "softprompt"},
     "spe": {"name": "spe"},
     "spe separate": {"name": "spe", "vectors": "separate"},
 }
+WRITTEN: dict[str, Path] = {}
 
 
 @pytest.fixture(params=list(METHODS))
@@ -32,9 +38,20 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Written prompts, for the method that has several."""
+    return write_prompts(WRITTEN.setdefault("here", tmp_path_factory.mktemp("prompts")))
+
+
 def build(name: str, backbone: Backbone, facts: FactSet) -> tuple[Problem, Method]:
-    encoder = "free" if name in ("autoprompt", "optiprompt") else "bilstm"
-    config = run_config(method=METHODS[name], prompt={"encoder": encoder}, dtype="float64")
+    encoder = "bilstm" if name.startswith(("ptuning", "spe")) else "free"
+    config = run_config(
+        method=METHODS[name],
+        prompt={"encoder": encoder},
+        ensemble={"prompts": [str(WRITTEN["here"])], "deep": name.endswith("deep")},
+        dtype="float64",
+    )
     problem = prepare(config, backbone, facts)
     return problem, make_method(config, problem)
 
@@ -70,11 +87,22 @@ def test_vectors_have_a_relation_axis_and_gradients_reach_them(
 ) -> None:
     problem, method = build(name, bert, facts)
     vectors = method.vectors()
-    parts = {"majority": set(), "manual": set(), "spe separate": {"forth", "back"}}
+    parts = {
+        "lpaqa": {"weights"},
+        "majority": set(),
+        "manual": set(),
+        "softprompt": {"forth", "weights"},
+        "softprompt deep": {"forth", "weights", "deep"},
+        "spe separate": {"forth", "back"},
+    }
     wanted = parts.get(name, {"forth"})
-    assert set(vectors) == wanted
-    for value in vectors.values():
-        assert value.shape == (3, 5, bert.width)
+    assert set(vectors) == set(method.parts) == wanted
+    if name == "lpaqa":
+        assert vectors["weights"].shape == (3, 4, 1)
+        return
+    if not name.startswith("softprompt"):
+        for value in vectors.values():
+            assert value.shape == (3, 5, bert.width)
     if vectors:
         if name == "autoprompt":  # its vectors are words' embeddings; a search wants their gradient
             vectors = {"forth": vectors["forth"].requires_grad_()}
@@ -83,7 +111,7 @@ def test_vectors_have_a_relation_axis_and_gradients_reach_them(
             assert (vectors["forth"].grad.abs().sum(2) > 0).all()
             return
         for encoder in method.encoders.values():
-            for parameter in encoder.parameters():
+            for parameter in filter(lambda own: own.requires_grad, encoder.parameters()):
                 assert parameter.grad is not None
                 assert (parameter.grad.flatten(1).abs().sum(1) > 0).all()
 

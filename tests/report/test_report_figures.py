@@ -124,6 +124,29 @@ def test_every_bar_has_its_height_and_label() -> None:
     assert axes.get_ylim()[1] > max(bar.high for bar in BARS)
 
 
+def test_every_run_has_a_line_in_every_panel() -> None:
+    figure = figures.draw_method_rows(BARS, title="Rows", caption="About.")
+    assert [axes.get_title() for axes in figure.axes] == ["P@1", "P@10", "MRR"]
+    for axes in figure.axes:
+        own = [bar for bar in BARS if bar.metric == axes.get_title()]
+        widths = [round(float(patch.get_width()), 6) for patch in axes.patches]
+        assert widths == [bar.value for bar in own]
+        assert [text.get_text() for text in axes.texts] == [f"{bar.value:.1f}" for bar in own]
+        assert axes.get_xlim()[1] > max(bar.high for bar in own)
+
+
+def test_bins_without_facts_are_not_drawn() -> None:
+    lines = {"P-tuning": [1.0, None, 40.0], "SPE": [2.0, None, 41.0]}
+    figure = figures.draw_frequency(
+        lines, ("never", "seldom", "often"), (3, 0, 2000), title="Bins", caption="About."
+    )
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["never\n3 facts", "often\n2,000 facts"]
+    for line, values in zip(axes.lines, lines.values(), strict=True):
+        assert list(line.get_ydata()) == [values[0], values[2]]  # type: ignore[arg-type]
+
+
 def test_the_lines_go_through_the_curve() -> None:
     figure = figures.draw_k_curve(CURVE, title="Curve", caption="About.")
     assert [axes.get_title() for axes in figure.axes] == list(CURVE.values)

@@ -2,6 +2,7 @@
 
 from symprompt.backbone.loading import load_vocabulary
 from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.readout import ReadOut
 from symprompt.backbone.shipped import SHIPPED, locate_model
 from symprompt.backbone.stacked import StackedModel
 from symprompt.backbone.tuning import FullTuning, LoraTuning, Tuning
@@ -13,6 +14,7 @@ __all__ = [
     "FullTuning",
     "Inputs",
     "LoraTuning",
+    "ReadOut",
     "StackedModel",
     "Tuning",
     "Vocabulary",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from symprompt.backbone.deep import Added, LayerInputs
 from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
@@ -30,10 +33,14 @@ class Inputs:
     """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens.
 
     Real tokens come first, padding after them.
+
+    Attributes:
+        added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
     """
 
     embeddings: Tensor
     mask: Tensor
+    added: Added | None = None
 
 
 class Backbone:
@@ -44,6 +51,10 @@ class Backbone:
     body hands the head the gathered hidden states, which every head of transformers treats
     position by position. The last matrix product runs in float32 (or float64) whatever the body's
     dtype, because half precision logits tie at the top often enough to move P@1.
+
+    Attributes:
+        decoder: the linear layer onto the vocabulary; None where the head keeps it hidden.
+        last_product: its weight [v, h] and bias as the product is computed with them.
 
     Example:
         >>> backbone = Backbone.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -60,15 +71,18 @@ class Backbone:
         self.fingerprint = ""
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
-        decoder = _decoder(model)
+        self.decoder = decoder = _decoder(model)
         if dtype in _HALF:
             if decoder is None:
                 raise ModelError(
                     f"the head of {type(model).__name__} hides its last product, so it cannot "
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
-            _keep_in_float32(decoder, device)
+            kept = _keep_in_float32(decoder, device)
         _cast(self.model, device, dtype)
+        if decoder is not None and dtype not in _HALF:
+            kept = decoder.weight, decoder.bias
+        self.last_product = None if decoder is None else kept
         self.model.base_model.register_forward_hook(self._gather)
 
     @classmethod
@@ -119,6 +133,23 @@ class Backbone:
         """The size of one input embedding (ALBERT's and ELECTRA's differ from the hidden size)."""
         return int(self.model.get_input_embeddings().weight.shape[1])
 
+    @cached_property
+    def layers(self) -> LayerInputs:
+        """The places before each layer, looked for when they are first asked for.
+
+        Raises:
+            ModelError: this kind of model has none that can be found.
+        """
+        ids = torch.zeros(2, 3, dtype=torch.long, device=self.device)
+        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        with torch.no_grad():
+            return LayerInputs(
+                self.model.base_model,
+                int(self.model.config.get_text_config().num_hidden_layers),
+                shape=(2, 3),
+                run=lambda: self.logits_at(inputs, ids[:, 0]),
+            )
+
     @property
     def vocabulary_size(self) -> int:
         """The number of scores the head gives, padding rows of the matrix included."""
@@ -155,10 +186,26 @@ class Backbone:
         return max(1024, min(most, int(memory / per_token)))
 
     def training_memory(self) -> int:
-        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB."""
+        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB.
+
+        Of a GPU only what this process may take counts (``set_per_process_memory_fraction``).
+        """
         if self.device.type != "cuda":
             return _CPU_MEMORY
-        return int(torch.cuda.get_device_properties(self.device).total_memory) // 2
+        share = torch.cuda.get_per_process_memory_fraction(self.device) / 2
+        return int(torch.cuda.get_device_properties(self.device).total_memory * share)
+
+    def compile_layers(self, backend: str = "inductor") -> None:
+        """Compile the model's layers, one after the other the same code, for any shape.
+
+        On a GPU element-wise work is fused, which about halves the time of a pass; the first passes
+        take some ten seconds longer.
+        """
+        count = self.model.config.get_text_config().num_hidden_layers
+        for module in self.model.base_model.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                for layer in module:
+                    layer.compile(backend=backend, dynamic=True)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -180,8 +227,9 @@ class Backbone:
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
         self._wanted = wanted, rows
+        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
         try:
-            with sdpa_kernel(_ATTENTION):
+            with sdpa_kernel(_ATTENTION), deep:
                 output = self.model(
                     inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs.mask)
                 )
@@ -223,6 +271,21 @@ class Backbone:
                 "with what comes after them, so it is not causal; give a masked or a causal "
                 "language model."
             )
+
+    @contextmanager
+    def without_decoder(self) -> Iterator[None]:
+        """Leave the product onto the vocabulary out: ``logits_at`` then gives what it would read.
+
+        Only for a model with a ``decoder``; what the head does after it is still done.
+        """
+        if self.decoder is None:
+            raise TypeError(f"{type(self.model).__name__} has no decoder to leave out")
+        handle = self.decoder.forward
+        self.decoder.forward = lambda hidden: hidden  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            self.decoder.forward = handle  # type: ignore[method-assign]
 
     @contextmanager
     def dropout(self, on: bool = True) -> Iterator[None]:
@@ -272,12 +335,49 @@ def _cast(model: Any, device: torch.device, dtype: torch.dtype) -> None:
             setattr(module, name, buffer.to(device))
 
 
-def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> None:
-    """Make the vocabulary product run on float32 copies of its weights."""
+def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Make the vocabulary product run on float32 copies of its weights; return these."""
     weight = decoder.weight.detach().to(device, torch.float32, copy=True)
     bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
+    # On the tensor cores of a GPU, a product of float32 weights with a bfloat16 state is exact but
+    # for the order of summing if the weights are given as three bfloat16 parts.
+    parts = split_weights(weight) if device.type == "cuda" else None
 
     def forward(hidden: Tensor) -> Tensor:
+        if parts is not None and hidden.dtype == torch.bfloat16:
+            rows = hidden.reshape(-1, hidden.shape[-1])
+            product: Tensor = _SplitProduct.apply(rows, parts)  # type: ignore[no-untyped-call]
+            logits = product if bias is None else product + bias
+            return logits.view(*hidden.shape[:-1], -1)
         return functional.linear(hidden.to(torch.float32), weight, bias)
 
     decoder.forward = forward  # type: ignore[method-assign, assignment]
+    return weight, bias
+
+
+def split_weights(weight: Tensor) -> Tensor:
+    """Return bfloat16 [v, 3h] whose three parts add up to float32 weights [v, h]."""
+    parts, rest = [], weight
+    for _ in range(3):
+        parts.append(rest.to(torch.bfloat16))
+        rest = rest - parts[-1].float()
+    return torch.cat(parts, dim=1)
+
+
+class _SplitProduct(torch.autograd.Function):
+    """bfloat16 states [n, h] times weights in three parts [v, 3h], float32 [n, v].
+
+    The gradient of the states, bfloat16 like them, takes the first part alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, parts: Tensor) -> Tensor:
+        ctx.save_for_backward(parts)
+        return torch.mm(rows.repeat(1, 3), parts.mT, out_dtype=torch.float32)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (parts,) = ctx.saved_tensors
+        first = parts[:, : parts.shape[1] // 3]
+        return torch.mm(gradients[0].to(parts.dtype), first), None

@@ -40,6 +40,7 @@ class Vocabulary:
         others = (tokenizer.pad_token_id, self.mask_id, tokenizer.eos_token_id)
         self.pad_id = int(next((token for token in others if token is not None), 0))
         self.unknown_id = tokenizer.unk_token_id
+        self._read: dict[str, list[int]] = {}
         self.prefix, self.suffix = self._frame()
 
     def __len__(self) -> int:
@@ -92,12 +93,18 @@ class Vocabulary:
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it reads after a space (RoBERTa's kind marks word starts)."""
-        return self.encode([self._space + text for text in texts])
+        return self._encode_once([self._space + text for text in texts])
 
     def encode_names(self, names: Sequence[str], after_space: Sequence[bool]) -> list[list[int]]:
         """Return each name's ids as it reads after a space, or at the start of a sentence."""
         pairs = zip(names, after_space, strict=True)
-        return self.encode([self._space * spaced + name for name, spaced in pairs])
+        return self._encode_once([self._space * spaced + name for name, spaced in pairs])
+
+    def _encode_once(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return each text's ids; facts name the same things again and again, each is read once."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._read))
+        self._read |= zip(new, self.encode(new), strict=True)
+        return [list(self._read[text]) for text in texts]
 
     def encode_glued(self, text: str) -> list[int]:
         """Return the ids of a text that follows a word with no space between ("'s capital")."""
@@ -116,6 +123,20 @@ class Vocabulary:
         """Return tokens as the vocabulary has them, word-start and continuation marks included."""
         entries: list[str] = self.tokenizer.convert_ids_to_tokens(list(tokens))
         return entries
+
+    @cached_property
+    def twins(self) -> list[int]:
+        """For each token the one of the same word with no space before it.
+
+        A token that is no word after a space, or whose word is several tokens without one, is its
+        own twin; so are all where spaces make no difference.
+        """
+        texts = [self.text(token) for token in range(len(self))]
+        spaced, bare = self.single_tokens(texts), self.single_tokens(texts, after_space=False)
+        return [
+            twin if own == token and twin is not None else token
+            for token, (own, twin) in enumerate(zip(spaced, bare, strict=True))
+        ]
 
     def text(self, token: int) -> str:
         """Return a token as a person reads it, word-start marks removed."""

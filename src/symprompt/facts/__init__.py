@@ -5,6 +5,7 @@ from symprompt.facts.filters import at_most, in_word_list, load_word_list, uhn
 from symprompt.facts.load import load_facts
 from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
 from symprompt.facts.world import world_facts
+from symprompt.facts.written import find_prompts, load_prompts
 
 __all__ = [
     "SPLITS",
@@ -17,8 +18,10 @@ __all__ = [
     "Split",
     "at_most",
     "check",
+    "find_prompts",
     "in_word_list",
     "load_facts",
+    "load_prompts",
     "load_word_list",
     "uhn",
     "world_facts",

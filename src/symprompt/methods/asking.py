@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.backbone import Backbone
-from symprompt.prompts import Layout, Names, round_up
+from symprompt.prompts import Layout, NameTable, round_up
 
 Masking = Literal["one", "whole"]
 Average = Literal["log", "probability", "sum"]
@@ -211,7 +211,7 @@ def score_subjects(
     masking: Masking,
     average: Average,
     max_tokens: int,
-    names: Names | None = None,
+    names: NameTable | None = None,
 ) -> Tensor:
     """Return each row's subject score for each candidate object, [b, k], float32.
 

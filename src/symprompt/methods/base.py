@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,8 @@ from torch.nn import functional
 from symprompt.backbone import Backbone
 from symprompt.methods.asking import Asks, ask_object, object_asks
 from symprompt.methods.spelling import Spelling, ask_names, score_names
-from symprompt.prompts import Layout
+from symprompt.prompts import Layout, Names
+from symprompt.runtime import Tick, silent
 
 Vectors = Mapping[str, Tensor]
 
@@ -29,6 +31,7 @@ class Sentences:
         forth, back: the sentences of the way forth and of the way back.
         gold: [n] int64, the true objects: their tokens, or ids of names.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
+        names: the subjects as tokens, for methods with several prompts.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
@@ -36,6 +39,7 @@ class Sentences:
     back: Layout
     gold: Tensor
     known: Tensor
+    names: Names | None = None
     spelling: Spelling | None = None
 
     def __len__(self) -> int:
@@ -47,6 +51,12 @@ class Sentences:
         forth = self.forth.take(rows, relations)
         back = forth if self.back is self.forth else self.back.take(rows, relations)
         return Sentences(forth, back, self.gold[index], self.known[index])
+
+    @cached_property
+    def relations(self) -> np.ndarray:
+        """Each fact's relation, [n] on the CPU."""
+        found: np.ndarray = self.forth.relation.cpu().numpy()
+        return found
 
 
 class Method(ABC):
@@ -63,6 +73,11 @@ class Method(ABC):
     def __init__(self, backbone: Backbone, encoders: Mapping[str, nn.Module]) -> None:
         self.backbone = backbone
         self.encoders = dict(encoders)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of what the method learns and a run stores."""
+        return tuple(self.encoders)
 
     def vectors(self) -> dict[str, Tensor]:
         """Return every part's vectors, [relation, n, width]; of weights [relation, n]."""
@@ -86,6 +101,18 @@ class Method(ABC):
     @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the training loss of each row, [b]."""
+
+    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
+        """Learn from the training facts without gradient steps; most methods have no such part.
+
+        Args:
+            allowed: [relation, v] bool, the answers each relation may give.
+        """
+        return
+
+    def after_epoch(self) -> None:
+        """Update what is learned once an epoch without gradients; most methods learn no such."""
+        return
 
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
         """Return the loss of the rows as sentences that ask for one token each, to be recorded.

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from symprompt.backbone import Backbone
 from symprompt.methods.asking import TokenLikelihoods
-from symprompt.prompts import Layout, Names, round_up
+from symprompt.prompts import Layout, NameTable, round_up
 
 ObjectMasking = Literal["name", "word", "one"]
 ObjectAverage = Literal["mean", "sum"]
@@ -70,7 +70,7 @@ class Spelling:
         max_tokens: most tokens in one pass.
     """
 
-    names: Names
+    names: NameTable
     allowed: Tensor
     blanks: Tensor
     blank_lengths: np.ndarray
@@ -92,7 +92,7 @@ class _Ask:
 
 
 def make_spelling(
-    names: Names,
+    names: NameTable,
     allowed: Tensor,
     *,
     mask_id: int | None,
@@ -140,7 +140,9 @@ def make_spelling(
     )
 
 
-def _asks(names: Names, name: int, mask_id: int | None, masking: ObjectMasking) -> Iterator[_Ask]:
+def _asks(
+    names: NameTable, name: int, mask_id: int | None, masking: ObjectMasking
+) -> Iterator[_Ask]:
     """Yield one ask for each token of a name."""
     length = int(names.lengths[name])
     tokens = tuple(names.tokens[name, :length].tolist())

@@ -7,8 +7,10 @@ from symprompt.prompts.encoders import (
     PromptEncoder,
     TriggerTokens,
 )
+from symprompt.prompts.frames import Frames, Names, make_frames, make_names
 from symprompt.prompts.layout import (
     EncodedFacts,
+    Frame,
     Layout,
     Question,
     encode_facts,
@@ -17,25 +19,32 @@ from symprompt.prompts.layout import (
     make_layout,
     round_up,
 )
-from symprompt.prompts.names import Names, make_names, read_names
+from symprompt.prompts.names import NameTable, make_name_table, read_names
+from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
 
 __all__ = [
     "BiLSTMEncoder",
     "EncodedFacts",
+    "Frame",
+    "Frames",
     "FreeVectors",
     "Layout",
     "MLPEncoder",
+    "NameTable",
     "Names",
     "Piece",
     "PromptEncoder",
     "Question",
+    "SoftMixture",
     "Template",
     "TriggerTokens",
     "encode_facts",
     "encode_piece",
     "fixed_length",
+    "make_frames",
     "make_layout",
+    "make_name_table",
     "make_names",
     "read_names",
     "round_up",

@@ -16,6 +16,8 @@ from torch.autograd.function import once_differentiable
 
 from symprompt.runtime import make_generator
 
+Recur = Callable[..., tuple[Tensor, ...]]
+
 
 class PromptEncoder(nn.Module):
     """Abstract: parameters with a leading relation axis; forward gives [relation, n, width]."""
@@ -23,6 +25,10 @@ class PromptEncoder(nn.Module):
     def __init__(self, relations: Sequence[str], seed: tuple[object, ...]) -> None:
         super().__init__()
         self._generators = [make_generator(*seed, name) for name in relations]
+
+    def compile_steps(self) -> None:
+        """Compile what a training step on a GPU spends its time on, if there is such a thing."""
+        return
 
     def forward(self) -> Tensor:
         """Return the learned vectors, [relation, n, width]."""
@@ -143,6 +149,7 @@ class BiLSTMEncoder(_MLPTop):
         lstm_hidden: int | None = None,
     ) -> None:
         super().__init__(relations, seed)
+        self._recurrence: tuple[Recur, Recur] = (_recur, _recur_back)
         self.hidden = hidden = lstm_hidden or width // 2
         self.base = self._normal(count, width)
         self._make_mlp(2 * hidden, width)
@@ -166,6 +173,11 @@ class BiLSTMEncoder(_MLPTop):
             hidden = self._layer(hidden, layer)
         return self._mlp(hidden)
 
+    def compile_steps(self) -> None:
+        """Fuse the recurrence, which is bound by reading weights once for every vector."""
+        forth, back = (torch.compile(work, fullgraph=True) for work in (_recur, _recur_back))
+        self._recurrence = forth, back
+
     def _layer(self, sequence: Tensor, layer: int) -> Tensor:
         """Run both directions of every relation's LSTM layer at once, [r, n, in] -> [r, n, 2h]."""
         relations, steps, size = sequence.shape
@@ -174,7 +186,9 @@ class BiLSTMEncoder(_MLPTop):
         bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(0, 1)
         both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
         drive = torch.baddbmm(bias[:, None], both, weight.mT)
-        outputs: Tensor = _Recurrence.apply(drive, recurrent)  # type: ignore[no-untyped-call]
+        outputs: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
+            drive, recurrent, *self._recurrence
+        )
         hidden = outputs.reshape(relations, 2, steps, self.hidden)
         return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)
 
@@ -183,53 +197,73 @@ class _Recurrence(torch.autograd.Function):
     """Many LSTMs side by side, from what their inputs drive: [b, n, 4h], [b, h, 4h] -> [b, n, h].
 
     Written out because autograd adds up the gradient of the recurrent weights step by step, which
-    reads and writes all of them at every step; here it is one product at the end.
+    reads and writes all of them at every step; here it is one product at the end. ``forth`` and
+    ``back`` are the two functions below, as they are or compiled.
     """
 
     @staticmethod
-    def forward(ctx: Any, drive: Tensor, recurrent: Tensor) -> Tensor:
-        batch, steps, _ = drive.shape
-        hidden = recurrent.shape[1]
-        gates = torch.empty_like(drive)
-        states = drive.new_zeros(batch, steps + 1, hidden)
-        cells = torch.zeros_like(states)
-        for step in range(steps):
-            raw = torch.baddbmm(drive[:, step : step + 1], states[:, step : step + 1], recurrent)
-            raw = raw[:, 0]
-            take, forget = raw[:, : 2 * hidden].sigmoid().chunk(2, dim=-1)
-            new, show = raw[:, 2 * hidden : 3 * hidden].tanh(), raw[:, 3 * hidden :].sigmoid()
-            gates[:, step] = torch.cat((take, forget, new, show), dim=-1)
-            cells[:, step + 1] = forget * cells[:, step] + take * new
-            states[:, step + 1] = show * cells[:, step + 1].tanh()
+    def forward(ctx: Any, drive: Tensor, recurrent: Tensor, forth: Recur, back: Recur) -> Tensor:
+        gates, states, cells = forth(drive, recurrent)
         ctx.save_for_backward(gates, states, cells, recurrent)
+        ctx.back = back
         return states[:, 1:].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (outputs,) = gradients
         gates, states, cells, recurrent = ctx.saved_tensors
-        take, forget, new, show = gates.chunk(4, dim=-1)
-        shown = cells[:, 1:].tanh()
-        # What multiplies the gradient of the state or of the cell, for all steps at once.
-        by_show = shown * show * (1 - show)
-        to_cell = show * (1 - shown * shown)
-        by_cell = torch.cat(
-            (
-                new * take * (1 - take),
-                cells[:, :-1] * forget * (1 - forget),
-                take * (1 - new * new),
-            ),
-            dim=-1,
-        )
-        raw = torch.empty_like(gates)
-        state, cell = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
-        hidden = recurrent.shape[1]
-        for step in reversed(range(gates.shape[1])):
-            state = state + outputs[:, step]
-            cell = cell + state * to_cell[:, step]
-            raw[:, step, : 3 * hidden] = by_cell[:, step] * cell.repeat(1, 3)
-            raw[:, step, 3 * hidden :] = by_show[:, step] * state
-            cell = cell * forget[:, step]
-            state = torch.bmm(raw[:, step : step + 1], recurrent.mT)[:, 0]
-        return raw, torch.bmm(states[:, :-1].mT, raw)
+        (raw,) = ctx.back(outputs, gates, cells, recurrent)
+        return raw, torch.bmm(states[:, :-1].mT, raw), None, None
+
+
+def _recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
+    """Return the gates [b, n, 4h], and states and cells [b, n + 1, h] from the first, zero, on."""
+    batch, steps, _ = drive.shape
+    hidden = recurrent.shape[1]
+    state = cell = drive.new_zeros(batch, hidden)
+    gates, states, cells = [], [state], [cell]
+    for step in range(steps):
+        raw = drive[:, step] + _times(state, recurrent)
+        take, forget = raw[:, : 2 * hidden].sigmoid().chunk(2, dim=-1)
+        new, show = raw[:, 2 * hidden : 3 * hidden].tanh(), raw[:, 3 * hidden :].sigmoid()
+        cell = forget * cell + take * new
+        state = show * cell.tanh()
+        gates.append(torch.cat((take, forget, new, show), dim=-1))
+        states.append(state)
+        cells.append(cell)
+    return torch.stack(gates, 1), torch.stack(states, 1), torch.stack(cells, 1)
+
+
+def _recur_back(
+    outputs: Tensor, gates: Tensor, cells: Tensor, recurrent: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the gradient of what the inputs drive, [b, n, 4h], from that of the states."""
+    take, forget, new, show = gates.chunk(4, dim=-1)
+    shown = cells[:, 1:].tanh()
+    # What multiplies the gradient of the state or of the cell, for all steps at once.
+    by_show = shown * show * (1 - show)
+    to_cell = show * (1 - shown * shown)
+    by_cell = torch.cat(
+        (new * take * (1 - take), cells[:, :-1] * forget * (1 - forget), take * (1 - new * new)),
+        dim=-1,
+    )
+    found = []
+    state = cell = torch.zeros_like(cells[:, 0])
+    for step in reversed(range(gates.shape[1])):
+        state = state + outputs[:, step]
+        cell = cell + state * to_cell[:, step]
+        raw = torch.cat((by_cell[:, step] * cell.repeat(1, 3), by_show[:, step] * state), dim=-1)
+        found.append(raw)
+        cell = cell * forget[:, step]
+        state = _times(raw, recurrent.mT)
+    return (torch.stack(found[::-1], 1),)
+
+
+def _times(rows: Tensor, matrices: Tensor) -> Tensor:
+    """Return each row times its own matrix, [b, i] and [b, i, j] -> [b, j]."""
+    if torch.compiler.is_compiling():
+        # The compiler makes one kernel of it that reads the matrix once; library products of a
+        # single row are several times slower.
+        return (rows[:, :, None] * matrices).sum(1)
+    return torch.bmm(rows[:, None], matrices)[:, 0]

@@ -281,7 +281,7 @@ def make_layout(
         TemplateError: an anchor word is a mask token.
     """
     frames = [
-        _Frame(vocabulary, template.swapped() if swapped else template) for template in templates
+        Frame(vocabulary, template.swapped() if swapped else template) for template in templates
     ]
     objects = facts.names or [[token] for token in facts.objects.tolist()]
     rows = [
@@ -331,7 +331,7 @@ def round_up(length: int) -> int:
 
 def fixed_length(vocabulary: Vocabulary, template: Template) -> int:
     """Return how many tokens a template takes besides its subject, with an object of one token."""
-    return len(_Frame(vocabulary, template).fill([], [vocabulary.pad_id]).ids)
+    return len(Frame(vocabulary, template).fill([], [vocabulary.pad_id]).ids)
 
 
 @dataclass
@@ -342,7 +342,7 @@ class _Row:
     subject_at: int = -1
 
 
-class _Frame:
+class Frame:
     """A template with its words tokenised, to be filled by facts."""
 
     def __init__(self, vocabulary: Vocabulary, template: Template) -> None:

@@ -17,7 +17,7 @@ from symprompt.backbone import Vocabulary
 
 
 @dataclass(frozen=True)
-class Names:
+class NameTable:
     """The answers of all relations; an answer's id is its place here.
 
     Attributes:
@@ -42,19 +42,19 @@ class Names:
         """Return the id of the name that reads as these tokens, or None."""
         return self.places.get(tuple(tokens))
 
-    def to(self, device: torch.device) -> Names:
+    def to(self, device: torch.device) -> NameTable:
         """Return the names with their tensors on a device."""
         return replace(self, tokens=self.tokens.to(device), length=self.length.to(device))
 
 
-def make_names(
+def make_name_table(
     vocabulary: Vocabulary, relations: Sequence[tuple[Sequence[str], bool]]
-) -> tuple[Names, list[list[int]]]:
+) -> tuple[NameTable, list[list[int]]]:
     """Return the names that relations may answer with, and each relation's ids.
 
     Args:
-        relations: per relation its names and whether they stand after a space. Names that are not
-            readable (see ``read_names``) are left out.
+        relations: per relation its names and whether they stand after a space. Those that are
+            not readable (see ``read_names``) are left out.
     """
     pairs = sorted({(name, spaced) for names, spaced in relations for name in names})
     read = read_names(vocabulary, [name for name, _ in pairs], [spaced for _, spaced in pairs])
@@ -72,7 +72,7 @@ def make_names(
     of_pair = {
         pair: places[tuple(ids)] for pair, ids in zip(pairs, read, strict=True) if ids is not None
     }
-    found = Names(
+    found = NameTable(
         texts=tuple(texts),
         tokens=torch.from_numpy(tokens),
         length=torch.from_numpy(lengths),

@@ -7,7 +7,7 @@ Figures are objects of their own: no pyplot, no backend or style is set for the 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,88 @@ def draw_k_curve(curve: KCurve, *, title: str, caption: str) -> Figure:
     panels[0].set_ylabel("percent, mean over relations")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8.5)
+    return figure
+
+
+def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure:
+    """Draw many runs, one a line, in one panel for each metric, with their intervals."""
+    metrics = list(dict.fromkeys(bar.metric for bar in bars))
+    runs = list(dict.fromkeys(bar.run for bar in bars))
+    figure = _make_figure(1.3 + 0.27 * len(runs), title, caption)
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=True):
+        own = {bar.run: bar for bar in bars if bar.metric == metric}
+        shown = [own[run] for run in runs]
+        values = [bar.value for bar in shown]
+        spread = (
+            [max(0.0, bar.value - bar.low) for bar in shown],
+            [max(0.0, bar.high - bar.value) for bar in shown],
+        )
+        best = max(values)
+        colours = [ORANGE if value == best else BLUE for value in values]
+        axes.barh(
+            range(len(runs)),
+            values,
+            0.68,
+            color=colours,
+            xerr=spread,
+            error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0},
+        )
+        for row, bar in enumerate(shown):
+            axes.annotate(
+                f"{bar.value:.1f}",
+                (max(bar.value, bar.high), row),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7.5,
+                color=INK,
+            )
+        axes.set_title(metric, fontsize=10)
+        # Room for the number behind the longest bar.
+        axes.set_xlim(0, 1.3 * max(bar.high for bar in shown) or 1.0)
+        axes.set_ylim(len(runs) - 0.45, -0.55)
+        axes.set_yticks(range(len(runs)), runs, parse_math=False)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xticks([tick for tick in range(0, 101, 20) if tick <= axes.get_xlim()[1]])
+        axes.set_xlabel("percent")
+        _plain(axes, grid="x")
+    return figure
+
+
+def draw_frequency(
+    lines: Mapping[str, Sequence[float | None]],
+    bins: Sequence[str],
+    counts: Sequence[int],
+    *,
+    title: str,
+    caption: str,
+) -> Figure:
+    """Draw each run's value in every bin of object frequency; empty bins are left out."""
+    figure = _make_figure(4.0, title, caption)
+    axes = figure.subplots()
+    kept = [place for place, count in enumerate(counts) if count]
+    for number, (run, values) in enumerate(lines.items()):
+        there = {at: value for at, place in enumerate(kept) if (value := values[place]) is not None}
+        axes.plot(
+            list(there),
+            list(there.values()),
+            color=_RUN_COLOURS[number % len(_RUN_COLOURS)],
+            linestyle="-" if number < len(_RUN_COLOURS) else (0, (2.5, 1.5)),
+            marker="os^Dv<>"[number % 7],
+            markersize=4.5,
+            linewidth=1.5,
+            label=run,
+        )
+    labels = [f"{bins[place]}\n{counts[place]:,} facts" for place in kept]
+    axes.set_xticks(range(len(kept)), labels)
+    axes.set_xlim(-0.3, len(kept) - 0.7)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("right object's share of its relation's training facts")
+    axes.set_ylabel("MRR, percent")
+    _plain(axes)
+    # Long handles, so that dashes show on both sides of the marker.
+    figure.legend(loc="outside right center", frameon=False, fontsize=8.5, handlelength=3.4)
     return figure
 
 

@@ -1,7 +1,8 @@
 """Tables that compare runs: P@1, P@10 and MRR with intervals, paired differences, per relation.
 
 Everything here takes plain arrays and returns text, dictionaries or rich tables; only ``show``
-prints. Means are named *mean over relations* and *mean over facts*, never micro and macro.
+prints. Means are named *mean over relations* and *mean over facts*, never micro and macro. rich is
+imported when a terminal table is made: machines that only compute do not have it.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, JustifyMethod, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from symprompt import averages
 from symprompt.averages import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval, Summary
 from symprompt.errors import SympromptError
+from symprompt.report.grid import Grid
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
 
 _LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 _MISSING = "–"
@@ -96,41 +97,6 @@ class RelationRow:
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """Text cells that become Markdown or a rich table; a line break only shows in the latter."""
-
-    title: str
-    header: tuple[str, ...]
-    sections: tuple[tuple[tuple[str, ...], ...], ...]
-
-    def to_markdown(self) -> str:
-        """Return the grid as a Markdown table under a bold title."""
-        rule = "|---|" + "---:|" * (len(self.header) - 1)
-        rows = [_markdown_row(row) for section in self.sections for row in section]
-        return "\n".join([f"**{self.title}**", "", _markdown_row(self.header), rule, *rows])
-
-    def to_rich(self) -> Table:
-        """Return the grid as a rich table, cells taken literally (no markup)."""
-        table = Table(
-            title=Text(self.title),
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            collapse_padding=True,
-            pad_edge=False,
-        )
-        for index, heading in enumerate(self.header):
-            justify: JustifyMethod = "right" if index else "left"
-            # On a narrow terminal names may break over lines, numbers and intervals should not.
-            unbroken = index > 0 and "\n" not in heading
-            table.add_column(Text(heading), justify=justify, no_wrap=unbroken, overflow="fold")
-        for section in self.sections:
-            for row in section:
-                table.add_row(*(Text(cell) for cell in row))
-            table.add_section()
-        return table
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Runs side by side; ``relations`` is empty unless asked for.
 
@@ -202,20 +168,23 @@ class Comparison:
 
     def to_rich(self) -> Group:
         """Return the tables and notes as one rich renderable."""
+        from rich.console import Group
+        from rich.text import Text
+
         return Group(*(grid.to_rich() for grid in self._grids()), *map(Text, self.notes))
 
     def __rich__(self) -> Group:
         """Let a rich console print the comparison directly."""
         return self.to_rich()
 
-    def _grids(self) -> list[_Grid]:
+    def _grids(self) -> list[Grid]:
         grids = [self._means_grid(averaging) for averaging in (OVER_RELATIONS, OVER_FACTS)]
         return [*grids, self._relation_grid()] if self.relations else grids
 
     def _labels(self) -> dict[str, str]:
         return _labels([(run.name, run.title) for run in self.runs])
 
-    def _means_grid(self, averaging: str) -> _Grid:
+    def _means_grid(self, averaging: str) -> Grid:
         labels = self._labels()
         rows = tuple(
             (
@@ -234,9 +203,9 @@ class Comparison:
             for row in self.differences
         )
         title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
-        return _Grid(title, ("run", "facts", *_LABELS.values()), (rows, changes))
+        return Grid(title, ("run", "facts", *_LABELS.values()), (rows, changes))
 
-    def _relation_grid(self) -> _Grid:
+    def _relation_grid(self) -> Grid:
         labels = self._labels()
         columns = [
             f"{labels[run.name]}\n{label}" for run in self.runs for label in _LABELS.values()
@@ -254,7 +223,7 @@ class Comparison:
             )
             for row in self.relations
         )
-        return _Grid("By relation, in percent", ("relation", "facts", *columns), (rows,))
+        return Grid("By relation, in percent", ("relation", "facts", *columns), (rows,))
 
 
 def comparison(
@@ -315,6 +284,8 @@ def comparison(
 
 def show(table: Comparison | RenderableType, console: Console | None = None) -> None:
     """Print a comparison or any rich renderable to the terminal, or to the given console."""
+    from rich.console import Console
+
     (console or Console()).print(table)
 
 
@@ -389,7 +360,3 @@ def _difference_cell(change: Difference) -> str:
     bounds = f"({change.low:+z.2f} to {change.high:+z.2f})"
     p = "p < 0.01" if change.p < 0.01 else f"p = {change.p:.2f}"
     return f"{change.difference:+z.2f}\n{bounds}\n{p}"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -1,0 +1,81 @@
+"""A table of text cells that becomes Markdown, HTML or a rich table.
+
+rich is imported when a terminal table is made: machines that only compute do not have it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Text cells under a header; final. A line break in a cell shows in HTML and on terminals.
+
+    Attributes:
+        sections: rows in groups, parted by a rule where the medium has one.
+        marked: columns (by place) whose numbers are not ours; HTML gives them another ground.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    sections: tuple[tuple[tuple[str, ...], ...], ...]
+    marked: tuple[int, ...] = ()
+
+    def to_markdown(self) -> str:
+        """Return the grid as a Markdown table under a bold title."""
+        rule = "|---|" + "---:|" * (len(self.header) - 1)
+        rows = [_markdown_row(row) for section in self.sections for row in section]
+        return "\n".join([f"**{self.title}**", "", _markdown_row(self.header), rule, *rows])
+
+    def to_html(self) -> str:
+        """Return the grid as an HTML table, cells taken literally."""
+        lines = [f"<table><caption>{html.escape(self.title)}</caption>", "<thead>"]
+        lines += [self._html_row(self.header, "th"), "</thead>"]
+        for section in self.sections:
+            rows = [self._html_row(row, "td") for row in section]
+            lines += ["<tbody>", *rows, "</tbody>"] if rows else []
+        return "\n".join([*lines, "</table>"])
+
+    def _html_row(self, cells: Sequence[str], kind: str) -> str:
+        parts = []
+        for place, cell in enumerate(cells):
+            mark = ' class="theirs"' if place in self.marked else ""
+            text = html.escape(cell).replace("\n", "<br>")
+            parts.append(f"<{kind}{mark}>{text}</{kind}>")
+        return f"<tr>{''.join(parts)}</tr>"
+
+    def to_rich(self) -> Table:
+        """Return the grid as a rich table, cells taken literally (no markup)."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(
+            title=Text(self.title),
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            collapse_padding=True,
+            pad_edge=False,
+        )
+        for index, heading in enumerate(self.header):
+            justify: JustifyMethod = "right" if index else "left"
+            # On a narrow terminal names may break over lines, numbers and intervals should not.
+            unbroken = index > 0 and "\n" not in heading
+            table.add_column(Text(heading), justify=justify, no_wrap=unbroken, overflow="fold")
+        for section in self.sections:
+            for row in section:
+                table.add_row(*(Text(cell) for cell in row))
+            table.add_section()
+        return table
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -1,0 +1,31 @@
+"""The grid: the same cells as Markdown and HTML, taken literally."""
+
+from __future__ import annotations
+
+from symprompt.report.grid import Grid
+
+GRID = Grid(
+    "A <title>",
+    ("name", "ours", "published:\nBERT"),
+    ((("a|b", "1.00\n(0.50)", "<2>"),), (("c", "", "–"),)),
+    marked=(2,),
+)
+
+
+def test_markdown_keeps_bars_and_breaks_out_of_the_table() -> None:
+    lines = GRID.to_markdown().splitlines()
+    assert lines[0] == "**A <title>**"
+    assert lines[2:] == [
+        "| name | ours | published: BERT |",
+        "|---|---:|---:|",
+        "| a\\|b | 1.00 (0.50) | <2> |",
+        "| c |  | – |",
+    ]
+
+
+def test_html_escapes_cells_and_marks_the_columns_of_others() -> None:
+    text = GRID.to_html()
+    assert "<caption>A &lt;title&gt;</caption>" in text
+    assert '<th class="theirs">published:<br>BERT</th>' in text
+    assert '<td>a|b</td><td>1.00<br>(0.50)</td><td class="theirs">&lt;2&gt;</td>' in text
+    assert text.count("<tbody>") == 2

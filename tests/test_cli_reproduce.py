@@ -1,0 +1,149 @@
+"""The command reproduce with a real worker process, what it refuses; stored tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symprompt import cli
+from tiny_lama import write_lama
+
+RESULTS = Path(__file__).parents[1] / "experiments/results"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def plain_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main([str(word) for word in words])
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lama(tmp_path_factory.mktemp("data") / "lama")
+
+
+def test_the_command_makes_runs_tables_and_figures(
+    call: Call, data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out, model = tmp_path / "out", f"toy={family_folder('bert')}"
+    flags = ("--models", model, "--data", data, "--out", out, "--methods", "manual")
+    code, said, progress = call("reproduce", "spe", *flags, "--relations", "P36", "--draws", 20)
+    assert code == 0, progress
+    assert "4 runs made, 0 there from before, 0 failed." in said
+    assert "runs: 4/4 toy/wording-3: done" in progress
+    assert f"{out}/report.html" in said
+    assert (out / "figures/methods-toy.png").is_file()
+    code, said, _ = call("table", out / "results.json")
+    assert code == 0
+    assert "toy: manual prompts" in said
+    assert "relations P36" in said
+    code, said, _ = call("reproduce", "spe", *flags, "--relations", "P36", "--dry-run")
+    assert "4 runs, 4 of them done" in said
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "reproduce", interrupt)
+    code, _, said = call("reproduce", "spe", "--data", data, "--out", "my folder")
+    assert code == 130
+    assert f"go on with: symprompt reproduce spe --data {data} --out 'my folder'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--seeds", "one"), "--seeds is 'one'; give whole numbers"),
+        (("--methods", "nonsense"), "method 'nonsense' is not known; the methods are: majority"),
+        (("--models", "/no/such"), "/no/such is not a model folder"),
+        (("--models", "shipped,shipped"), "two models of the name shipped"),
+        (("--relations", "P9"), "P9"),
+        (("--jobs", "0"), "--jobs is 0; it must be at least 1"),
+    ],
+)
+def test_bad_flags_are_one_sentence(
+    call: Call, data: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    out = tmp_path / "out"
+    code, said, error = call("reproduce", "spe", "--data", data, "--out", out, *words)
+    assert code == 2
+    assert said == ""
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_the_plan_of_a_dry_run_makes_nothing(call: Call, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, said, _ = call(
+        "reproduce", "spe", "--data", data, "--out", out, "--seeds", "1,2", "--dry-run"
+    )
+    assert code == 0
+    for name in ("shipped/lama-manual-1", "shipped/lama-spe-2", "shipped/lama-spe-k30-1"):
+        assert name in said
+    assert not out.exists()
+
+
+def test_help_teaches(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said, _ = call("reproduce", "--help")
+    assert code == 0
+    for word in ("--models", "--data", "--memory-gib", "--prompts", "--dry-run", "Stop it"):
+        assert word in said, word
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_results_print_again(call: Call, path: Path) -> None:
+    stored = json.loads(path.read_text())
+    methods = [name for name, entry in stored.items() if "metrics" in str(entry)]
+    code, said, _ = call("table", path, "--markdown")
+    assert code == 0
+    for name in methods:
+        value = stored[name]["metrics"]["mean over relations"]["p1"]["value"]
+        assert f"| {name} | {len(stored[name]['seeds'])} | {value:.2f} (" in said
+    code, said, _ = call("table", path, "--json")
+    assert json.loads(said) == stored
+    code, said, _ = call("table", path)
+    assert "Mean over relations" in said
+
+
+def test_stored_results_cannot_be_ranked_anew(call: Call, tmp_path: Path) -> None:
+    path = RESULTS / "lama34k.json"
+    for flags in (("--k", "5"), ("--by", "relation"), ("--split", "dev"), ("--filtered",)):
+        code, _, error = call("table", path, *flags)
+        assert code == 2
+        assert "needs run folders" in error
+    code, _, error = call("table", path, tmp_path)
+    assert code == 2
+    assert "is no JSON file" in error
+    (tmp_path / "odd.json").write_text('{"note": "nothing"}')
+    code, _, error = call("table", tmp_path / "odd.json")
+    assert code == 2
+    assert "holds no results (no entry has metrics)" in error
+    (tmp_path / "odd.json").write_text('{"a": {"metrics": {}}}')
+    code, _, error = call("table", tmp_path / "odd.json")
+    assert "holds no results" in error
