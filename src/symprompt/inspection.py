@@ -100,8 +100,8 @@ def describe_prompts(
     config, card = folder.load_config(), folder.load_card()
     names = choose_names(list(card["relations"]), relations, str(folder.path))
     stored = folder.load_prompts(card["parts"])
-    # Weights of written prompts are parts too, and no vectors.
-    stored = {part: value for part, value in stored.items() if value.shape[2] > 1}
+    # Weights of written prompts and changes inside the model are parts too, and near no word.
+    stored = {part: value for part, value in stored.items() if part in ("forth", "back")}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
     swapped = config.method.name == "spe" and config.method.blanks == "swapped"
     views = []
@@ -113,9 +113,13 @@ def describe_prompts(
         vectors: list[LearnedVector] = []
         for part, value in stored.items():
             turned = template.swapped() if part == "back" and swapped else template
-            prompts[part] = write_template(turned)
             # Templates of different lengths share a table; a short one leaves its last rows empty.
             count = min(template.vectors, value.shape[1])
+            if "prompts" in about:
+                # One vector for each word of the written prompts, one prompt after the other.
+                count = value.shape[1]
+            else:
+                prompts[part] = write_template(turned)
             if words is not None:
                 vectors += words.near(part, value[place, :count])
         said = "" if stored else _written(config.method.name, str(template), folder, name)
