@@ -728,7 +728,7 @@ def test_named_objects_are_left_out_on_request(call: Call, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["data"], "data takes the command check, got nothing"),
+        (["data"], "data takes the command check or vocabulary, got nothing"),
         (["data", "chek"], "got chek"),
         (["data", "check", "nowhere.csv"], "nowhere.csv does not exist"),
         (["data", "check", "world", "--model", "", "--strict"], "about a model's tokens"),

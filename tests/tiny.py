@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -407,12 +407,17 @@ def world_objects() -> dict[str, dict[str, str]]:
     }
 
 
-def world_facts() -> FactSet:
-    """The made-up facts, split so that test towns are never asked about in training."""
+def world_facts(names: Mapping[str, str] | None = None) -> FactSet:
+    """The made-up facts, split so that test towns are never asked about in training.
+
+    Args:
+        names: other names for some of the objects.
+    """
     draw = random.Random(1)
     relations = []
     for name, answers in world_objects().items():
-        pairs = list(answers.items())
+        renamed = {town: (names or {}).get(answer, answer) for town, answer in answers.items()}
+        pairs = list(renamed.items())
         draw.shuffle(pairs)
         relations.append(
             Relation(

@@ -13,6 +13,7 @@ from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
 from symprompt.reproduction import ReproduceSettings
+from symprompt.reranking import rerank_run
 
 if TYPE_CHECKING:
     from symprompt.report import show_progress
@@ -55,6 +56,7 @@ __all__ = [
     "prepare_pretraining",
     "pretrain",
     "reproduce",
+    "rerank_run",
     "shipped_configs",
     "show_progress",
     "train",

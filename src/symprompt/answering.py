@@ -17,8 +17,8 @@ from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.finetuning import has_weights, load_weights
 from symprompt.methods import FineTune, Method, Sentences
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, allowed_tokens, lay_out, make_method
-from symprompt.prompts import Template
+from symprompt.problem import Problem, allowed_tokens, lay_out, make_method, spell
+from symprompt.prompts import Template, read_names
 from symprompt.ranking import rerank, top_k
 from symprompt.runs import CARD, VOCABULARY, RunFolder
 from symprompt.runtime import Tick, silent
@@ -111,6 +111,12 @@ class Run:
         if top < 1:
             raise ConfigError(f"top is {top}; it must be at least 1.")
         card = self.folder.load_card()
+        rerank = self.folder.load_config().rerank
+        if rerank:
+            raise ConfigError(
+                f"{self.folder.path} re-ranked stored candidates by the way back of {rerank} and "
+                "cannot be asked new ones; ask that run, or look at the predictions."
+            )
         names = list(card["relations"])
         if relation not in names:
             raise DataError(
@@ -138,10 +144,16 @@ class Run:
                 f"{self.folder.path} was fine-tuned and its weights were not stored, so there is "
                 "no model left to ask; train it again with --save-weights."
             )
-        backbone = self._load_backbone(config, card, model, device)
-        allowed = self._allowed(config, backbone, facts[relation], template)
+        backbone = self.load_backbone(model, device)
+        spelling = None
+        if config.facts.objects == "any-length":
+            spelling = spell(config, backbone, facts, (template,), self._words(config))
+            allowed = spelling.allowed
+        else:
+            allowed = self._allowed(config, backbone, facts[relation], template)
         prompts = tuple(Template.parse(text) for text in self._prompts(card, relation))
-        problem = Problem(backbone, facts, (template,), allowed.to(backbone.device), {}, (prompts,))
+        allowed = allowed.to(backbone.device)
+        problem = Problem(backbone, facts, (template,), allowed, {}, (prompts,), spelling)
         # The stored vectors stand in for any encoder, so the cheapest one is made.
         prompt = replace(config.prompt, encoder="free", start="random")
         method = make_method(replace(config, prompt=prompt), problem)
@@ -158,9 +170,16 @@ class Run:
             raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
         return [str(text) for text in prompts]
 
-    def _load_backbone(
-        self, config: RunConfig, card: dict[str, Any], model: str, device: str
-    ) -> Backbone:
+    def load_backbone(self, model: str = "", device: str = "auto") -> Backbone:
+        """Load the model the run was made by, once.
+
+        Args:
+            model: where it is now, if it moved since.
+
+        Raises:
+            RunError: it is another model.
+        """
+        config, card = self.folder.load_config(), self.folder.load_card()
         if (model, device) not in self._backbone:
             where = model or config.model
             backbone = Backbone.load(
@@ -186,12 +205,16 @@ class Run:
         if config.facts.vocabulary == "objects":
             words = sorted({fact.object for fact in relation.train})
         else:
-            # The run's own copy: the list may have moved.
-            words = list(load_word_list(self.folder.path / VOCABULARY))
+            words = list(self._words(config))
         allowed[0, allowed_tokens(vocabulary, template, words)] = True
         if not bool(allowed.any()):
             raise RunError(f"{self.folder.path} allows no answer for relation {relation.name}.")
         return allowed
+
+    def _words(self, config: RunConfig) -> tuple[str, ...]:
+        """Return the word list of the run, its own copy: the list may have moved."""
+        named = config.facts.vocabulary not in ("full", "objects")
+        return load_word_list(self.folder.path / VOCABULARY) if named else ()
 
 
 @dataclass(frozen=True)
@@ -214,6 +237,7 @@ class _Question:
             {(relation, subject): [object] for subject in subjects},
             swapped=self.config.method.blanks == "swapped",
             several=bool(self.problem.prompts),
+            spelling=self.problem.spelling,
         )
 
 
@@ -233,7 +257,7 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
     scores = scores.masked_fill(~allowed, -torch.inf)
     asked = min(question.config.method.k, int(allowed.sum())) if method.asks_back else 0
     forward, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
-    texts = [vocabulary.text(token) for token in tokens[0].tolist()]
+    texts = [question.problem.text(answer) for answer in tokens[0].tolist()]
     first: list[Answer] = []
     if asked:
         backward = method.subject_scores(
@@ -253,7 +277,12 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
     """Return the relation's known subjects by joint score, backward a mean over their tokens."""
     backbone, method = question.problem.backbone, question.method
     after_space = question.problem.templates[0].space_before("object")
-    if backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
+    spelling = question.problem.spelling
+    if spelling is not None:
+        (read,) = read_names(backbone.vocabulary, [object], [after_space])
+        if spelling.names.find(read or ()) is None:
+            raise DataError(f"object {object!r} is not among the candidates of the run.")
+    elif backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
         raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
     names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
     sentences = question.lay_out(names, object)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import io
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -19,12 +18,9 @@ from transformers.utils import logging as transformers_logging
 
 from symprompt import __version__
 from symprompt.answering import Run
-from symprompt.backbone import load_vocabulary
+from symprompt.cli_data import print_json, run_data
 from symprompt.config import (
     Command,
-    FactsConfig,
-    MethodConfig,
-    PromptConfig,
     RunConfig,
     check_config,
     load_config,
@@ -33,18 +29,19 @@ from symprompt.config import (
 from symprompt.demo import make_demo
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.experiment import train
-from symprompt.facts import check, uhn
 from symprompt.flags import (
     AskFlags,
-    CheckFlags,
     DemoFlags,
     PretrainFlags,
+    PromptsFlags,
     ReproduceFlags,
+    RerankFlags,
     TableFlags,
     TrainFlags,
     full_names,
     parse,
 )
+from symprompt.inspection import describe_prompts
 from symprompt.pretrain.distributed import is_first_process
 from symprompt.pretrain.reuse import prepare_pretraining, refuse_contradiction
 from symprompt.pretrain.run import pretrain
@@ -53,19 +50,18 @@ from symprompt.pretrain.settings import (
     check_pretrain_config,
     load_pretrain_config,
 )
-from symprompt.problem import load_config_facts
 from symprompt.report import comparison, load_scores, show, show_progress
-from symprompt.report.answers import answer_table, check_table, run_summary
+from symprompt.report.answers import answer_table, run_summary
 from symprompt.report.demo import show_demo
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.paper import reproduce
 from symprompt.report.paper.summary import show_plan, show_reproduction
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
+from symprompt.report.prompts import prompts_table
 from symprompt.report.stored import is_stored, load_stored
 from symprompt.reproduction import make_plan
+from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
-from symprompt.usable import drop_unusable
-from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
 
 
 def run_train(arguments: Sequence[str]) -> None:
@@ -147,10 +143,30 @@ def run_ask(arguments: Sequence[str]) -> None:
         )
     plain = [asdict(answer) for answer in answers]
     if flags.json:
-        _print_json(plain)
+        print_json(plain)
     else:
         asked = f"{flags.subject} ?" if flags.subject is not None else f"? {flags.object}"
         show(answer_table(plain, f"{flags.relation}: {asked}"))
+
+
+def run_rerank(arguments: Sequence[str]) -> None:
+    """Run ``symprompt rerank RUN --with SPE_RUN --out FOLDER``."""
+    flags = parse(RerankFlags, arguments, "symprompt rerank")
+    with show_progress() as tick:
+        run = rerank_run(
+            flags.run,
+            flags.way_back,
+            flags.out,
+            k=flags.k,
+            choose_weight=flags.choose_weight,
+            model=flags.model,
+            device=flags.device,
+            max_tokens=flags.max_tokens,
+            tick=tick,
+        )
+    show(run_summary(run.metrics))
+    print(f"run folder: {run.folder.path}")
+    print(f"compare it: symprompt table {flags.run} {run.folder.path}")
 
 
 def run_table(arguments: Sequence[str]) -> None:
@@ -175,7 +191,7 @@ def run_table(arguments: Sequence[str]) -> None:
         rows.append(main)
     found = comparison(rows, by_relation=flags.by == "relation", draws=flags.draws)
     if flags.json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     elif flags.markdown:
         print(found.to_markdown())
     else:
@@ -196,7 +212,7 @@ def _show_stored(flags: TableFlags) -> None:
     for path in flags.runs:
         stored = load_stored(path)
         if flags.json:
-            _print_json(stored.values)
+            print_json(stored.values)
         elif flags.markdown:
             print(stored.to_markdown())
         else:
@@ -224,33 +240,30 @@ def run_reproduce(arguments: Sequence[str]) -> None:
         raise SystemExit(1)
 
 
-def run_data(arguments: Sequence[str]) -> None:
-    """Run ``symprompt data check SOURCE``."""
+def run_prompts(arguments: Sequence[str]) -> None:
+    """Run ``symprompt prompts show RUN``."""
     if arguments[:1] in (["-h"], ["--help"]):
-        print("usage: symprompt data check SOURCE [flags]      (data check --help tells the flags)")
+        print("usage: symprompt prompts show RUN [flags]    (prompts show --help tells the flags)")
         return
-    if arguments[:1] != ["check"]:
+    if arguments[:1] != ["show"]:
         got = arguments[0] if arguments else "nothing"
         raise SympromptError(
-            f"data takes the command check, got {got}: symprompt data check FOLDER."
+            f"prompts takes the command show, got {got}: symprompt prompts show RUN."
         )
-    flags = parse(CheckFlags, arguments[1:], "symprompt data check")
-    for name in ("strict", "vocabulary"):
-        if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
-            raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
-    facts = load_config_facts(flags.source, flags.facts)
-    if flags.model:
-        vocabulary = load_vocabulary(flags.model)
-        prompt = PromptConfig(CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
-        config = RunConfig(facts=flags.facts, prompt=prompt, method=MethodConfig(name="ptuning"))
-        facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
-    elif flags.facts.uhn:
-        facts = uhn(facts, ("test",))
-    report = check(facts).to_dict()
+    flags = parse(PromptsFlags, arguments[1:], "symprompt prompts show")
+    views = describe_prompts(
+        Run.load(flags.run),
+        relations=flags.relations,
+        top=flags.top,
+        by=flags.by,
+        model=flags.model,
+        device=flags.device,
+    )
+    plain = [asdict(view) for view in views]
     if flags.json:
-        _print_json(report)
+        print_json(plain)
     else:
-        show(check_table(report))
+        show(prompts_table(plain, flags.by))
 
 
 def run_demo(arguments: Sequence[str]) -> None:
@@ -288,7 +301,9 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "pretrain": (run_pretrain, "train a masked language model on text from scratch"),
     "ask": (run_ask, "ask a run for objects or subjects"),
     "table": (run_table, "compare runs"),
-    "data": (run_data, "data check: look at facts before training on them"),
+    "rerank": (run_rerank, "ask back on top of any run's candidates"),
+    "prompts": (run_prompts, "prompts show: the words nearest to a run's learned vectors"),
+    "data": (run_data, "data check: look at facts; data vocabulary: words that models share"),
     "reproduce": (run_reproduce, "make the papers' tables on your models, every method and seed"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),
@@ -353,10 +368,6 @@ def _config_name(arguments: Sequence[str], usage: str, command: Command) -> list
         if not {"-h", "--help"} & set(arguments):
             raise SympromptError("no config was named; give one of the above, or a TOML file.")
     return names
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 if __name__ == "__main__":

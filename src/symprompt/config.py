@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-import types
-import typing
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeVar
 
 from symprompt.ensemble import EnsembleConfig, check_ensemble
 from symprompt.errors import ConfigError
+from symprompt.toml import build
 from symprompt.toml import to_toml as to_toml
 from symprompt.tuning import TuningConfig, check_tuning
 
@@ -33,6 +32,10 @@ class FactsConfig:
     vocabulary: str = "full"
     """Allowed answers: full (every token), objects (those seen in the relation's training facts),
     or the path of a word list, one word a line."""
+    objects: Literal["one-token", "any-length"] = "one-token"
+    """any-length: objects may be several tokens, and are ranked among the relation's training
+    objects (vocabulary = "objects") and the names of a list, if one is given; a line of it is a
+    name, or a relation, a tab and a name."""
     uhn: bool = False
     """Leave out test facts whose object is named in the subject (LAMA-UHN's string filter)."""
     strict: bool = False
@@ -66,7 +69,7 @@ class PromptConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """The method; what follows the name concerns asking back (SPE) alone."""
+    """The method; what follows the name concerns asking back (SPE), the last two long objects."""
 
     name: Literal[
         "autoprompt",
@@ -99,6 +102,11 @@ class MethodConfig:
     """One set of vectors for both directions (the paper), or one for each."""
     choose_weight: Literal["fixed", "dev", "dev-relation"] = "fixed"
     """Where the re-ranking weight comes from: as given, best dev MRR for all, or per relation."""
+    object_masking: Literal["name", "word", "one"] = "name"
+    """Objects of several tokens: mask the token asked for and what follows it in the name, what
+    follows it in its word, or it alone; causal models mask nothing."""
+    object_average: Literal["mean", "sum"] = "mean"
+    """Score of an object of several tokens: mean or sum of their log-likelihoods."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +181,9 @@ class RunConfig:
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: str = ""
     """A finished run whose prompts training goes on from."""
+    rerank: str = ""
+    """A finished SPE run on the same model and facts, whose way back re-ranks the candidates;
+    masking, average, blanks, vectors, weight and choose_weight are then that run's."""
     facts: FactsConfig = field(default_factory=FactsConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
@@ -194,6 +205,9 @@ INCIDENTAL = (
 )
 
 LEARN_NO_VECTORS = ("lpaqa", "majority", "manual", "finetune")
+
+# The methods that can ask for objects of several tokens.
+ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
 
 Command = Literal["train", "pretrain"]
 
@@ -259,7 +273,7 @@ def build_config(
     kind: type[T], table: dict[str, Any], check: Callable[[T], None], *, where: str = "config"
 ) -> T:
     """Build a config of any kind from nested plain values, refusing unknown keys and bad values."""
-    config = _build(kind, table, where)
+    config = build(kind, table, where)
     check(config)
     return config
 
@@ -297,6 +311,8 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(f"training.decay is {training.decay}; it must be in (0, 1].")
     if not 0 <= training.warmup < 1:
         raise ConfigError(f"training.warmup is {training.warmup}; it must be in [0, 1).")
+    if config.facts.objects == "any-length":
+        _check_any_length(config)
     if config.prompt.start == "manual" and method.name in LEARN_NO_VECTORS:
         raise ConfigError(
             'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
@@ -316,6 +332,21 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(
             f'prompt.start = "manual" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}".'
+        )
+
+
+def _check_any_length(config: RunConfig) -> None:
+    """Refuse objects of any length without a set of candidates, or from methods of one token."""
+    if config.facts.vocabulary == "full":
+        raise ConfigError(
+            'facts.objects = "any-length" ranks names among candidates, and facts.vocabulary = '
+            '"full" has single tokens only; use "objects" (the training objects of each relation), '
+            "or name a file of further candidates."
+        )
+    if config.method.name not in ANY_LENGTH:
+        raise ConfigError(
+            f'method.name = "{config.method.name}" asks for objects of one token; with '
+            f'facts.objects = "any-length" use one of: {", ".join(ANY_LENGTH)}.'
         )
 
 
@@ -362,46 +393,3 @@ def _command_of(keys: Iterable[str]) -> Command | None:
 def _at_least(key: str, value: float, least: float) -> None:
     if not value >= least:
         raise ConfigError(f"{key} is {value}; it must be at least {least}.")
-
-
-def _build(kind: type[T], table: dict[str, Any], where: str, prefix: str = "") -> T:
-    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known)}."
-            raise ConfigError(f"{where}: unknown key {prefix}{key}; {hint}")
-        wanted = hints[key]
-        if is_dataclass(wanted):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: {prefix}{key} is a table ([{key}]), got {value!r}.")
-            values[key] = _build(wanted, value, where, f"{prefix}{key}.")  # type: ignore[arg-type]
-        else:
-            values[key] = _convert(value, wanted, f"{where}: {prefix}{key}")
-    for name, entry in known.items():
-        required = entry.default is MISSING and entry.default_factory is MISSING
-        if required and name not in values:
-            raise ConfigError(f"{where}: {prefix}{name} is missing.")
-    return kind(**values)
-
-
-def _convert(value: Any, wanted: Any, key: str) -> Any:
-    origin = typing.get_origin(wanted)
-    if origin is Literal:
-        allowed = typing.get_args(wanted)
-        if value not in allowed:
-            raise ConfigError(f"{key} is {value!r}; allowed are: {', '.join(map(str, allowed))}.")
-        return value
-    if origin in (Union, types.UnionType):
-        raise TypeError(f"{key}: unions are not used in configs")
-    if origin is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{key} is {value!r}; it must be a list of strings.")
-        return tuple(value)
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{key} is {value!r}; it must be of type {wanted.__name__}.")
-    return value

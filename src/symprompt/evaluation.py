@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -40,19 +41,54 @@ def predict(
     Returns:
         Predictions in the order of the facts.
     """
-    order = np.argsort(sentences.forth.lengths, kind="stable")
     parts: list[Predictions] = []
+    passes = _asking_passes(method, sentences, k if method.asks_back else 0, max_tokens)
     done = 0
+    for rows in passes:
+        parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
+        done += len(rows)
+        tick(stage, done, len(sentences), "")
+    found = Predictions.concatenate(parts)
+    return found.take(torch.from_numpy(np.argsort(np.concatenate(passes), kind="stable")))
+
+
+@torch.no_grad()
+def ask_back(
+    method: Method,
+    sentences: Sentences,
+    vectors: Vectors,
+    found: Predictions,
+    *,
+    max_tokens: int,
+    tick: Tick = silent,
+    stage: str = "asking back",
+) -> Predictions:
+    """Return predictions whose candidates were asked back by a method, whoever found them.
+
+    Args:
+        method: one that asks back.
+        sentences: the facts of the predictions, in their order.
+    """
+    backward = torch.zeros_like(found.forward)
+    done = 0
+    for rows in _asking_passes(method, sentences, found.candidates.shape[1], max_tokens):
+        candidates = found.candidates[rows].to(method.backbone.device)
+        scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
+        backward[rows] = scores.float().cpu()
+        done += len(rows)
+        tick(stage, done, len(sentences), "")
+    return replace(found, backward=backward)
+
+
+def _asking_passes(
+    method: Method, sentences: Sentences, k: int, max_tokens: int
+) -> list[np.ndarray]:
+    """Return the row sets in which a split is asked, k candidates of each fact back."""
+    order = np.argsort(sentences.forth.lengths, kind="stable")
     # Asking back reads k sentences for every subject token, or k for a causal model; passes are
     # kept to what it can hold.
     asked = 1 if method.backbone.causal else sentences.back.subject_lengths[order]
-    back = k * asked if method.asks_back else 0
-    for rows in _passes(sentences, order, max_tokens, np.ones_like(order) + back):
-        parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
-        done += len(rows)
-        tick(stage, done, len(order), "")
-    found = Predictions.concatenate(parts)
-    return found.take(torch.from_numpy(np.argsort(order, kind="stable")))
+    return _passes(sentences, order, max_tokens, np.ones_like(order) + k * asked)
 
 
 def _predict_rows(

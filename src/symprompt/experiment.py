@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,20 +13,26 @@ from symprompt.answering import Run
 from symprompt.backbone import Backbone
 from symprompt.checkpoint import load_state, state_note, state_tensors
 from symprompt.config import RunConfig, check_config
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.errors import ConfigError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
 from symprompt.finetuning import fine_tune, forget_stacks
 from symprompt.methods import AutoPrompt, FineTune, Method
-from symprompt.metrics import measure
-from symprompt.predictions import Predictions, choose_weights
+from symprompt.predictions import Predictions
 from symprompt.problem import Problem, load_config_facts, make_method, prepare
+from symprompt.reranking import WayBack, load_way_back, with_way_back
+from symprompt.results import (
+    add_prompt_weights,
+    add_wordings,
+    method_name,
+    require_dev,
+    write_results,
+)
 from symprompt.runs import (
     CARD,
     ENCODER,
     ENVIRONMENT,
     HISTORY,
-    METRICS,
     PROMPTS,
     STATE,
     VOCABULARY,
@@ -52,6 +57,7 @@ class _Job:
     problem: Problem
     method: Method
     tick: Tick
+    way_back: WayBack | None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -80,6 +86,8 @@ def train(
     for name in ("model", "data", "out"):
         if not getattr(config, name):
             raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
+    if config.rerank:
+        config = with_way_back(config, RunFolder(config.rerank))
     folder = RunFolder(config.out)
     if folder.has("config.toml") and folder.start(config, resume=resume):
         return Run(folder)
@@ -91,14 +99,15 @@ def train(
         backbone.compile_layers()
     problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
-    if method.asks_back and config.method.choose_weight != "fixed":
-        _require_dev(config, problem)
+    if method.asks_back or config.rerank:
+        require_dev(config, problem.sentences)
+    way_back = load_way_back(config, problem) if config.rerank else None
     if isinstance(method, AutoPrompt) and config.training.epochs:
         method.require_candidates()
     if config.start_from:
         _load_encoders(method, RunFolder(config.start_from), config, problem)
     folder.start(config, resume=resume)
-    job = _Job(folder, config, problem, method, tick)
+    job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
     if isinstance(method, FineTune):
         _evaluate(job, _fine_tune(job, method))
@@ -112,14 +121,6 @@ def _chosen(folder: RunFolder) -> dict[str, list[str]]:
     """Return the prompts that an unfinished run has chosen, so that it goes on with the same."""
     about = folder.load_card()["relations"] if folder.has(CARD) else {}
     return {name: own["prompts"] for name, own in about.items() if own.get("prompts")}
-
-
-def _require_dev(config: RunConfig, problem: Problem) -> None:
-    if "dev" not in problem.sentences:
-        raise DataError(
-            f'method.choose_weight = "{config.method.choose_weight}" needs dev facts, and there '
-            "are none; add some, or choose fixed."
-        )
 
 
 def _record(job: _Job) -> None:
@@ -158,7 +159,7 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]
     return {
         "base_model": config.model,
         "base_model_fingerprint": problem.backbone.fingerprint,
-        "method": config.method.name,
+        "method": method_name(config),
         "parts": list(method.parts),
         "relations": {
             relation.name: {
@@ -354,44 +355,25 @@ def _fine_tune(job: _Job, method: FineTune) -> dict[Split, Predictions]:
 
 
 def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
-    """Write predictions about dev and test, the card with its numbers, and the metrics."""
-    folder, config, problem = job.folder, job.config, job.problem
-    relations = len(problem.relations)
-    weights = torch.full((relations,), config.method.weight, dtype=torch.float64)
-    choose = config.method.choose_weight
-    if job.method.asks_back and choose != "fixed":
-        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
-    for split, predictions in found.items():
-        shown = np.unique(predictions.candidates.numpy()).tolist()
-        text = {token: problem.backbone.vocabulary.text(token) for token in shown}
-        folder.write_predictions(split, predictions, problem.facts.facts(split), weights, text)
-    measured = {
-        split: measure(predictions, problem.relations, weights)
-        for split, predictions in found.items()
-    }
-    # The card says what the prompts are worth, for who gets no more than the prompts.
-    summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
-    card = folder.load_card() | {"metrics": summary}
+    """Ask back if another run is to, and write what was found; the metrics come last."""
+    folder, facts = job.folder, job.problem.facts
+    if job.way_back is not None:
+        found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
     if job.method.wordings() is not None:
-        _add_wordings(folder, card["relations"])
-    for index, about in enumerate(card["relations"].values()):
-        if "prompts" in about:
-            stored = folder.load_prompts(["weights"])["weights"]
-            own = stored[index, : len(about["prompts"]), 0]
-            about["prompt_weights"] = [round(weight, 6) for weight in own.tolist()]
-    folder.write_json(CARD, card)
-    folder.write_json(METRICS, _report(job, weights) | measured)
-
-
-def _add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
-    """Put the words that were found into the card, as they are stored with the prompts."""
-    _, note = folder.read_tensors(PROMPTS)
-    try:
-        require(note, {"wordings": list})
-        for about, wording in zip(relations.values(), note["wordings"], strict=True):
-            about |= {"words": wording["words"], "prompt": wording["prompt"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
+        card = folder.load_card()
+        add_wordings(folder, card["relations"])
+        folder.write_json(CARD, card)
+    add_prompt_weights(folder)
+    write_results(
+        folder,
+        job.config,
+        facts,
+        found,
+        job.problem.text,
+        candidates=job.problem.counts(),
+        dropped=facts.dropped_by_reason(),
+        seconds=job.seconds,
+    )
 
 
 def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
@@ -413,24 +395,3 @@ def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
         )
         job.seconds[f"asking {split}"] = time.perf_counter() - begun
     return found
-
-
-def _report(job: _Job, weights: Tensor) -> dict[str, Any]:
-    """Return what the run's metrics say besides its numbers."""
-    config, environment = job.config, job.folder.load_environment()
-    asks_back = job.method.asks_back
-    return {
-        "model": config.model,
-        "method": config.method.name,
-        "data": config.data,
-        "seed": config.seed,
-        "device": environment["device"],
-        "dtype": environment["dtype"],
-        "vocabulary": config.facts.vocabulary,
-        "k": config.method.k if asks_back else None,
-        "weights": dict(zip(job.problem.relations, weights.tolist(), strict=True))
-        if asks_back
-        else None,
-        "dropped": job.problem.facts.dropped_by_reason(),
-        "seconds": {stage: round(value, 2) for stage, value in job.seconds.items()},
-    }

@@ -68,6 +68,51 @@ class AskFlags:
 
 
 @dataclass(frozen=True)
+class RerankFlags:
+    """Ask back on top of any finished run: re-rank its stored candidates by an SPE run's way back.
+
+    Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
+    """
+
+    run: tyro.conf.Positional[str]
+    """Run folder of any method."""
+    way_back: Annotated[str, tyro.conf.arg(name="with")]
+    """Run folder of spe, whose way back is asked."""
+    out: str
+    """Run folder to write."""
+    k: int = 0
+    """Ask back this many of the stored candidates; 0 takes all."""
+    choose_weight: Literal["", "fixed", "dev", "dev-relation"] = ""
+    """Where the re-ranking weight comes from; empty does as the spe run does."""
+    model: str = ""
+    """Where the model is now, if it moved since the runs were made."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    max_tokens: int = 0
+    """Most tokens in one pass through the model; 0 chooses by device."""
+
+
+@dataclass(frozen=True)
+class PromptsFlags:
+    """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder."""
+    relations: tuple[str, ...] = ()
+    """Only these relations; empty takes all."""
+    top: int = 5
+    """How many words of each vector."""
+    by: Literal["cosine", "euclidean"] = "cosine"
+    """Nearness to the input embeddings: cosine (larger is nearer) or distance (smaller is)."""
+    model: str = ""
+    """Where the model is now, if it moved since the run was made."""
+    device: str = "cpu"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
 class TableFlags:
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
 
@@ -106,6 +151,23 @@ class CheckFlags:
     """A model whose tokenizer says which objects are one token; "" keeps all."""
     json: bool = False
     """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class VocabularyFlags:
+    """Write the words that are one token of several models, to compare them on the same answers.
+
+    Use the file as --vocabulary of train and data check: it restricts facts and answers.
+    """
+
+    models: tuple[str, ...]
+    """Folders or hub names of two or more models, parted by commas or spaces."""
+    out: str
+    """File to write, one word a line."""
+    data: str = ""
+    """Folder or file of facts, or "world", whose facts left are counted and objects looked at."""
+    json: bool = False
+    """Print the counts as JSON instead of a table."""
 
 
 @dataclass(frozen=True)

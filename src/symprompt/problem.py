@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +15,20 @@ from symprompt.backbone import (
     LoraTuning,
     StackedModel,
     Tuning,
-    Vocabulary,
 )
 from symprompt.config import FactsConfig, PromptConfig, RunConfig
 from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError
 from symprompt.facts import (
     SPLITS,
-    Fact,
     FactSet,
     Split,
     load_facts,
-    load_word_list,
 )
+from symprompt.laying_out import allowed_answers, refuse_few
+from symprompt.laying_out import allowed_tokens as allowed_tokens
+from symprompt.laying_out import lay_out as lay_out
+from symprompt.laying_out import spell as spell
 from symprompt.methods import (
     LPAQA,
     SPE,
@@ -39,6 +40,7 @@ from symprompt.methods import (
     OptiPrompt,
     PTuning,
     Sentences,
+    Spelling,
 )
 from symprompt.methods.autoprompt import placeholder
 from symprompt.prompts import (
@@ -48,12 +50,9 @@ from symprompt.prompts import (
     PromptEncoder,
     Template,
     TriggerTokens,
-    encode_facts,
-    make_layout,
-    make_names,
 )
 from symprompt.softening import choose_prompts, make_soft_prompt
-from symprompt.usable import drop_unusable, refuse_empty
+from symprompt.usable import drop_unusable, listed_words, refuse_empty
 from symprompt.wordings import make_templates, manual_template, words_to_vectors
 from symprompt.written import load_ensemble, longest_prompt
 
@@ -68,9 +67,10 @@ class Problem:
     Attributes:
         facts: what is left after dropping, with the counts of what was dropped.
         templates: one per relation.
-        allowed: [relation, v] bool, the answers each relation may give.
+        allowed: [relation, v] bool, the answers each relation may give; v tokens, or names.
         sentences: each non-empty split, laid out.
         prompts: each relation's written prompts, where the method has several.
+        spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
     backbone: Backbone
@@ -79,6 +79,19 @@ class Problem:
     allowed: Tensor
     sentences: dict[Split, Sentences]
     prompts: tuple[tuple[Template, ...], ...] = ()
+    spelling: Spelling | None = None
+
+    def text(self, answer: int) -> str:
+        """Return an answer as people read it."""
+        if self.spelling is not None:
+            return self.spelling.names.texts[answer]
+        return self.backbone.vocabulary.text(answer)
+
+    def counts(self) -> dict[str, int] | None:
+        """Return how many candidates each relation has; None where tokens are the answers."""
+        if self.spelling is None:
+            return None
+        return dict(zip(self.relations, self.allowed.sum(1).tolist(), strict=True))
 
     def candidates(self, k: int) -> int:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
@@ -153,7 +166,13 @@ def prepare(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
     refuse_empty(config, usable)
-    allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
+    spelling = None
+    if config.facts.objects == "any-length":
+        spelling = spell(config, backbone, usable, templates, listed_words(config))
+        allowed = spelling.allowed
+    else:
+        allowed = allowed_answers(config, backbone, usable, templates).to(backbone.device)
+    refuse_few(config, usable, allowed)
     swapped = config.method.blanks == "swapped"
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -171,9 +190,10 @@ def prepare(
                 listed,
                 answers,
                 swapped=swapped,
+                spelling=spelling,
                 several=bool(written),
             )
-    return Problem(backbone, usable, templates, allowed, sentences, written)
+    return Problem(backbone, usable, templates, allowed, sentences, written, spelling)
 
 
 def _written(
@@ -198,7 +218,7 @@ def _written(
         return tuple(own[: config.ensemble.most] for own in written)
     answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
     some = lay_out(backbone, templates, facts.names, listed, answers, swapped=False, several=True)
-    allowed = _allowed(config, backbone, usable, templates).to(backbone.device)
+    allowed = allowed_answers(config, backbone, usable, templates).to(backbone.device)
     return choose_prompts(config, backbone, written, some, allowed)
 
 
@@ -216,42 +236,6 @@ def _refuse_for_causal(config: RunConfig) -> None:
             'method.masking = "whole" hides a subject\'s tokens from each other, and a causal '
             'model masks nothing: each token follows from those before it; use "one".'
         )
-
-
-def lay_out(
-    backbone: Backbone,
-    templates: Sequence[Template],
-    relations: Sequence[str],
-    facts: Sequence[Fact],
-    answers: Mapping[tuple[str, str], Collection[str]],
-    *,
-    swapped: bool,
-    several: bool = False,
-) -> Sentences:
-    """Lay out facts for the way forth and the way back, on the model's device.
-
-    Args:
-        answers: every known true object of each (relation, subject).
-        several: the method has several prompts, which need the subjects by themselves.
-    """
-    place = {name: index for index, name in enumerate(relations)}
-    triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
-    encoded = encode_facts(backbone.vocabulary, templates, triples)
-    length = backbone.max_length
-    forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
-    back = forth
-    if swapped:
-        turned = encode_facts(backbone.vocabulary, templates, triples, swapped=True)
-        back = make_layout(backbone.vocabulary, templates, turned, max_length=length, swapped=True)
-    return Sentences(
-        forth.to(backbone.device),
-        back.to(backbone.device),
-        torch.from_numpy(encoded.objects).to(backbone.device),
-        _known(backbone.vocabulary, templates, relations, facts, answers).to(backbone.device),
-        make_names(backbone.vocabulary, [fact.subject for fact in facts], backbone.device)
-        if several
-        else None,
-    )
 
 
 def make_method(config: RunConfig, problem: Problem) -> Method:
@@ -310,9 +294,15 @@ def _make_fine_tune(config: RunConfig, problem: Problem) -> FineTune:
 
 
 def _object_counts(problem: Problem) -> Tensor:
-    """Return how often each token is a training object of each relation, [relation, v]."""
+    """Return how often each answer is a training object of each relation, [relation, v]."""
     backbone = problem.backbone
-    counts = torch.zeros(len(problem.relations), backbone.vocabulary_size, dtype=torch.float64)
+    counts = torch.zeros(problem.allowed.shape, dtype=torch.float64)
+    if problem.spelling is not None:
+        if "train" in problem.sentences:
+            train = problem.sentences["train"]
+            places = train.forth.relation.cpu(), train.gold.cpu()
+            counts.index_put_(places, torch.ones(len(train)).double(), accumulate=True)
+        return counts
     for row, (relation, template) in enumerate(
         zip(problem.facts.relations, problem.templates, strict=True)
     ):
@@ -399,68 +389,3 @@ def _manual_tokens(problem: Problem) -> list[list[int]]:
     vocabulary = problem.backbone.vocabulary
     written = [manual_template(vocabulary, relation) for relation in problem.facts.relations]
     return [words_to_vectors(vocabulary, template)[1] for template in written]
-
-
-def _allowed(
-    config: RunConfig, backbone: Backbone, facts: FactSet, templates: Sequence[Template]
-) -> Tensor:
-    vocabulary = backbone.vocabulary
-    allowed = torch.zeros(len(facts.relations), backbone.vocabulary_size, dtype=torch.bool)
-    if config.facts.vocabulary == "full":
-        allowed[:, : len(vocabulary)] = True
-    else:
-        words = (
-            None
-            if config.facts.vocabulary == "objects"
-            else sorted(load_word_list(config.facts.vocabulary))
-        )
-        for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
-            names = words or sorted({fact.object for fact in relation.train})
-            allowed[index, allowed_tokens(vocabulary, template, names)] = True
-    fewest = int(allowed.sum(1).min())
-    if config.method.k > fewest and config.method.name == "spe":
-        name = facts.names[int(allowed.sum(1).argmin())]
-        raise ConfigError(
-            f"method.k is {config.method.k}, but relation {name} has only {fewest} allowed "
-            f"answers; choose k <= {fewest}, or a larger facts.vocabulary."
-        )
-    return allowed
-
-
-def allowed_tokens(vocabulary: Vocabulary, template: Template, words: Sequence[str]) -> list[int]:
-    """Return the tokens of those words that are one, as they stand in the template's blank."""
-    found = vocabulary.single_tokens(words, after_space=template.space_before("object"))
-    return [token for token in found if token is not None]
-
-
-def _known(
-    vocabulary: Vocabulary,
-    templates: Sequence[Template],
-    relations: Sequence[str],
-    facts: Sequence[Fact],
-    answers: Mapping[tuple[str, str], Collection[str]],
-) -> Tensor:
-    spaced = dict(
-        zip(relations, (template.space_before("object") for template in templates), strict=True)
-    )
-    cache: dict[tuple[bool, str], int] = {}
-    for after_space in set(spaced.values()):
-        names = sorted({name for group in answers.values() for name in group})
-        found = vocabulary.single_tokens(names, after_space=after_space)
-        cache |= {
-            (after_space, name): token
-            for name, token in zip(names, found, strict=True)
-            if token is not None
-        }
-    listed = [
-        sorted(
-            cache[spaced[fact.relation], name]
-            for name in answers[fact.relation, fact.subject]
-            if (spaced[fact.relation], name) in cache
-        )
-        for fact in facts
-    ]
-    table = np.full((len(facts), max(len(tokens) for tokens in listed)), -1, dtype=np.int64)
-    for row, tokens in enumerate(listed):
-        table[row, : len(tokens)] = tokens
-    return torch.from_numpy(table)

@@ -13,6 +13,8 @@ import torch
 import symprompt
 from symprompt.config import RunConfig
 from symprompt.errors import ConfigError, RunError
+from symprompt.inspection import describe_prompts
+from symprompt.reranking import rerank_run
 from tiny import make_facts
 from tiny_runs import PROMPTS, soft_config, write_csv, write_prompts
 
@@ -104,3 +106,20 @@ def test_training_goes_on_from_a_run(make: Any, tmp_path: Path) -> None:
     second = symprompt.train(more)
     one, two = (run.folder.load_prompts(["forth", "weights", "deep"]) for run in (first, second))
     assert all(torch.equal(one[part], two[part]) for part in one)
+
+
+@pytest.mark.parametrize("name", ["lpaqa", "softprompt"])
+def test_prompts_are_shown_and_candidates_asked_back(name: str, make: Any, tmp_path: Path) -> None:
+    start = {"start": "manual" if name == "softprompt" else "random"}
+    deep = {"deep": name == "softprompt"}
+    sections = {"method": {"name": name}, "prompt": start, "ensemble": deep}
+    run = symprompt.train(make(tmp_path / "run", **sections))
+    for view in describe_prompts(run, top=2, device="cpu"):
+        assert "written prompts: " in view.about
+        assert bool(view.vectors) == (name == "softprompt")
+    prompt = {"template": "<2> [X] <1> [Y] <2>", "start": "random"}
+    config = make(tmp_path / "spe", method={"name": "spe", "k": 3}, prompt=prompt, ensemble={})
+    spe = symprompt.train(config)
+    again = rerank_run(run.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
+    assert again.metrics["method"] == f"{name} + asking back"
+    assert again.predictions()[0].asked_back

@@ -10,6 +10,7 @@ from symprompt.methods.optiprompt import OptiPrompt
 from symprompt.methods.ptuning import PTuning
 from symprompt.methods.softprompt import SoftPrompt
 from symprompt.methods.spe import SPE
+from symprompt.methods.spelling import Spelling, make_spelling
 
 __all__ = [
     "LPAQA",
@@ -23,4 +24,6 @@ __all__ = [
     "PTuning",
     "Sentences",
     "SoftPrompt",
+    "Spelling",
+    "make_spelling",
 ]

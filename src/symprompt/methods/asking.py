@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.backbone import Backbone
-from symprompt.prompts import Layout, round_up
+from symprompt.prompts import Layout, NameTable, round_up
 
 Masking = Literal["one", "whole"]
 Average = Literal["log", "probability", "sum"]
@@ -59,21 +59,22 @@ class Asks:
 
 
 def object_asks(layout: Layout, rows: np.ndarray) -> Asks:
-    """Return the sentences that ask for each fact's object once (equation 5)."""
+    """Return the sentences that ask for each object token once (equation 5), for their mean."""
+    owner, offset = _tokens_of(layout.object_lengths[rows])
     return Asks(
         part="forth",
         layout=layout,
         base=layout.object_at,
-        rows=rows,
-        offset=np.zeros_like(rows),
-        share=np.ones(len(rows)),
-        owner=np.arange(len(rows)),
+        rows=rows[owner],
+        offset=offset,
+        share=1 / layout.object_lengths[rows][owner],
+        owner=owner,
     )
 
 
 def subject_asks(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Asks:
     """Return the sentences that ask for each subject token, ``weight`` for the subject's mean."""
-    owner, offset = _subject_tokens(layout, rows)
+    owner, offset = _tokens_of(layout.subject_lengths[rows])
     return Asks(
         part=part,
         layout=layout,
@@ -85,10 +86,9 @@ def subject_asks(layout: Layout, rows: np.ndarray, *, part: str, weight: float) 
     )
 
 
-def _subject_tokens(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every subject token of the rows, the row's index and the token's place."""
-    counts = layout.subject_lengths[rows]
-    owner = np.repeat(np.arange(len(rows)), counts)
+def _tokens_of(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for every token of names with so many, the name's index and the token's place."""
+    owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
@@ -144,7 +144,8 @@ def ask_subject(
     """
     device = backbone.device
     index = torch.from_numpy(rows).to(device)
-    owner, offset = (torch.from_numpy(x).to(device) for x in _subject_tokens(layout, rows))
+    counts = layout.subject_lengths[rows]
+    owner, offset = (torch.from_numpy(x).to(device) for x in _tokens_of(counts))
     width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
     if backbone.causal:
         logits, target = _follow_subject(
@@ -210,20 +211,37 @@ def score_subjects(
     masking: Masking,
     average: Average,
     max_tokens: int,
+    names: NameTable | None = None,
 ) -> Tensor:
     """Return each row's subject score for each candidate object, [b, k], float32.
 
     All candidates of all rows are asked in passes of at most ``max_tokens`` tokens.
+
+    Args:
+        candidates: [b, k] tokens, or ids of ``names``.
     """
     k = candidates.shape[1]
     each = np.repeat(rows, k)
     one_each = masking == "whole" or backbone.causal
     sentences = np.ones_like(each) if one_each else layout.subject_lengths[each]
     objects = candidates.reshape(-1)
+    lengths = layout.lengths[each]
+    if names is not None:
+        tokens = names.lengths[objects.cpu().numpy()]
+        lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    for part in chunks(layout.lengths[each], sentences, max_tokens):
+    for part in chunks(lengths, sentences, max_tokens):
+        asked, here, filled = layout, each[part], objects[part]
+        if names is not None:
+            asked = layout.filled(here, names.tokens[filled], tokens[part])
+            here = np.arange(len(here))
         found = ask_subject(
-            backbone, layout, each[part], vectors, masking=masking, objects=objects[part]
+            backbone,
+            asked,
+            here,
+            vectors,
+            masking=masking,
+            objects=filled if names is None else None,
         )
         scores.append(found.average(average))
     return torch.cat(scores).reshape(len(rows), k)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.backbone import Backbone
-from symprompt.methods.asking import Asks, ask_object
+from symprompt.methods.asking import Asks, ask_object, object_asks
+from symprompt.methods.spelling import Spelling, ask_names, score_names
 from symprompt.prompts import Layout, Names
 from symprompt.runtime import Tick, silent
 
@@ -28,9 +29,10 @@ class Sentences:
 
     Attributes:
         forth, back: the sentences of the way forth and of the way back.
-        gold: [n] int64, the true objects' tokens.
+        gold: [n] int64, the true objects: their tokens, or ids of names.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
         names: the subjects as tokens, for methods with several prompts.
+        spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
     forth: Layout
@@ -38,6 +40,7 @@ class Sentences:
     gold: Tensor
     known: Tensor
     names: Names | None = None
+    spelling: Spelling | None = None
 
     def __len__(self) -> int:
         return len(self.forth)
@@ -86,7 +89,10 @@ class Method(ABC):
 
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return how many sentences the loss of each row reads, to plan passes."""
-        return np.ones_like(rows)
+        if sentences.spelling is None or self.backbone.causal:
+            return np.ones_like(rows)
+        lengths: np.ndarray = sentences.forth.object_lengths[rows]
+        return lengths
 
     def wordings(self) -> list[dict[str, Any]] | None:
         """Return each relation's prompt for people to read, where it is made of words."""
@@ -116,7 +122,14 @@ class Method(ABC):
         return None
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        """Return the log-probability of every token as the object, [b, v], float32."""
+        """Return the log-probability of every token as the object, [b, v], float32.
+
+        Where answers are names of any length, that of every name, [b, n], as it is averaged.
+        """
+        if sentences.spelling is not None:
+            return score_names(
+                self.backbone, sentences.forth, rows, vectors.get("forth"), sentences.spelling
+            )
         logits = ask_object(self.backbone, sentences.forth, rows, vectors.get("forth"))
         return torch.log_softmax(logits, dim=-1).float()
 
@@ -142,7 +155,21 @@ class Method(ABC):
 def object_loss(
     backbone: Backbone, sentences: Sentences, rows: np.ndarray, vectors: Vectors
 ) -> Tensor:
-    """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
+    """Return the cross-entropy of the gold object over the full vocabulary, [b].
+
+    Of an object of several tokens it is the mean over them, each asked as candidates are.
+    """
+    if sentences.spelling is not None:
+        forth, spelling = vectors.get("forth"), sentences.spelling
+        asked = ask_names(backbone, sentences.forth, rows, forth, spelling, sentences.gold)
+        return -asked.mean_log()
     logits = ask_object(backbone, sentences.forth, rows, vectors.get("forth"))
     index = torch.from_numpy(rows).to(backbone.device)
     return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
+
+
+def forth_asks(sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
+    """Return the loss of ``object_loss`` as sentences that ask for one token each, if it is so."""
+    if sentences.spelling is not None and not sentences.spelling.one_mask:
+        return None
+    return [object_asks(sentences.forth, rows)]

@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from symprompt.backbone import Backbone
-from symprompt.methods.asking import Asks, object_asks
-from symprompt.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.methods.asking import Asks
+from symprompt.methods.base import Method, Sentences, Vectors, forth_asks, object_loss
 from symprompt.prompts import PromptEncoder
 
 
@@ -26,6 +26,6 @@ class PTuning(Method):
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
         return object_loss(self.backbone, sentences, rows, vectors)
 
-    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks]:
+    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
         """Return the sentences that ask for the objects."""
-        return [object_asks(sentences.forth, rows)]
+        return forth_asks(sentences, rows)

@@ -26,11 +26,10 @@ from symprompt.config import MethodConfig
 from symprompt.methods.asking import (
     Asks,
     ask_subject,
-    object_asks,
     score_subjects,
     subject_asks,
 )
-from symprompt.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.methods.base import Method, Sentences, Vectors, forth_asks, object_loss
 from symprompt.prompts import PromptEncoder
 
 
@@ -55,11 +54,12 @@ class SPE(Method):
         self.config = config
 
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
-        """Return one sentence forth and those of the way back."""
-        if self.config.masking == "whole" or self.backbone.causal:
-            return np.full_like(rows, 2)
-        tokens: np.ndarray = sentences.back.subject_lengths[rows]
-        return tokens + 1
+        """Return the sentences forth and those of the way back."""
+        forth: np.ndarray = super().sentences_per_fact(sentences, rows)
+        one_each = self.config.masking == "whole" or self.backbone.causal
+        back = np.ones_like(rows) if one_each else sentences.back.subject_lengths[rows]
+        total: np.ndarray = forth + back
+        return total
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7)."""
@@ -68,14 +68,12 @@ class SPE(Method):
 
     def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
         """Return the sentences of both ways, unless one sentence asks for a whole subject."""
-        if self.config.masking == "whole" or self.backbone.causal:
+        forth = forth_asks(sentences, rows)
+        if self.config.masking == "whole" or self.backbone.causal or forth is None:
             return None
         part = "back" if "back" in self.encoders else "forth"
         weight = self.config.train_weight
-        return [
-            object_asks(sentences.forth, rows),
-            subject_asks(sentences.back, rows, part=part, weight=weight),
-        ]
+        return [*forth, subject_asks(sentences.back, rows, part=part, weight=weight)]
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
@@ -114,4 +112,5 @@ class SPE(Method):
             masking=self.config.masking,
             average=self.config.average,
             max_tokens=max_tokens,
+            names=sentences.spelling.names if sentences.spelling else None,
         )

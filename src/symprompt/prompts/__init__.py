@@ -19,6 +19,7 @@ from symprompt.prompts.layout import (
     make_layout,
     round_up,
 )
+from symprompt.prompts.names import NameTable, make_name_table, read_names
 from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
 
@@ -30,6 +31,7 @@ __all__ = [
     "FreeVectors",
     "Layout",
     "MLPEncoder",
+    "NameTable",
     "Names",
     "Piece",
     "PromptEncoder",
@@ -42,6 +44,8 @@ __all__ = [
     "fixed_length",
     "make_frames",
     "make_layout",
+    "make_name_table",
     "make_names",
+    "read_names",
     "round_up",
 ]

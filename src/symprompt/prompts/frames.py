@@ -129,7 +129,7 @@ def make_frames(
         TemplateError: an anchor word is a mask token.
     """
     flat = [(row, template) for row, own in enumerate(templates) for template in own]
-    filled = [Frame(vocabulary, template).fill([], vocabulary.pad_id) for _, template in flat]
+    filled = [Frame(vocabulary, template).fill([], [vocabulary.pad_id]) for _, template in flat]
     lengths = np.array([len(row.ids) for row in filled], dtype=np.int64)
     ids = np.full((len(flat), int(lengths.max()) + 1), vocabulary.pad_id, dtype=np.int64)
     slots = np.full_like(ids, -1)

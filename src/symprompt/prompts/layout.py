@@ -22,11 +22,15 @@ from symprompt.prompts.template import Piece, Template
 
 @dataclass(frozen=True)
 class EncodedFacts:
-    """Facts as numbers: each fact's relation index, subject token ids and object token id."""
+    """Facts as numbers: each fact's relation index, subject token ids and object token id.
+
+    ``names`` holds all tokens of objects that may have several; ``objects`` then their first ones.
+    """
 
     relation: np.ndarray
     subjects: list[list[int]]
     objects: np.ndarray
+    names: list[list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -68,8 +72,9 @@ class Layout:
     """Every fact's sentence, both blanks filled.
 
     Device tensors: ids, slots [n, t] (slot -1: a word); relation, object_at, subject_at, length,
-    subject_length [n]. CPU arrays: lengths, subject_lengths, relations [n], to plan batches without
-    waiting for the device.
+    subject_length, object_length [n]. CPU arrays: lengths, subject_lengths, object_lengths,
+    relations [n], to plan batches without waiting for the device. ``limit`` is the longest sentence
+    the model takes.
     """
 
     ids: Tensor
@@ -79,9 +84,12 @@ class Layout:
     subject_at: Tensor
     length: Tensor
     subject_length: Tensor
+    object_length: Tensor
     lengths: np.ndarray
     subject_lengths: np.ndarray
+    object_lengths: np.ndarray
     relations: np.ndarray
+    limit: int
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -97,12 +105,59 @@ class Layout:
             subject_at=self.subject_at.to(device),
             length=self.length.to(device),
             subject_length=self.subject_length.to(device),
+            object_length=self.object_length.to(device),
         )
+
+    def filled(self, rows: np.ndarray, tokens: Tensor, lengths: np.ndarray) -> Layout:
+        """Return the sentences of some rows with other objects, of any length, in place.
+
+        Args:
+            rows: [b] fact indices; one may stand several times.
+            tokens: [b, t] the objects' tokens, on the device.
+            lengths: [b] how many of them there are in each row, from 0.
+        """
+        index = torch.from_numpy(rows).to(self.ids.device)
+        length = torch.from_numpy(lengths).to(self.ids.device)
+        longer = lengths - self.object_lengths[rows]
+        total = self.lengths[rows] + longer
+        width = min(round_up(int(total.max(initial=1))), self.limit)
+        steps = torch.arange(width, device=self.ids.device)[None, :]
+        start = self.object_at[index]
+        shift = length - self.object_length[index]
+        before, after = steps < start[:, None], steps >= (start + length)[:, None]
+        # Every position takes what stood there, or so many places earlier once past the object.
+        source = torch.where(after, steps - shift[:, None], steps.expand(len(rows), -1))
+        source = source.clamp(0, self.ids.shape[1] - 1)
+        inside = (steps - start[:, None]).clamp(0, tokens.shape[1] - 1)
+        ids, slots = self.ids[index].gather(1, source), self.slots[index].gather(1, source)
+        fixed = before | after
+        return replace(
+            self,
+            ids=torch.where(fixed, ids, tokens.gather(1, inside)),
+            slots=slots.masked_fill(~fixed, -1),
+            relation=self.relation[index],
+            object_at=start,
+            subject_at=self.subject_at[index] + shift * (self.subject_at[index] > start),
+            length=self.length[index] + shift,
+            subject_length=self.subject_length[index],
+            object_length=length,
+            lengths=total,
+            subject_lengths=self.subject_lengths[rows],
+            object_lengths=lengths,
+            relations=self.relations[rows],
+        )
+
+    def sentences(self, at: Tensor) -> Question:
+        """Return all sentences as they stand, nothing masked, to be read at positions ``at``."""
+        steps = torch.arange(self.ids.shape[1], device=self.ids.device)
+        mask = steps[None, :] < self.length[:, None]
+        return Question(self.ids, self.slots, mask, self.relation, at, at)
 
     def take(self, rows: np.ndarray, relations: np.ndarray) -> Layout:
         """Return some facts' sentences, as facts of the relations with these indices."""
         index = torch.from_numpy(rows).to(self.ids.device)
-        return Layout(
+        return replace(
+            self,
             ids=self.ids[index],
             slots=self.slots[index],
             relation=torch.from_numpy(relations).to(self.ids.device),
@@ -110,8 +165,10 @@ class Layout:
             subject_at=self.subject_at[index],
             length=self.length[index],
             subject_length=self.subject_length[index],
+            object_length=self.object_length[index],
             lengths=self.lengths[rows],
             subject_lengths=self.subject_lengths[rows],
+            object_lengths=self.object_lengths[rows],
             relations=relations,
         )
 
@@ -166,15 +223,16 @@ def encode_facts(
     facts: Sequence[tuple[int, str, str]],
     *,
     swapped: bool = False,
+    any_length: bool = False,
 ) -> EncodedFacts:
     """Turn (relation index, subject, object) triples into token ids.
 
     Each name is read as it stands in its relation's template: after a space, or at the start.
     For the way back (``swapped``) the subject is read as it stands there, but an object keeps the
-    token it has as an answer.
+    token it has as an answer. With ``any_length`` objects may have several.
 
     Raises:
-        DataError: an object is not one token of the vocabulary, or a subject has no token.
+        DataError: an object is not one token of the vocabulary, or a name has no token.
     """
     spaced_subject = [
         (template.swapped() if swapped else template).space_before("subject")
@@ -188,7 +246,7 @@ def encode_facts(
         [name for _, _, name in facts], [spaced_object[fact[0]] for fact in facts]
     )
     for (_, subject, name), subject_ids, object_ids in zip(facts, subjects, objects, strict=True):
-        if len(object_ids) != 1:
+        if not object_ids or (len(object_ids) > 1 and not any_length):
             raise DataError(
                 f"object {name!r} is {len(object_ids)} tokens of this model, not one; drop such "
                 "facts first."
@@ -199,6 +257,7 @@ def encode_facts(
         relation=np.array([relation for relation, _, _ in facts], dtype=np.int64),
         subjects=subjects,
         objects=np.array([ids[0] for ids in objects], dtype=np.int64),
+        names=objects if any_length else None,
     )
 
 
@@ -224,11 +283,10 @@ def make_layout(
     frames = [
         Frame(vocabulary, template.swapped() if swapped else template) for template in templates
     ]
+    objects = facts.names or [[token] for token in facts.objects.tolist()]
     rows = [
-        frames[relation].fill(subject, int(answer))
-        for relation, subject, answer in zip(
-            facts.relation, facts.subjects, facts.objects, strict=True
-        )
+        frames[relation].fill(subject, answer)
+        for relation, subject, answer in zip(facts.relation, facts.subjects, objects, strict=True)
     ]
     lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
     longest = int(lengths.max(initial=1))
@@ -239,6 +297,7 @@ def make_layout(
         )
     ids, slots = _table(rows, min(round_up(longest), max_length), vocabulary.pad_id)
     subject_lengths = np.array([len(subject) for subject in facts.subjects], dtype=np.int64)
+    object_lengths = np.array([len(answer) for answer in objects], dtype=np.int64)
     return Layout(
         ids=torch.from_numpy(ids),
         slots=torch.from_numpy(slots),
@@ -247,9 +306,12 @@ def make_layout(
         subject_at=torch.tensor([row.subject_at for row in rows], dtype=torch.long),
         length=torch.from_numpy(lengths),
         subject_length=torch.from_numpy(subject_lengths),
+        object_length=torch.from_numpy(object_lengths),
         lengths=lengths,
         subject_lengths=subject_lengths,
+        object_lengths=object_lengths,
         relations=facts.relation,
+        limit=max_length,
     )
 
 
@@ -268,8 +330,8 @@ def round_up(length: int) -> int:
 
 
 def fixed_length(vocabulary: Vocabulary, template: Template) -> int:
-    """Return how many tokens a template takes besides its subject."""
-    return len(Frame(vocabulary, template).fill([], vocabulary.pad_id).ids)
+    """Return how many tokens a template takes besides its subject, with an object of one token."""
+    return len(Frame(vocabulary, template).fill([], [vocabulary.pad_id]).ids)
 
 
 @dataclass
@@ -301,7 +363,7 @@ class Frame:
                 self.parts.append((piece.kind, []))
         self.parts.append(("words", vocabulary.suffix))
 
-    def fill(self, subject: list[int], answer: int) -> _Row:
+    def fill(self, subject: list[int], answer: list[int]) -> _Row:
         row = _Row([], [])
         slot = 0
         for kind, ids in self.parts:
@@ -310,7 +372,7 @@ class Frame:
                 ids = subject
             elif kind == "object":
                 row.object_at = len(row.ids)
-                ids = [answer]
+                ids = answer
             if kind == "vectors":
                 row.slots.extend(range(slot, slot + len(ids)))
                 slot += len(ids)

@@ -41,6 +41,7 @@ def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
         for mean, values in test[key]["realistic"].items():
             table.add_row(f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
     notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
+    notes += candidate_notes(metrics)
     notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:
@@ -48,6 +49,16 @@ def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
         notes.append(f"asked back: K = {metrics['k']}, weight {shown}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return Group(table, *(Text(note) for note in notes))
+
+
+def candidate_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
+    # Runs of version 0.1.0 did not say.
+    counts = sorted((metrics.get("candidates") or {}).values())
+    if not counts:
+        return []
+    shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return [f"objects of any length: ranks are among {shown} candidates of each relation"]
 
 
 def check_table(report: Mapping[str, Any]) -> RenderableType:

@@ -10,6 +10,7 @@ from torch import Tensor
 from symprompt.errors import RunError
 from symprompt.facts import Split
 from symprompt.predictions import Predictions
+from symprompt.report.answers import candidate_notes
 from symprompt.report.tables import RunScores
 from symprompt.runs import METRICS, RunFolder
 
@@ -58,7 +59,12 @@ def load_scores(
         relation=predictions.relation.numpy(),
         rank=getattr(ranks, kind).double().numpy(),
         key=[(fact.relation, fact.subject, fact.object) for fact in facts],
-        note="; ".join(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
+        note="; ".join(
+            [
+                *candidate_notes(metrics),
+                *(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
+            ]
+        ),
     )
 
 

@@ -1,0 +1,111 @@
+"""What a run folder says in the end: predictions, the card with its numbers, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from symprompt.config import RunConfig
+from symprompt.errors import DataError, RunError
+from symprompt.facts import FactSet, Split
+from symprompt.metrics import measure
+from symprompt.predictions import Predictions, choose_weights
+from symprompt.runs import CARD, METRICS, PROMPTS, RunFolder
+from symprompt.shapes import require
+
+
+def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
+    """Refuse to choose a re-ranking weight on dev facts that are not there."""
+    if config.method.choose_weight != "fixed" and "dev" not in splits:
+        raise DataError(
+            f'method.choose_weight = "{config.method.choose_weight}" needs dev facts, and there '
+            "are none; add some, or choose fixed."
+        )
+
+
+def write_results(
+    folder: RunFolder,
+    config: RunConfig,
+    facts: FactSet,
+    found: Mapping[Split, Predictions],
+    text: Callable[[int], str],
+    *,
+    candidates: Mapping[str, int] | None,
+    dropped: Mapping[str, int],
+    seconds: Mapping[str, float],
+) -> None:
+    """Choose the weights, write predictions, the card with its numbers, and last the metrics.
+
+    Args:
+        facts: what was asked, in the order of the predictions.
+        found: what was found for each split.
+        text: an answer's id as people read it.
+        candidates: how many names each relation's ranks are among; None for the allowed tokens.
+        dropped: how many facts each reason cost.
+        seconds: how long each stage took.
+    """
+    relations = len(facts.relations)
+    asked_back = all(predictions.asked_back for predictions in found.values())
+    weights = torch.full((relations,), config.method.weight, dtype=torch.float64)
+    choose = config.method.choose_weight
+    if asked_back and choose != "fixed":
+        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
+    for split, predictions in found.items():
+        shown = np.unique(predictions.candidates.numpy()).tolist()
+        texts = {answer: text(answer) for answer in shown}
+        folder.write_predictions(split, predictions, facts.facts(split), weights, texts)
+    measured = {
+        split: measure(predictions, facts.names, weights) for split, predictions in found.items()
+    }
+    # The card says what the prompts are worth, for who gets no more than the prompts.
+    summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
+    folder.write_json(CARD, folder.load_card() | {"metrics": summary})
+    environment = folder.load_environment()
+    report = {
+        "model": config.model,
+        "method": method_name(config),
+        "data": config.data,
+        "seed": config.seed,
+        "device": environment["device"],
+        "dtype": environment["dtype"],
+        "vocabulary": config.facts.vocabulary,
+        "objects": config.facts.objects,
+        "candidates": None if candidates is None else dict(candidates),
+        "k": found["test"].candidates.shape[1] if config.rerank else config.method.k,
+        "weights": dict(zip(facts.names, weights.tolist(), strict=True)),
+        "dropped": dict(dropped),
+        "seconds": {stage: round(value, 2) for stage, value in seconds.items()},
+    }
+    if not asked_back:
+        report |= {"k": None, "weights": None}
+    folder.write_json(METRICS, report | measured)
+
+
+def method_name(config: RunConfig) -> str:
+    """Return what made a run's answers: its method, and whether another run asked back."""
+    return f"{config.method.name} + asking back" if config.rerank else config.method.name
+
+
+def add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
+    """Put the words that were found into the card, as they are stored with the prompts."""
+    _, note = folder.read_tensors(PROMPTS)
+    try:
+        require(note, {"wordings": list})
+        for about, wording in zip(relations.values(), note["wordings"], strict=True):
+            about |= {"words": wording["words"], "prompt": wording["prompt"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
+
+
+def add_prompt_weights(folder: RunFolder) -> None:
+    """Put the weights of a relation's written prompts into the card."""
+    card = folder.load_card()
+    if any("prompts" in about for about in card["relations"].values()):
+        stored = folder.load_prompts(["weights"])["weights"]
+        for index, about in enumerate(card["relations"].values()):
+            own = stored[index, : len(about["prompts"]), 0]
+            about["prompt_weights"] = [round(weight, 6) for weight in own.tolist()]
+        folder.write_json(CARD, card)
