@@ -104,9 +104,7 @@ def main() -> None:
     parser.add_argument("--templates", default="", help="manual templates, if not beside the data")
     parser.add_argument("--prompts", nargs="*", default=[], help="folders of written prompts")
     parser.add_argument("--relations", nargs="*", default=[], help="these only, for a trial")
-    parser.add_argument(
-        "--epochs", type=int, default=0, help="other epochs, for a trial"
-    )
+    parser.add_argument("--epochs", type=int, default=0, help="other epochs, for a trial")
     parser.add_argument("--compile", action="store_true", help="compile the model's layers")
     parser.add_argument("--only", nargs="*", default=list(JOBS), choices=list(JOBS))
     parser.add_argument("--jobs", type=int, default=1)
