@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import symprompt
 from symprompt import Run, SympromptError, answering, problem
+from symprompt.combining import Combination
 from symprompt.config import RunConfig
 from symprompt.errors import ConfigError, RunError
 from tiny import make_facts, run_config
@@ -330,3 +332,32 @@ def test_prompts_that_lack_a_part_are_one_sentence(finished: Run, tmp_path: Path
         run.folder.write_tensors("prompts.safetensors", broken, note)
         with pytest.raises(RunError, match=r"prompts\.safetensors is damaged"):
             run.ask("in", subject="Oslo")
+
+
+def test_fitted_frequencies_are_part_of_the_answers_too(
+    make: Make, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On facts as few as these a fit finds nothing to weigh, so one is put in its place.
+    numbers = torch.tensor([[0.5, 2.0], [0.75, 1.25]], dtype=torch.float64)
+    fitted = Combination(numbers[0], numbers[1])
+    monkeypatch.setattr("symprompt.results.fit_combination", lambda *_: fitted)
+    method = {**SEPARATE, "choose_weight": "dev-fit"}
+    run = symprompt.train(make(tmp_path / "run", method=method))
+    assert run.metrics["frequency_shares"] == {"capital": 0.75, "in": 1.25}
+    predictions, facts = run.predictions("test")
+    plain, _ = finished.predictions("test")
+    assert not torch.allclose(predictions.backward, plain.backward)
+    width = predictions.candidates.shape[1]
+    for row, fact in enumerate(facts):
+        answers = run.ask(fact.relation, subject=fact.subject, top=width)
+        by_forward = sorted(answers, key=lambda answer: -answer.forward)
+        assert [answer.backward for answer in by_forward] == pytest.approx(
+            predictions.backward[row].tolist(), abs=1e-5
+        )
+
+
+def test_weights_fitted_on_dev_are_stored(make: Make, tmp_path: Path) -> None:
+    method = {**SEPARATE, "choose_weight": "dev-fit"}
+    metrics = symprompt.train(make(tmp_path / "run", method=method)).metrics
+    assert set(metrics["weights"]) == set(metrics["frequency_shares"]) == {"capital", "in"}
+    assert all(weight >= 0 for weight in metrics["weights"].values())

@@ -116,7 +116,10 @@ def test_file_overrides_defaults_and_expected_block_is_ignored(tmp_path: Path) -
         ({"training": {"rate": True}}, "it must be of type float"),
         ({"facts": {"relations": "P36"}}, "must be a list of strings"),
         ({"facts": {"relations": [1]}}, "must be a list of strings"),
-        ({"method": {"name": "bert"}}, "method.name is 'bert'; allowed are: .*, ptuning, softprompt, spe"),
+        (
+            {"method": {"name": "bert"}},
+            "method.name is 'bert'; allowed are: .*, ptuning, softprompt, spe",
+        ),
         ({"method": {"masking": 1}}, "allowed are: one, whole"),
         ({"training": {"select": []}}, "allowed are: p@1, mrr, loss"),
     ],

@@ -157,10 +157,12 @@ def test_incidental_keys_may_differ_between_the_halves_of_a_run(folder: RunFolde
         "device": "cpu",
         "max_tokens": 77,
         "checkpoint_seconds": 1.5,
+        "compile": True,
         "keep_encoder": False,
     }
-    assert set(other) == set(INCIDENTAL)
-    assert folder.start(replace(RunConfig(), **other), resume=True) is False
+    tuning = replace(RunConfig().tuning, at_once=3)
+    assert {*other, "tuning.at_once"} == set(INCIDENTAL)
+    assert folder.start(replace(RunConfig(), **other, tuning=tuning), resume=True) is False
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(folder: RunFolder) -> None:

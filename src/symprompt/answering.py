@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from symprompt.backbone import Backbone
+from symprompt.combining import log_frequencies
 from symprompt.config import RunConfig
 from symprompt.ensemble import SEVERAL_PROMPTS
 from symprompt.errors import ConfigError, DataError, RunError
@@ -17,7 +18,14 @@ from symprompt.facts import Fact, Relation, Split, load_word_list
 from symprompt.finetuning import has_weights, load_weights
 from symprompt.methods import FineTune, Method, Sentences
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, allowed_tokens, lay_out, make_method, spell
+from symprompt.problem import (
+    Problem,
+    allowed_tokens,
+    lay_out,
+    make_method,
+    object_counts,
+    spell,
+)
 from symprompt.prompts import Template, read_names
 from symprompt.ranking import rerank, top_k
 from symprompt.runs import CARD, VOCABULARY, RunFolder
@@ -29,7 +37,10 @@ _SUBJECTS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Answer:
-    """One ranked answer: its text and its log-probabilities; backward and joint may be missing."""
+    """One ranked answer: its text and its log-probabilities; backward and joint may be missing.
+
+    Backward holds the object's weighed frequency too where the run was fitted with it ("dev-fit").
+    """
 
     text: str
     forward: float
@@ -160,7 +171,12 @@ class Run:
         vectors = {part: value[place, None].to(backbone.device) for part, value in stored.items()}
         if isinstance(method, FineTune):
             vectors = {"forth": load_weights(self.folder, place, method)}
-        return _Question(config, problem, method, vectors)
+        shares = self.folder.load_frequency_shares()
+        frequencies = torch.zeros(allowed.shape[1], device=backbone.device)
+        if shares is not None:
+            found = log_frequencies(object_counts(problem))[0]
+            frequencies = (shares[place] * found).to(frequencies)
+        return _Question(config, problem, method, vectors, frequencies)
 
     def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
         """Return the relation's written prompts, none where the method has one template."""
@@ -225,6 +241,8 @@ class _Question:
     problem: Problem
     method: Method
     vectors: dict[str, Tensor]
+    frequencies: Tensor
+    """[v] what each answer's frequency adds to its backward score; zero where it is no part."""
 
     def lay_out(self, subjects: list[str], object: str) -> Sentences:
         """Lay out the subjects with one object."""
@@ -267,6 +285,7 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
             question.vectors,
             max_tokens=backbone.token_budget(),
         ).float()
+        backward = backward + question.frequencies[tokens[:, :asked]].to(backward)
         first = _by_joint(texts[:asked], forward[0, :asked], backward[0], weight)
     others = zip(texts[asked:], forward[0, asked:].tolist(), strict=True)
     return [*first, *(Answer(text, score) for text, score in others)][:top]

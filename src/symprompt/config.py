@@ -100,8 +100,9 @@ class MethodConfig:
     """swapped: on the way back the object fills the first blank (equation 4)."""
     vectors: Literal["shared", "separate"] = "shared"
     """One set of vectors for both directions (the paper), or one for each."""
-    choose_weight: Literal["fixed", "dev", "dev-relation"] = "fixed"
-    """Where the re-ranking weight comes from: as given, best dev MRR for all, or per relation."""
+    choose_weight: Literal["fixed", "dev", "dev-relation", "dev-fit"] = "fixed"
+    """Where the re-ranking weight comes from: as given, best dev MRR for all or per relation, or a
+    fit on dev that also weighs how frequent an object is in training."""
     object_masking: Literal["name", "word", "one"] = "name"
     """Objects of several tokens: mask the token asked for and what follows it in the name, what
     follows it in its word, or it alone; causal models mask nothing."""

@@ -19,7 +19,13 @@ from symprompt.facts import Split, load_word_list
 from symprompt.finetuning import fine_tune, forget_stacks
 from symprompt.methods import AutoPrompt, FineTune, Method
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, load_config_facts, make_method, prepare
+from symprompt.problem import (
+    Problem,
+    load_config_facts,
+    make_method,
+    object_counts,
+    prepare,
+)
 from symprompt.reranking import WayBack, load_way_back, with_way_back
 from symprompt.results import (
     add_prompt_weights,
@@ -370,6 +376,7 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
         facts,
         found,
         job.problem.text,
+        lambda: object_counts(job.problem),
         candidates=job.problem.counts(),
         dropped=facts.dropped_by_reason(),
         seconds=job.seconds,

@@ -82,7 +82,7 @@ class RerankFlags:
     """Run folder to write."""
     k: int = 0
     """Ask back this many of the stored candidates; 0 takes all."""
-    choose_weight: Literal["", "fixed", "dev", "dev-relation"] = ""
+    choose_weight: Literal["", "fixed", "dev", "dev-relation", "dev-fit"] = ""
     """Where the re-ranking weight comes from; empty does as the spe run does."""
     model: str = ""
     """Where the model is now, if it moved since the runs were made."""

@@ -261,7 +261,7 @@ def make_method(config: RunConfig, problem: Problem) -> Method:
     if config.method.name == "softprompt":
         return make_soft_prompt(config, backbone, problem.relations, problem.prompts)
     if config.method.name == "majority":
-        return Majority(backbone, _object_counts(problem))
+        return Majority(backbone, object_counts(problem))
     if config.method.name == "autoprompt":
         return _make_autoprompt(config, problem)
     forth = make_encoder(config, problem, "forth")
@@ -293,25 +293,23 @@ def _make_fine_tune(config: RunConfig, problem: Problem) -> FineTune:
     return FineTune(problem.backbone, StackedModel(problem.backbone, make_tuning))
 
 
-def _object_counts(problem: Problem) -> Tensor:
+def object_counts(problem: Problem) -> Tensor:
     """Return how often each answer is a training object of each relation, [relation, v]."""
-    backbone = problem.backbone
-    counts = torch.zeros(problem.allowed.shape, dtype=torch.float64)
-    if problem.spelling is not None:
-        if "train" in problem.sentences:
-            train = problem.sentences["train"]
-            places = train.forth.relation.cpu(), train.gold.cpu()
-            counts.index_put_(places, torch.ones(len(train)).double(), accumulate=True)
-        return counts
+    vocabulary, spelling = problem.backbone.vocabulary, problem.spelling
+    size = problem.backbone.vocabulary_size if spelling is None else len(spelling.names)
+    counts = torch.zeros(len(problem.templates), size, dtype=torch.float64)
     for row, (relation, template) in enumerate(
         zip(problem.facts.relations, problem.templates, strict=True)
     ):
-        tokens = allowed_tokens(
-            backbone.vocabulary, template, [fact.object for fact in relation.train]
-        )
-        counts[row] = torch.bincount(
-            torch.tensor(tokens, dtype=torch.long), minlength=counts.shape[1]
-        )
+        objects = [fact.object for fact in relation.train]
+        if spelling is None:
+            answers = allowed_tokens(vocabulary, template, objects)
+        else:
+            spaced = [template.space_before("object")] * len(objects)
+            read = vocabulary.encode_names(objects, spaced)
+            places = [spelling.names.find(tokens) for tokens in read]
+            answers = [place for place in places if place is not None]
+        counts[row] = torch.bincount(torch.tensor(answers, dtype=torch.long), minlength=size)
     return counts
 
 

@@ -23,7 +23,7 @@ from symprompt.evaluation import ask_back
 from symprompt.facts import SPLITS, FactSet, Split, load_word_list
 from symprompt.methods import Method, Sentences
 from symprompt.predictions import Predictions
-from symprompt.problem import Problem, lay_out, make_method, spell
+from symprompt.problem import Problem, lay_out, make_method, object_counts, spell
 from symprompt.prompts import Template
 from symprompt.results import method_name, require_dev, write_results
 from symprompt.runs import CARD, ENVIRONMENT, FACTS, PROMPTS, VOCABULARY, RunFolder
@@ -182,7 +182,7 @@ def rerank_run(
         way_back: a finished SPE run on the same model and facts.
         out: the new run's folder; a finished one of the same config is returned as it is.
         k: how many of the stored candidates to ask back; 0 takes all.
-        choose_weight: fixed, dev or dev-relation; "" does as the SPE run does.
+        choose_weight: fixed, dev, dev-relation or dev-fit; "" does as the SPE run does.
         model: where the model is now, if it moved since the runs were made.
         device: auto, cpu, cuda, cuda:N or mps.
         max_tokens: most tokens in one pass; 0 chooses by device.
@@ -226,6 +226,7 @@ def rerank_run(
         problem.facts,
         asked,
         problem.text,
+        lambda: object_counts(problem),
         candidates=problem.counts(),
         dropped=dropped,
         seconds=seconds,
@@ -255,9 +256,10 @@ def _config(
     config = with_way_back(source.load_config(), back)
     method = replace(config.method, k=k)
     if choose_weight:
-        if choose_weight not in ("fixed", "dev", "dev-relation"):
+        if choose_weight not in ("fixed", "dev", "dev-relation", "dev-fit"):
             raise ConfigError(
-                f"choose_weight is {choose_weight!r}; allowed are: fixed, dev, dev-relation."
+                f"choose_weight is {choose_weight!r}; allowed are: fixed, dev, dev-relation, "
+                "dev-fit."
             )
         method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
     config = replace(config, out=str(out), method=method)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from symprompt.combining import add_frequencies, fit_combination, log_frequencies
 from symprompt.config import RunConfig
 from symprompt.errors import DataError, RunError
 from symprompt.facts import FactSet, Split
@@ -32,6 +34,7 @@ def write_results(
     facts: FactSet,
     found: Mapping[Split, Predictions],
     text: Callable[[int], str],
+    counts: Callable[[], Tensor],
     *,
     candidates: Mapping[str, int] | None,
     dropped: Mapping[str, int],
@@ -43,6 +46,7 @@ def write_results(
         facts: what was asked, in the order of the predictions.
         found: what was found for each split.
         text: an answer's id as people read it.
+        counts: how often each answer is a training object, [relation, v].
         candidates: how many names each relation's ranks are among; None for the allowed tokens.
         dropped: how many facts each reason cost.
         seconds: how long each stage took.
@@ -51,7 +55,16 @@ def write_results(
     asked_back = all(predictions.asked_back for predictions in found.values())
     weights = torch.full((relations,), config.method.weight, dtype=torch.float64)
     choose = config.method.choose_weight
-    if asked_back and choose != "fixed":
+    shares = None
+    if asked_back and choose == "dev-fit":
+        frequencies = log_frequencies(counts().cpu())
+        fitted = fit_combination(found["dev"], frequencies, relations)
+        weights, shares = fitted.weights, fitted.shares
+        found = {
+            split: add_frequencies(predictions, frequencies, shares)
+            for split, predictions in found.items()
+        }
+    elif asked_back and choose != "fixed":
         weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
     for split, predictions in found.items():
         shown = np.unique(predictions.candidates.numpy()).tolist()
@@ -76,6 +89,9 @@ def write_results(
         "candidates": None if candidates is None else dict(candidates),
         "k": found["test"].candidates.shape[1] if config.rerank else config.method.k,
         "weights": dict(zip(facts.names, weights.tolist(), strict=True)),
+        "frequency_shares": None
+        if shares is None
+        else dict(zip(facts.names, shares.tolist(), strict=True)),
         "dropped": dict(dropped),
         "seconds": {stage: round(value, 2) for stage, value in seconds.items()},
     }

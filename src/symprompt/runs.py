@@ -158,6 +158,18 @@ class RunFolder:
         with self._refuse_damage(METRICS):
             return torch.tensor([weights[name] for name in names], dtype=torch.float64)
 
+    def load_frequency_shares(self) -> Tensor | None:
+        """Read what objects' frequencies weigh within the backward score, [relation] float64.
+
+        None if they are no part of it.
+        """
+        shares = self.load_metrics().get("frequency_shares")
+        if shares is None:
+            return None
+        names = self.load_card()["relations"]
+        with self._refuse_damage(METRICS):
+            return torch.tensor([shares[name] for name in names], dtype=torch.float64)
+
     def load_prompts(self, parts: Iterable[str]) -> dict[str, Tensor]:
         """Read the learned vectors of these parts, each [relation, n, width]."""
         if not parts:

@@ -7,7 +7,7 @@ the top K objects are re-ranked by both (equations 8 to 10).
 Options beyond the paper, whose values are the defaults: separate vectors for the way back; blanks
 kept; the subject masked whole; the log of the mean likelihood ("average of pseudo likelihoods",
 read literally) or the sum of log-likelihoods instead of their mean; the re-ranking weight chosen
-on dev.
+on dev, or fitted there together with a weight of the object's frequency (combining.py).
 Causal models, which the paper does not treat, are our extension: on the way back the object
 stands first and the subject last, and the subject's likelihood follows from the chain rule in one
 pass, each token given the object and the tokens before it; no pseudo-likelihood, hence no masking.

@@ -186,12 +186,14 @@ def _row_runs(settings: ReproduceSettings, model: Model, row: Row) -> list[Plann
         if row.config == SPE and settings.pool > config.method.k:
             name = f"{row.config}-k{settings.pool}-{seed}"
             larger = _placed(settings, model, base, name, seed)
-            # Only test is looked at, with the weight that was chosen for the run itself.
-            larger = replace(
-                larger,
-                facts=replace(larger.facts, dev_limit=1),
-                method=replace(larger.method, k=settings.pool, choose_weight="fixed"),
-            )
+            larger = replace(larger, method=replace(larger.method, k=settings.pool))
+            if larger.method.choose_weight != "dev-fit":
+                # Only test is looked at, with the weight that was chosen for the run itself.
+                larger = replace(
+                    larger,
+                    facts=replace(larger.facts, dev_limit=1),
+                    method=replace(larger.method, choose_weight="fixed"),
+                )
             runs.append(PlannedRun(model.name, pool_row(settings), larger, runs[-1].name))
     return runs
 

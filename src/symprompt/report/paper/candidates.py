@@ -32,7 +32,8 @@ Pools = dict[int, Summary]
 def pool_means(loaded: Loaded) -> dict[str, Pools]:
     """Return by model the mean over relations for every K that the model's SPE runs have stored.
 
-    The weight of the backward score is each run's own, whatever K is.
+    The weight of the backward score is each run's own, whatever K is; where weights are fitted, a
+    larger pool has its own fit.
     """
     found = {}
     for model in loaded.plan.models:
@@ -61,6 +62,10 @@ def _pool_ranks(loaded: Loaded, group: Group, place: int) -> dict[int, np.ndarra
         keys = tuple((fact.relation, fact.subject, fact.object) for fact in facts)
         if weights is None or not predictions.asked_back or keys != group.keys:
             continue
+        if source.load_config().method.choose_weight == "dev-fit":
+            # Backward scores that hold frequencies go with the weights they were fitted with.
+            weights = source.load_weights()
+            assert weights is not None
         each = weights[predictions.relation].to(predictions.forward.dtype)
         for k in range(max(ranks, default=0) + 1, predictions.candidates.shape[1] + 1):
             ranks[k] = predictions.reranked(each, k=k).realistic.double().numpy()
