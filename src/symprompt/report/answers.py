@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from symprompt.report.runs import candidate_notes
+
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return ranked answers with their log-probabilities, blank where there is none."""
@@ -49,16 +51,6 @@ def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
         notes.append(f"asked back: K = {metrics['k']}, weight {shown}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return Group(table, *(Text(note) for note in notes))
-
-
-def candidate_notes(metrics: Mapping[str, Any]) -> list[str]:
-    """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
-    # Runs of version 0.1.0 did not say.
-    counts = sorted((metrics.get("candidates") or {}).values())
-    if not counts:
-        return []
-    shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return [f"objects of any length: ranks are among {shown} candidates of each relation"]
 
 
 def check_table(report: Mapping[str, Any]) -> RenderableType:

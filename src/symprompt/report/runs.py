@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch import Tensor
 from symprompt.errors import RunError
 from symprompt.facts import Split
 from symprompt.predictions import Predictions
-from symprompt.report.answers import candidate_notes
 from symprompt.report.tables import RunScores
 from symprompt.runs import METRICS, RunFolder
 
@@ -66,6 +66,16 @@ def load_scores(
             ]
         ),
     )
+
+
+def candidate_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
+    # Runs of version 0.1.0 did not say.
+    counts = sorted((metrics.get("candidates") or {}).values())
+    if not counts:
+        return []
+    shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return [f"objects of any length: ranks are among {shown} candidates of each relation"]
 
 
 def _check_options(path: str, predictions: Predictions, k: int, weight: float | None) -> None:
