@@ -31,6 +31,7 @@ PLACES = {
     "facts.templates": "$TEMPLATES",
     "facts.vocabulary": "$VOCABULARY",
     "start_from": "$START",
+    "ensemble.prompts": "$PROMPTS",
 }
 COMMANDS_NOTE = "The commands (defaults.toml is an empty file: the flags are what is no default):"
 

@@ -13,6 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from symprompt.backbone import Backbone
 from symprompt.facts import FactSet
@@ -21,6 +22,10 @@ from tiny_causal import CAUSAL_FAMILIES, save_causal
 
 # The models are so small that threads only wait for each other.
 torch.set_num_threads(1)
+
+# How fast examples are drawn says something about the machine's other jobs, not about the code.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

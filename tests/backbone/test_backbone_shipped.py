@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import symprompt
-from symprompt import cli
+from symprompt import flags
 from symprompt.backbone import SHIPPED, Backbone, load_vocabulary, locate_model
 from symprompt.config import RunConfig
 from symprompt.errors import ModelError
@@ -31,8 +31,8 @@ def packaged(
 
 def test_the_name_is_every_commands_default() -> None:
     assert RunConfig().model == SHIPPED
-    assert cli.CheckFlags("world").model == SHIPPED
-    assert cli.DemoFlags().model == SHIPPED
+    assert flags.CheckFlags("world").model == SHIPPED
+    assert flags.DemoFlags().model == SHIPPED
 
 
 def test_the_packaged_folder_lies_in_the_package() -> None:
