@@ -47,7 +47,9 @@ def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
     notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:
-        shown = f"{weights[0]:g}" if len(weights) == 1 else f"{weights[0]:g} to {weights[-1]:g}"
+        shown = (
+            f"{weights[0]:.3g}" if len(weights) == 1 else f"{weights[0]:.3g} to {weights[-1]:.3g}"
+        )
         notes.append(f"asked back: K = {metrics['k']}, weight {shown}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return Group(table, *(Text(note) for note in notes))

@@ -110,6 +110,8 @@ def write_figures(
     about = _caption(demo)
     curve = k_curve(run.folder)
     weights = run.folder.load_weights()
+    fitted = run.folder.load_frequency_shares() is not None
+    holds = "; asked back, an answer's frequency in training counts too" if fitted else ""
     drawn = {
         "methods.png": figures.draw_methods(
             method_bars(found),
@@ -134,7 +136,7 @@ def write_figures(
             right=fact.object,
             title=f"{fact.relation}: {fact.subject} → {fact.object}, found by asking back",
             caption=f"The question whose right answer rose most. {about} The "
-            f"{len(question.answers)} candidates with their places; weight {weight:g}.",
+            f"{len(question.answers)} candidates with their places; weight {weight:.3g}{holds}.",
         )
     return [figures.save_figure(figure, folder / name) for name, figure in drawn.items()]
 
@@ -152,7 +154,7 @@ def _caption(demo: Demo) -> str:
 
 def _weight(weights: tuple[float, float]) -> str:
     low, high = weights
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
 
 
 def _show_next(demo: Demo, paths: list[str]) -> None:

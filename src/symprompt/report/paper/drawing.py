@@ -43,7 +43,7 @@ def draw_pictures(
         if pools.get(model.name):
             curve = pool_curve(loaded.groups[model.name, SPE], pools[model.name])
             low, high = curve.weights
-            weight = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            weight = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
             title = f"SPE on {model.name}: candidates asked back"
             caption = f"{about} Weight {weight}. Up to K = 10, P@10 cannot change."
             figure = figures.draw_k_curve(curve, title=title, caption=caption)
