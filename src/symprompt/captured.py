@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.adam import StackedAdam
+from symprompt.backbone import Inputs
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
 from symprompt.prompts import PromptEncoder
@@ -29,11 +30,19 @@ _FEW = 48
 
 @dataclass(frozen=True)
 class Shape:
-    """A pass of fixed shape: which of the method's questions, how wide, how many sentences."""
+    """A pass of fixed shape: how wide, and how many sentences of each of the method's questions.
 
-    question: int
+    Sentences that ask forth and back go through the model together: a pass of a hundred sentences
+    takes hardly less time than one of a thousand.
+    """
+
     width: int
-    sentences: int
+    rooms: tuple[int, ...]
+
+    @property
+    def sentences(self) -> int:
+        """How many sentences there are in all."""
+        return sum(self.rooms)
 
 
 @dataclass(frozen=True)
@@ -127,11 +136,12 @@ class CapturedSteps:
                 raise TypeError(f"{type(self.method).__name__} gives no questions to record")
             self._questions = asks
             passes = []
-            for question, ask in enumerate(asks):
-                for width, members, room in self._split(ask):
-                    passes.append(Pass(Shape(question, width, room), filled))
-                    table.append(_padded(ask, members, weight, room))
-                    filled += room
+            for shape, members in self._split(asks):
+                passes.append(Pass(shape, filled))
+                for ask, own, room in zip(asks, members, shape.rooms, strict=True):
+                    if room:
+                        table.append(_padded(ask, own, weight, room))
+                filled += shape.sentences
             steps.append(passes)
         found = EpochPasses(
             steps,
@@ -179,39 +189,78 @@ class CapturedSteps:
         end()
         losses.copy_(self._losses)
 
-    def _split(self, ask: Asks) -> list[tuple[int, np.ndarray, int]]:
-        """Return (width, members, room) of the passes a question's sentences take."""
-        lengths = ask.layout.lengths[ask.rows]
-        widths = np.minimum(-(-lengths // 8) * 8, ask.layout.ids.shape[1])
-        order = np.argsort(widths, kind="stable")
-        levels = np.unique(widths)
-        passes: list[tuple[int, np.ndarray, int]] = []
-        start = 0
+    def _split(self, asks: Sequence[Asks]) -> list[tuple[Shape, list[np.ndarray]]]:
+        """Return the passes that the questions' sentences take: shape, and members by question."""
+        widths = []
+        for ask in asks:
+            lengths = ask.layout.lengths[ask.rows]
+            widths.append(np.minimum(-(-lengths // 8) * 8, ask.layout.ids.shape[1]))
+        levels = np.unique(np.concatenate(widths))
+        passes: list[tuple[Shape, list[np.ndarray]]] = []
+        below = 0
         for level in levels:
-            stop = int(np.searchsorted(widths[order], level, side="right"))
-            if stop - start < _FEW and level != levels[-1]:
+            members = [np.flatnonzero((below < own) & (own <= level)) for own in widths]
+            if sum(map(len, members)) < _FEW and level != levels[-1]:
                 continue
-            most = max(1, self.max_tokens // int(level))
-            while start < stop:
-                members = order[start : min(stop, start + most)]
-                passes.append((int(level), members, min(_room(len(members)), most)))
-                start += len(members)
+            below = int(level)
+            most = max(1, self.max_tokens // below)
+            largest = max(map(len, members))
+            # Where one question has most of the sentences, the others' rooms may be coarse: every
+            # combination of rooms is recorded.
+            rooms = [
+                _room(len(own), least=16 if len(own) == largest else 64) if len(own) else 0
+                for own in members
+            ]
+            if sum(rooms) <= most:
+                passes.append((Shape(below, tuple(rooms)), members))
+                continue
+            for question, own in enumerate(members):
+                for start in range(0, len(own), most):
+                    part = own[start : start + most]
+                    alone = [part if place == question else own[:0] for place in range(len(asks))]
+                    full = [min(_room(len(one)), most) if len(one) else 0 for one in alone]
+                    passes.append((Shape(below, tuple(full)), alone))
         return passes
 
     def _ask(self, shape: Shape, rows: Tensor, offset: Tensor, share: Tensor) -> None:
         """Add the loss and its gradient of one pass to what the step has so far."""
-        ask, backbone = self._questions[shape.question], self.method.backbone
-        leaf = self._leaves[ask.part]
-        at = ask.base[rows] + offset
-        question = ask.layout.question(
-            rows, at, width=shape.width, mask_id=backbone.vocabulary.mask_id
+        backbone = self.method.backbone
+        asked = [
+            (ask, own, place)
+            for ask, own, place in zip(
+                self._questions,
+                rows.split(list(shape.rooms)),  # type: ignore[no-untyped-call]
+                offset.split(list(shape.rooms)),  # type: ignore[no-untyped-call]
+                strict=True,
+            )
+            if len(own)
+        ]
+        questions = [
+            ask.layout.question(
+                own,
+                ask.base[own] + place,
+                width=shape.width,
+                mask_id=backbone.vocabulary.mask_id,
+            )
+            for ask, own, place in asked
+        ]
+        inputs = [
+            question.inputs(backbone, self._leaves[ask.part])
+            for question, (ask, _, _) in zip(questions, asked, strict=True)
+        ]
+        together = Inputs(
+            torch.cat([one.embeddings for one in inputs]), torch.cat([one.mask for one in inputs])
         )
-        logits = backbone.logits_at(question.inputs(backbone, leaf), question.at)
-        loss = functional.cross_entropy(logits, question.target, reduction="none")
+        logits = backbone.logits_at(together, torch.cat([question.at for question in questions]))
+        target = torch.cat([question.target for question in questions])
+        loss = functional.cross_entropy(logits, target, reduction="none")
         weighted = loss * share.to(loss.dtype)
-        (gradient,) = torch.autograd.grad(weighted.sum(), leaf)
-        self._gradients[ask.part].add_(gradient)
-        self._losses.index_add_(0, ask.layout.relation[rows], weighted.detach().float())
+        parts = list(dict.fromkeys(ask.part for ask, _, _ in asked))
+        gradients = torch.autograd.grad(weighted.sum(), [self._leaves[part] for part in parts])
+        for part, gradient in zip(parts, gradients, strict=True):
+            self._gradients[part].add_(gradient)
+        relation = torch.cat([ask.layout.relation[own] for ask, own, _ in asked])
+        self._losses.index_add_(0, relation, weighted.detach().float())
 
     def _begin(self) -> None:
         self._vectors = self.method.vectors()
@@ -290,9 +339,9 @@ class CapturedSteps:
         torch.cuda.synchronize(self.device)
 
 
-def _room(sentences: int) -> int:
-    """Return how many sentences a pass is made for: few sizes, at most an eighth too large."""
-    grain = max(16, 1 << max(0, sentences.bit_length() - 4))
+def _room(sentences: int, *, least: int = 16) -> int:
+    """Return how many sentences a pass is made for: few sizes, an eighth or ``least`` too large."""
+    grain = max(least, 1 << max(0, sentences.bit_length() - 4))
     return -(-sentences // grain) * grain
 
 
