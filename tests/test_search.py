@@ -83,7 +83,7 @@ def test_passes_are_bounded_and_change_nothing(
     logits_at = Backbone.logits_at
 
     def spy(self: Backbone, inputs: Inputs, *rest: Any) -> torch.Tensor:
-        sizes.append(inputs.mask.numel())
+        sizes.append(inputs.embeddings[..., 0].numel())
         return logits_at(self, inputs, *rest)
 
     monkeypatch.setattr(Backbone, "logits_at", spy)

@@ -249,7 +249,8 @@ class CapturedSteps:
             for question, (ask, _, _) in zip(questions, asked, strict=True)
         ]
         together = Inputs(
-            torch.cat([one.embeddings for one in inputs]), torch.cat([one.mask for one in inputs])
+            torch.cat([one.embeddings for one in inputs]),
+            torch.cat([one.mask for one in inputs if one.mask is not None]),
         )
         logits = backbone.logits_at(together, torch.cat([question.at for question in questions]))
         target = torch.cat([question.target for question in questions])

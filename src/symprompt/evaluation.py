@@ -176,7 +176,7 @@ def _passes(
     """Return row sets, short sentences first, small enough for one forward pass each."""
     lengths = sentences.forth.lengths[order]
     passes: list[np.ndarray] = []
-    for part in chunks(lengths, counts, max_tokens):
+    for part in chunks(lengths, counts, max_tokens, apart=True):
         rows = order[part]
         passes += [
             rows[start : start + _FACTS_AT_ONCE] for start in range(0, len(rows), _FACTS_AT_ONCE)

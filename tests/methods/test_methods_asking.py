@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.backbone import Backbone
+from symprompt.backbone import Backbone, Inputs
 from symprompt.facts import FactSet
 from symprompt.methods.asking import TokenLikelihoods, ask_object, ask_subject, chunks
 from symprompt.problem import Problem, prepare
@@ -95,18 +95,47 @@ def test_mean_of_very_small_likelihoods_stays_finite() -> None:
     assert tokens.log_mean().item() == pytest.approx(-200 + math.log((1 + math.exp(-1)) / 2))
 
 
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 6)), max_size=25), st.integers(1, 200))
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 6)), max_size=25),
+    st.integers(1, 200),
+    st.booleans(),
+)
 def test_chunks_cover_every_row_once_and_keep_to_the_budget(
-    rows: list[tuple[int, int]], budget: int
+    rows: list[tuple[int, int]], budget: int, apart: bool
 ) -> None:
     lengths = np.array([length for length, _ in rows], dtype=np.int64)
     sentences = np.array([count for _, count in rows], dtype=np.int64)
-    parts = list(chunks(lengths, sentences, budget))
+    parts = list(chunks(lengths, sentences, budget, apart=apart))
     assert [row for part in parts for row in range(part.start, part.stop)] == list(range(len(rows)))
     for part in parts:
         size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
         assert size <= budget or part.stop - part.start == 1
     for part, after in itertools.pairwise(parts):
-        # No needless passes: the next row would not have fitted.
+        # No needless passes: the next row would not have fitted, or is of another length than the
+        # last one of a pass that is not small.
         wider = round_up(max(int(lengths[part].max()), int(lengths[after.start])))
-        assert wider * (int(sentences[part].sum()) + int(sentences[after.start])) > budget
+        full = wider * (int(sentences[part].sum()) + int(sentences[after.start])) > budget
+        size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
+        other = lengths[after.start] != lengths[after.start - 1]
+        assert full or (apart and other and size >= budget // 16)
+
+
+def test_rows_of_one_length_need_no_mask(
+    bert: Backbone, problem: Problem, vectors: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = problem.sentences["train"].forth
+    same = np.flatnonzero(layout.lengths == layout.lengths[0])
+    mixed = np.array([int(layout.lengths.argmin()), int(layout.lengths.argmax())])
+    masks: list[bool] = []
+    original = bert.logits_at
+
+    def seen(inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
+        masks.append(inputs.mask is not None)
+        return original(inputs, positions)
+
+    monkeypatch.setattr(bert, "logits_at", seen)
+    assert layout.width(same) == layout.lengths[0]
+    ask_object(bert, layout, same, vectors)
+    assert layout.lengths[mixed[0]] < layout.lengths[mixed[1]]
+    ask_object(bert, layout, mixed, vectors)
+    assert masks == [False, True]

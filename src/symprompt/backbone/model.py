@@ -32,14 +32,14 @@ _GPU_TOKENS = 1 << 18
 class Inputs:
     """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens.
 
-    Real tokens come first, padding after them.
+    Real tokens come first, padding after them; without a mask there is none.
 
     Attributes:
         added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
     """
 
     embeddings: Tensor
-    mask: Tensor
+    mask: Tensor | None
     added: Added | None = None
 
 
@@ -246,11 +246,13 @@ class Backbone:
             )
         return logits if positions.dim() == 2 else logits[:, 0]
 
-    def _options(self, mask: Tensor) -> dict[str, Any]:
-        if not self.causal and mask.is_floating_point():
+    def _options(self, mask: Tensor | None) -> dict[str, Any]:
+        if mask is None and not self.causal:
+            return {}
+        if mask is not None and not self.causal and mask.is_floating_point():
             # What attention adds, [b, 1, t, t], made by the caller.
             return {"attention_mask": mask}
-        if not self.causal:
+        if mask is not None and not self.causal:
             return {"attention_mask": mask.to(torch.long)}
         # Padding stands on the right, where no token sees it. Masking it would only leave padding
         # with nothing to look at under a sliding window, which is not a number and spreads.

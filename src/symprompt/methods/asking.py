@@ -26,11 +26,13 @@ def ask_object(
     A causal model's are its output just before the blank (P-tuning, section 4.1).
     """
     index = torch.from_numpy(rows).to(backbone.device)
+    width = layout.width(rows)
     question = layout.question(
         index,
         layout.object_at[index],
-        width=layout.width(rows),
+        width=width,
         mask_id=backbone.vocabulary.mask_id,
+        padded=layout.is_padded(rows, width),
     )
     return backbone.logits_at(question.inputs(backbone, vectors), question.at)
 
@@ -147,6 +149,7 @@ def ask_subject(
     counts = layout.subject_lengths[rows]
     owner, offset = (torch.from_numpy(x).to(device) for x in _tokens_of(counts))
     width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
+    padded = layout.is_padded(rows, width)
     if backbone.causal:
         logits, target = _follow_subject(
             backbone, layout, index, owner, offset, vectors, objects, width=width
@@ -155,7 +158,9 @@ def ask_subject(
         each = index[owner]
         at = layout.subject_at[each] + offset
         filled = None if objects is None else objects[owner]
-        question = layout.question(each, at, width=width, mask_id=mask_id, objects=filled)
+        question = layout.question(
+            each, at, width=width, mask_id=mask_id, objects=filled, padded=padded
+        )
         logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)
         target = question.target
     else:
@@ -163,7 +168,9 @@ def ask_subject(
         last = layout.subject_length[index] - 1
         steps = torch.arange(int(layout.subject_lengths[rows].max()), device=device)
         at = layout.subject_at[index, None] + torch.minimum(steps[None, :], last[:, None])
-        question = layout.question(index, at, width=width, mask_id=mask_id, objects=objects)
+        question = layout.question(
+            index, at, width=width, mask_id=mask_id, objects=objects, padded=padded
+        )
         real = steps[None, :] <= last[:, None]
         logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)[real]
         target = question.target[real]
@@ -230,7 +237,7 @@ def score_subjects(
         tokens = names.lengths[objects.cpu().numpy()]
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    for part in chunks(lengths, sentences, max_tokens):
+    for part in chunks(lengths, sentences, max_tokens, apart=True):
         asked, here, filled = layout, each[part], objects[part]
         if names is not None:
             asked = layout.filled(here, names.tokens[filled], tokens[part])
@@ -247,15 +254,23 @@ def score_subjects(
     return torch.cat(scores).reshape(len(rows), k)
 
 
-def chunks(lengths: np.ndarray, sentences: np.ndarray, max_tokens: int) -> Iterator[slice]:
+def chunks(
+    lengths: np.ndarray, sentences: np.ndarray, max_tokens: int, *, apart: bool = False
+) -> Iterator[slice]:
     """Yield slices of consecutive rows whose padded passes hold at most ``max_tokens`` tokens.
 
     A row that alone is larger gets a pass of its own.
+
+    Args:
+        apart: end a pass also where the length changes, unless it is small: a pass of one length
+            needs no padding and no mask.
     """
-    start, width, count = 0, 0, 0
+    start, width, count, before = 0, 0, 0, 0
     for row, (length, several) in enumerate(zip(lengths.tolist(), sentences.tolist(), strict=True)):
         wider = max(width, round_up(length))
-        if row > start and wider * (count + several) > max_tokens:
+        other = apart and length != before and width * count >= max_tokens // 16
+        before = length
+        if row > start and (other or wider * (count + several) > max_tokens):
             yield slice(start, row)
             start, wider, count = row, round_up(length), 0
         width, count = wider, count + several

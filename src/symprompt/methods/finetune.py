@@ -121,6 +121,7 @@ class FineTune(Method):
             width=layout.width(rows),
             mask_id=self.backbone.vocabulary.mask_id,
         )
+        assert question.mask is not None  # asked for with padding
         logits = self.stacked.logits_at(
             weights,
             question.ids.view(*grid.shape, -1),

@@ -41,12 +41,12 @@ class Question:
     """A batch of sentences with positions that are asked about, ready to embed.
 
     Shapes: ids, slots, mask [b, t]; relation [b]; at, target [b] or [b, m]. The model's output at
-    ``at`` is about ``target``.
+    ``at`` is about ``target``. No mask means no padding.
     """
 
     ids: Tensor
     slots: Tensor
-    mask: Tensor
+    mask: Tensor | None
     relation: Tensor
     at: Tensor
     target: Tensor
@@ -173,8 +173,16 @@ class Layout:
         )
 
     def width(self, rows: np.ndarray) -> int:
-        """Return a width that holds these rows, from a small set so that kernels are reused."""
-        return min(round_up(int(self.lengths[rows].max())), self.ids.shape[1])
+        """Return a width that holds these rows: theirs if all are as long, else one of a few."""
+        lengths = self.lengths[rows]
+        longest = int(lengths.max())
+        if int(lengths.min()) == longest:
+            return longest
+        return min(round_up(longest), self.ids.shape[1])
+
+    def is_padded(self, rows: np.ndarray, width: int) -> bool:
+        """Say whether any of these rows is shorter than the width."""
+        return int(self.lengths[rows].min()) < width
 
     def question(
         self,
@@ -184,6 +192,7 @@ class Layout:
         width: int,
         mask_id: int | None,
         objects: Tensor | None = None,
+        padded: bool = True,
     ) -> Question:
         """Return the sentences of some rows that ask for what stands at the positions ``at``.
 
@@ -195,6 +204,8 @@ class Layout:
                 output is read one position earlier (P-tuning, section 4.1) and whose sentences end
                 before the last position asked about.
             objects: [b] token ids that replace the true objects (candidates); None keeps them.
+            padded: false if every row is as long as the width, see ``is_padded``: attention without
+                a mask is faster.
         """
         ids = self.ids[rows, :width]
         if objects is not None:
@@ -210,7 +221,7 @@ class Layout:
         return Question(
             ids=ids,
             slots=self.slots[rows, :width],
-            mask=steps[None, :] < length[:, None],
+            mask=steps[None, :] < length[:, None] if padded else None,
             relation=self.relation[rows],
             at=at,
             target=target if at.dim() == 2 else target[:, 0],
