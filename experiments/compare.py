@@ -13,7 +13,7 @@ import argparse
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ PLACES = {
     "start_from": "$START",
     "ensemble.prompts": "$PROMPTS",
 }
+P_NOTE = "p is one-sided: how often a draw shows no gain of the row over the one it is paired with."
 COMMANDS_NOTE = "The commands (defaults.toml is an empty file: the flags are what is no default):"
 
 Group = dict[str, Any]
@@ -66,6 +67,22 @@ def group_command(configs: Sequence[RunConfig]) -> str:
     return f"{commands.pop()} --seed $SEED  # SEED: {seeds}"
 
 
+def _command(folders: Sequence[RunFolder], environment: Mapping[str, Any]) -> str:
+    """Return what made the runs of a group, also where stored scores were only weighed anew."""
+    configs = [folder.load_config() for folder in folders]
+    refitted = environment.get("refitted")
+    if not refitted:
+        return group_command(configs)
+    before = [
+        RunConfig(**{**vars(one), "method": replace(one.method, choose_weight="dev")})
+        for one in configs
+    ]
+    return (
+        f"python {refitted} --model $MODEL --data $DATA --out $FITTED $RUNS  # RUNS made by: "
+        f"{group_command(before)}"
+    )
+
+
 def read_group(paths: list[str], split: str) -> Group:
     """Return a group's ranks [seeds, facts], what they are about, and how they were made."""
     scores = [load_scores(path, split=split) for path in paths]
@@ -78,7 +95,7 @@ def read_group(paths: list[str], split: str) -> Group:
         "rank": np.stack([score.rank for score in scores]),
         "relation": scores[0].relation,
         "key": scores[0].key,
-        "command": group_command([folder.load_config() for folder in folders]),
+        "command": _command(folders, environment),
         "seeds": [entry["seed"] for entry in made],
         "seconds": [entry["seconds"] for entry in made],
         "weights": [sorted(set((entry["weights"] or {}).values())) for entry in made],
@@ -138,9 +155,9 @@ def compare(
             report[label][f"minus {base}"], rows = pair_groups(title, groups[base], group, draws)
             table += rows
     commands = [
-        group["command"].replace("  # ", f"  # {label}; ") for label, group in groups.items()
+        group["command"].replace("  # ", f"  # {label}; ", 1) for label, group in groups.items()
     ]
-    lines = [note, "", *table, "", COMMANDS_NOTE, "", "```", *commands, "```"]
+    lines = [note, "", *table, "", P_NOTE, "", COMMANDS_NOTE, "", "```", *commands, "```"]
     return report, "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,10 @@
 """Fit the weights of finished SPE runs anew, without asking the model again.
 
-    python experiments/refit.py --model $MODEL --data $DATA --out runs/fitted runs/lama/spe-34 ...
+    python experiments/refit.py --model $MODEL --data $DATA --out runs/fitted runs/spe-one-weight ...
 
-Reads a run's stored candidates and backward scores, fits weights on its dev facts as
-``--choose-weight dev-fit`` does, and writes a run folder of the same name under OUT.
+Reads the stored candidates and backward scores of runs made with ``--choose-weight dev`` (or fixed),
+fits weights on their dev facts as ``dev-fit`` does, and writes run folders of the same names under
+OUT.
 With --without-back the backward scores are zero: the control that shows what the fit and the
 objects' frequencies give by themselves.
 """
@@ -17,22 +18,27 @@ from pathlib import Path
 import torch
 
 from symprompt.backbone import Backbone
-from symprompt.errors import SympromptError
+from symprompt.errors import RunError, SympromptError
 from symprompt.facts import FactSet, load_facts
 from symprompt.problem import Problem, object_counts
 from symprompt.prompts import Template
 from symprompt.results import write_results
-from symprompt.runs import CARD, ENVIRONMENT, RunFolder
+from symprompt.runs import CARD, ENVIRONMENT, FACTS, PROMPTS, VOCABULARY, RunFolder
 
 
 def refit(source: RunFolder, out: Path, backbone: Backbone, data: str, *, back: bool) -> None:
     """Write one run with fitted weights, and print its figures."""
     config = source.load_config()
+    if source.load_frequency_shares() is not None:
+        raise RunError(
+            f"{source.path} is fitted already; give a run made with another choose_weight."
+        )
     method = replace(config.method, choose_weight="dev-fit")
     config = replace(config, method=method, out=str(out))
     found = {split: source.load_predictions(split) for split in ("dev", "test")}
     card = source.load_card()
-    train = load_facts(data, relations=list(card["relations"]))
+    names = list(card["relations"])
+    train = source.load_facts() if source.has(FACTS) else load_facts(data, relations=names)
     relations = []
     for name in card["relations"]:
         own = {
@@ -49,8 +55,12 @@ def refit(source: RunFolder, out: Path, backbone: Backbone, data: str, *, back: 
     }
     folder = RunFolder(out)
     folder.start(config, resume=True)
-    folder.write_json(ENVIRONMENT, source.load_environment())
+    command = "experiments/refit.py" + ("" if back else " --without-back")
+    folder.write_json(ENVIRONMENT, source.load_environment() | {"refitted": command})
     folder.write_json(CARD, card)
+    for name in (FACTS, PROMPTS, VOCABULARY):
+        if source.has(name):
+            folder.write(name, (source.path / name).read_bytes())
     write_results(
         folder,
         config,

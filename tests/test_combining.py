@@ -125,3 +125,13 @@ def test_candidates_that_are_not_allowed_do_no_harm() -> None:
     found.forward[0, -1] = -torch.inf
     fitted = fit_combination(found, frequencies, 2)
     assert bool(fitted.weights.isfinite().all())
+
+
+@pytest.mark.parametrize("facts", [1, 2, 4, 8])
+def test_few_facts_give_no_large_weights(facts: int) -> None:
+    found, frequencies = make_predictions((1.0, 0.0, 0.0))
+    for start in range(0, 240, facts):
+        few = found.take(torch.arange(start, start + facts))
+        fitted = fit_combination(few, frequencies, 2)
+        assert float(fitted.weights.max()) < 1.0
+        assert float((fitted.weights * fitted.shares).abs().max()) < 1.5

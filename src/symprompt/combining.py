@@ -24,9 +24,15 @@ from symprompt.predictions import Predictions
 
 _PENALTY = 0.01
 """Of a relation's squared distance from the shared numbers; the best of 3e-4 to 3e-2 on dev."""
+_FACTS = 10
+"""So many facts' worth is the penalty of the shared numbers' distance from where they start, and
+that of a relation's where there are less than a thousand facts: a few may not move them far."""
+_START = (1.0, 0.1, 0.0)
 _UNSEEN = 0.5
 """Added to every count, so that objects not seen in training have a frequency."""
 _LEAST = 1e-6
+_FORWARD = 0.2
+"""A forward score that weighs less is noise of few facts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +58,7 @@ def fit_combination(predictions: Predictions, frequencies: Tensor, relations: in
     """Fit the weights on facts whose true object is among the candidates.
 
     Every relation counts the same, however many facts it has. A relation that asking back does not
-    help gets the weight 0.
+    help gets the weight 0, and its frequencies count nothing either.
 
     Args:
         predictions: of dev facts, asked back.
@@ -74,10 +80,11 @@ def fit_combination(predictions: Predictions, frequencies: Tensor, relations: in
         dim=-1,
     )
     theta = _fit(features, is_gold[rows].int().argmax(1), found.relation, relations)
-    weights = (theta[:, 1] / theta[:, 0]).clamp(min=0)
-    helps = weights > _LEAST
-    shares = torch.where(helps, theta[:, 2] / theta[:, 1].clamp(min=_LEAST), 0.0)
-    return Combination(torch.where(helps, weights, 0.0), shares)
+    helps = theta[:, 1] > _LEAST * theta[:, 0]
+    nothing = torch.zeros(relations, dtype=torch.float64)
+    weights = torch.where(helps, theta[:, 1] / theta[:, 0], nothing)
+    shares = torch.where(helps, theta[:, 2] / theta[:, 1], nothing)
+    return Combination(weights, shares)
 
 
 def add_frequencies(predictions: Predictions, frequencies: Tensor, shares: Tensor) -> Predictions:
@@ -102,10 +109,12 @@ def _centred(scores: Tensor) -> Tensor:
 
 def _fit(features: Tensor, gold: Tensor, relation: Tensor, relations: int) -> Tensor:
     """Return the numbers [relation, 3] of greatest penalised likelihood; the first is positive."""
-    shared = torch.tensor([1.0, 0.1, 0.0], dtype=torch.float64, requires_grad=True)
+    start = torch.tensor(_START, dtype=torch.float64)
+    shared = start.clone().requires_grad_()
     own = torch.zeros(relations, 3, dtype=torch.float64, requires_grad=True)
     count = torch.bincount(relation, minlength=relations).double()
     weight = (1 / count.clamp(min=1))[relation] / int((count > 0).sum())
+    few = _FACTS / len(gold)
     optimizer = torch.optim.LBFGS(
         [shared, own], max_iter=200, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
     )
@@ -114,7 +123,8 @@ def _fit(features: Tensor, gold: Tensor, relation: Tensor, relations: int) -> Te
         optimizer.zero_grad()
         scores = (features * (shared + own)[relation, None]).sum(-1)
         losses = functional.cross_entropy(scores, gold, reduction="none")
-        total = (losses * weight).sum() + _PENALTY * own.square().sum()
+        total = (losses * weight).sum() + max(_PENALTY, few) * own.square().sum()
+        total = total + few * (shared - start).square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
@@ -122,6 +132,8 @@ def _fit(features: Tensor, gold: Tensor, relation: Tensor, relations: int) -> Te
     step(loss)
     with torch.no_grad():
         theta = shared + own
-        # A forward score that counts against itself is noise of few facts: take the shared numbers.
-        theta = torch.where(theta[:, :1] > 0.05, theta, shared.expand_as(theta))
-        return torch.cat([theta[:, :1].clamp(min=0.05), theta[:, 1:]], dim=1)
+        theta = torch.where(theta[:, :1] > _FORWARD, theta, shared.expand_as(theta))
+        # Where even the shared numbers leave the forward score aside, nothing is learned.
+        if float(shared[0]) > _FORWARD:
+            return theta
+        return torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand_as(theta)

@@ -200,14 +200,24 @@ class Backbone:
     def compile_layers(self, backend: str = "inductor") -> None:
         """Compile the model's layers, one after the other the same code, for any shape.
 
-        On a GPU element-wise work is fused, which about halves the time of a pass; the first passes
-        take some ten seconds longer.
+        On a GPU element-wise work is fused; the first passes take some ten seconds longer.
+
+        Raises:
+            ModelError: the model has no list of as many layers as its config says.
         """
         count = self.model.config.get_text_config().num_hidden_layers
-        for module in self.model.base_model.modules():
-            if isinstance(module, nn.ModuleList) and len(module) == count:
-                for layer in module:
-                    layer.compile(backend=backend, dynamic=True)
+        lists = [
+            module
+            for module in self.model.base_model.modules()
+            if isinstance(module, nn.ModuleList) and len(module) == count
+        ]
+        if not lists:
+            raise ModelError(
+                f"{type(self.model).__name__} has no list of {count} layers to compile; leave "
+                "--compile out."
+            )
+        for layer in lists[0]:
+            layer.compile(backend=backend, dynamic=True)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -228,8 +238,9 @@ class Backbone:
             about the token at a position, a causal model's about the one after it.
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
-        self._wanted = wanted, rows
+        # Finding the layers is a pass of its own, so it comes first.
         deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
+        self._wanted = wanted, rows
         try:
             with sdpa_kernel(_ATTENTION), deep:
                 output = self.model(

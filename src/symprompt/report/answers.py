@@ -50,7 +50,8 @@ def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
         shown = (
             f"{weights[0]:.3g}" if len(weights) == 1 else f"{weights[0]:.3g} to {weights[-1]:.3g}"
         )
-        notes.append(f"asked back: K = {metrics['k']}, weight {shown}")
+        more = ", objects' frequencies counted" if metrics.get("frequency_shares") else ""
+        notes.append(f"asked back: K = {metrics['k']}, weight {shown}{more}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return Group(table, *(Text(note) for note in notes))
 

@@ -29,6 +29,7 @@ from symprompt.errors import SympromptError
 from symprompt.experiment import train
 from symprompt.runs import HISTORY, PROMPTS, RunFolder
 from symprompt.runtime import Tick
+from symprompt.tuning import model_dtype
 
 Tell = Callable[[Mapping[str, Any]], None]
 _TICK_SECONDS = 0.2
@@ -72,12 +73,13 @@ class Worker:
 
         Methods that tune the model might leave it so, and the next run must not see that.
         """
-        key = (config.model, config.dtype)
+        dtype = model_dtype(config.method.name, config.dtype)
+        key = (config.model, dtype)
         last = self._loaded
         if last is None or last.key != key or _weights(last.backbone) != last.weights:
             # The old one goes first: two may not fit.
             self._loaded = last = None
-            backbone = Backbone.load(config.model, device=config.device, dtype=config.dtype)
+            backbone = Backbone.load(config.model, device=config.device, dtype=dtype)
             self._loaded = _Loaded(key, backbone, _weights(backbone))
         assert self._loaded is not None
         return self._loaded.backbone
