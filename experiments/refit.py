@@ -1,10 +1,10 @@
 """Fit the weights of finished SPE runs anew, without asking the model again.
 
-    python experiments/refit.py --model $MODEL --data $DATA --out runs/fitted runs/spe-one-weight ...
+    python experiments/refit.py --model $MODEL --data $DATA --out runs/fitted runs/spe-34 ...
 
-Reads the stored candidates and backward scores of runs made with ``--choose-weight dev`` (or fixed),
-fits weights on their dev facts as ``dev-fit`` does, and writes run folders of the same names under
-OUT.
+Reads the stored candidates and backward scores of runs made with ``--choose-weight dev`` (or
+fixed), fits weights on their dev facts as ``dev-fit`` does, and writes run folders of the same
+names under OUT.
 With --without-back the backward scores are zero: the control that shows what the fit and the
 objects' frequencies give by themselves.
 """

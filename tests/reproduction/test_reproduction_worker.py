@@ -82,6 +82,23 @@ def test_the_model_is_kept_until_its_weights_change(
     assert runs[0].load_metrics()["test"] == runs[1].load_metrics()["test"]
 
 
+def test_fine_tuning_gets_a_model_in_float32(
+    make: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    load = worker.Backbone.load
+
+    def seen(path: str, *, device: str, dtype: str) -> Any:
+        asked.append(dtype)
+        return load(path, device=device, dtype="float32")
+
+    monkeypatch.setattr(worker.Backbone, "load", seen)
+    hand = Worker("cpu", lambda answer: None)
+    for method in ("ptuning", "finetune"):
+        hand._backbone(replace(make(method, method={"name": method}), dtype="auto"))
+    assert asked == ["auto", "float32"]
+
+
 class Ended(BaseException):
     """The process would have ended here."""
 

@@ -14,7 +14,7 @@ from symprompt.report.runs import candidate_notes
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Return ranked answers with their log-probabilities, blank where there is none."""
+    """Return ranked answers with their scores, blank where there is none."""
     # Text cells are taken literally: a token such as [unused1] is no rich markup.
     table = Table(title=Text(title), title_justify="left")
     table.add_column("rank", justify="right")

@@ -94,8 +94,8 @@ def table_2(loaded: Loaded, found: dict[str, Pools]) -> Section:
         (
             "The same runs re-ranked with fewer of their stored candidates, each with the weight "
             "that was chosen for the run, at its own K; a larger K was asked apart, and where "
-            "weights are fitted it has its own fit. Up to K = 10, P@10 cannot change. K = 1 is the forward "
-            "order of prompts that were trained both ways.",
+            "weights are fitted it has its own fit. Up to K = 10, P@10 cannot change. K = 1 is "
+            "the forward order of prompts that were trained both ways.",
         ),
         tuple(grids),
     )
