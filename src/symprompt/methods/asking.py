@@ -268,7 +268,7 @@ def chunks(
     start, width, count, before = 0, 0, 0, 0
     for row, (length, several) in enumerate(zip(lengths.tolist(), sentences.tolist(), strict=True)):
         wider = max(width, round_up(length))
-        other = apart and length != before and width * count >= max_tokens // 16
+        other = apart and length != before and width * count >= max_tokens // 4
         before = length
         if row > start and (other or wider * (count + several) > max_tokens):
             yield slice(start, row)
