@@ -1,93 +1,68 @@
-"""Which inputs each step of an epoch reads: shuffled, of similar length, in few shapes."""
+"""Rows of a split as tensors, ready for the model and a head."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
-import numpy as np
-
-from symprompt.runtime import derive_seed
-
-_NEAR = 32
-"""Batches among whose inputs those of similar length are put together."""
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step: inputs of one task, padded to a width.
+class Batch:
+    """Rows as tensors on one device; real tokens come first, padding after them.
 
     Attributes:
-        task: whose inputs.
-        width: tokens; one of few, see ``round_width``.
-        rows: [up to the batch's size] which inputs.
+        ids: tokens [b, t].
+        lengths: real tokens of each row [b].
+        types: segments [b, t], for models that take them.
+        labels: classes [b], or tags [b, t]; -100 where there is none.
+        starts, ends: first and last token of the answer [b]; ``null`` where there is none, -100
+            where it is not known.
+        allowed: tokens that can be an answer's first or last, the null token among them [b, t].
     """
 
-    task: str
-    width: int
-    rows: np.ndarray
+    ids: Tensor
+    lengths: Tensor
+    types: Tensor | None = None
+    labels: Tensor | None = None
+    starts: Tensor | None = None
+    ends: Tensor | None = None
+    allowed: Tensor | None = None
 
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
 
-def plan_epoch(
-    lengths: Mapping[str, np.ndarray], *, batch: int, widest: Mapping[str, int], seed: int
-) -> list[Step]:
-    """Return an epoch's steps: every input of every task once, each step inputs of one task.
+    @property
+    def mask(self) -> Tensor:
+        """True on real tokens [b, t]."""
+        places = torch.arange(self.ids.shape[1], device=self.ids.device)
+        return places < self.lengths[:, None]
 
-    So a step's task is drawn by size, without replacement.
+    def need(self, name: str) -> Tensor:
+        """Return a part that the kind of task must have."""
+        value = getattr(self, name)
+        if not isinstance(value, Tensor):
+            raise ValueError(f"this batch has no {name}; it is of another kind of task")
+        return value
 
-    Args:
-        lengths: task -> [n] tokens of each input.
-        batch: inputs per step.
-        widest: task -> the widest input there is.
-        seed: of the order; another one for every epoch.
-    """
-    steps = []
-    for task, length in lengths.items():
-        random = np.random.default_rng(derive_seed(seed, "order", task))
-        order = random.permutation(len(length))
-        for start in range(0, len(order), _NEAR * batch):
-            near = order[start : start + _NEAR * batch]
-            near = near[np.argsort(length[near], kind="stable")]
-            for first in range(0, len(near), batch):
-                rows = near[first : first + batch]
-                width = round_width(int(length[rows].max()), widest[task])
-                steps.append(Step(task, width, rows))
-    shuffle = np.random.default_rng(derive_seed(seed, "steps"))
-    return [steps[place] for place in shuffle.permutation(len(steps))]
+    def select(self, rows: Tensor, width: int | None = None) -> Batch:
+        """Return some rows, cut to a width that must hold all their real tokens."""
+        chosen: dict[str, Tensor | None] = {}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if value is not None:
+                value = value[rows]
+                if width is not None and value.dim() > 1:
+                    value = value[:, :width]
+            chosen[entry.name] = value
+        return replace(self, **chosen)
 
-
-def round_width(length: int, widest: int) -> int:
-    """Return a width that holds a length: few of them, at most a quarter too large from 32 on."""
-    grain = 8
-    while length > grain * 4:
-        grain *= 2
-    return min(-(-length // grain) * grain, widest)
-
-
-def plan_asking(length: np.ndarray, *, max_tokens: int, widest: int) -> list[Step]:
-    """Return the passes that ask about every input once, the longest first.
-
-    Args:
-        length: [n] tokens of each input.
-        max_tokens: most tokens in one pass.
-    """
-    order = np.argsort(-length, kind="stable")
-    steps = []
-    start = 0
-    while start < len(order):
-        width = round_width(int(length[order[start]]), widest)
-        size = max(1, max_tokens // width)
-        steps.append(Step("", width, order[start : start + size]))
-        start += size
-    return steps
-
-
-def table_of(steps: list[Step], batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return every step's rows [step, batch] and what each counts, 0 where a batch is filled up."""
-    rows = np.zeros((len(steps), batch), dtype=np.int64)
-    share = np.zeros((len(steps), batch), dtype=np.float32)
-    for place, step in enumerate(steps):
-        rows[place] = step.rows[0]
-        rows[place, : len(step.rows)] = step.rows
-        share[place, : len(step.rows)] = 1 / len(step.rows)
-    return rows, share
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device."""
+        moved = {
+            entry.name: None if value is None else value.to(device, non_blocking=True)
+            for entry in fields(self)
+            for value in (getattr(self, entry.name),)
+        }
+        return replace(self, **moved)

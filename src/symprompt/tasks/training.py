@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from symprompt.errors import TrainingError
 from symprompt.runtime import Tick, derive_seed, silent
-from symprompt.tasks.batches import Step, plan_epoch, table_of
+from symprompt.tasks.passes import Step, plan_epoch, table_of
 from symprompt.tasks.flat import FlatAdamW, make_groups
 from symprompt.tasks.settings import LearningConfig
 
