@@ -83,11 +83,11 @@ def plan_asking(length: np.ndarray, *, max_tokens: int, widest: int) -> list[Ste
 
 
 def table_of(steps: list[Step], batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return every step's rows [step, batch] and what each counts, 0 where a batch is filled up."""
+    """Return every step's rows [step, batch] and 1 for each, 0 where a batch is filled up."""
     rows = np.zeros((len(steps), batch), dtype=np.int64)
-    share = np.zeros((len(steps), batch), dtype=np.float32)
+    real = np.zeros((len(steps), batch), dtype=np.float32)
     for place, step in enumerate(steps):
         rows[place] = step.rows[0]
         rows[place, : len(step.rows)] = step.rows
-        share[place, : len(step.rows)] = 1 / len(step.rows)
-    return rows, share
+        real[place, : len(step.rows)] = 1
+    return rows, real

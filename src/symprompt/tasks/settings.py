@@ -245,9 +245,9 @@ def _check_together(config: TuneConfig) -> None:
     """Refuse parts that do not go together."""
     if config.dtype not in ("auto", "float32", "bfloat16"):
         raise ConfigError(f"dtype is {config.dtype!r}; allowed are: auto, float32, bfloat16.")
-    if config.task.stride >= config.task.max_length // 2:
+    if config.task.stride > config.task.max_length // 2:
         raise ConfigError(
-            f"task.stride is {config.task.stride}; it must be below half of task.max_length "
+            f"task.stride is {config.task.stride}; it may be at most half of task.max_length "
             f"({config.task.max_length}), or windows hardly move on."
         )
     if (config.method == "mpt2") != bool(config.mixture.tasks):

@@ -43,8 +43,8 @@ class Trainee(Protocol):
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """Return what is trained of the heads."""
 
-    def loss(self, task: str, rows: Tensor, width: int) -> Tensor:
-        """Return the losses [b] of training inputs of a task."""
+    def loss(self, task: str, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Return the losses [b] of training inputs of a task, and what each counts [b]."""
 
     def training(self) -> Any:
         """Return a context in which dropout is on."""
@@ -107,7 +107,7 @@ class TaskTrainer:
         self._losses = torch.zeros(0, device=self.device)
         self._loss = torch.zeros((), device=self.device)
         self._rows = torch.zeros(config.batch, dtype=torch.long, device=self.device)
-        self._share = torch.zeros(config.batch, device=self.device)
+        self._real = torch.zeros(config.batch, device=self.device)
         self._graphs: dict[tuple[str, int], Callable[[], None]] = {}
         self._pool: Any = None
 
@@ -169,7 +169,7 @@ class TaskTrainer:
             widest=self.widest,
             seed=derive_seed(self.seed, "epoch", epoch),
         )
-        rows, share = (
+        rows, real = (
             torch.from_numpy(table).to(self.device) for table in table_of(steps, self.config.batch)
         )
         rates = self._rates(len(steps))
@@ -180,7 +180,7 @@ class TaskTrainer:
             for place in range(self.progress.step, len(steps)):
                 self.optimizer.set_rate(float(rates[place]))
                 self._rows.copy_(rows[place])
-                self._share.copy_(share[place])
+                self._real.copy_(real[place])
                 torch.manual_seed(derive_seed(self.seed, "draws", epoch, place))
                 self._run_step(steps[place])
                 self._losses[place].copy_(self._loss)
@@ -220,10 +220,12 @@ class TaskTrainer:
             self._step(step)
 
     def _step(self, step: Step) -> None:
-        losses = self.model.loss(step.task, self._rows, step.width)
-        # A filled-up row may be anything but must not spread: 0 times infinity is no number.
-        counted = torch.where(self._share > 0, losses.float() * self._share, 0.0)
-        loss = counted.sum()
+        losses, weights = self.model.loss(step.task, self._rows, step.width)
+        weights = weights.float() * self._real
+        # A row that fills a batch up may be anything but must not spread: 0 times infinity is no
+        # number.
+        counted = torch.where(weights > 0, losses.float() * weights, 0.0)
+        loss = counted.sum() / weights.sum().clamp(min=1.0)
         self.optimizer.step(loss)
         self._loss.copy_(loss.detach())
 
