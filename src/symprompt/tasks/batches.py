@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,21 +49,27 @@ class Batch:
 
     def select(self, rows: Tensor, width: int | None = None) -> Batch:
         """Return some rows, cut to a width that must hold all their real tokens."""
-        chosen: dict[str, Tensor | None] = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if value is not None:
-                value = value[rows]
-                if width is not None and value.dim() > 1:
-                    value = value[:, :width]
-            chosen[entry.name] = value
-        return replace(self, **chosen)
+
+        def chosen(value: Tensor) -> Tensor:
+            found = value[rows]
+            return found if width is None or found.dim() == 1 else found[:, :width]
+
+        return self._each(chosen)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
-        moved = {
-            entry.name: None if value is None else value.to(device, non_blocking=True)
-            for entry in fields(self)
-            for value in (getattr(self, entry.name),)
-        }
-        return replace(self, **moved)
+        return self._each(lambda value: value.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        def other(value: Tensor | None) -> Tensor | None:
+            return None if value is None else change(value)
+
+        return Batch(
+            ids=change(self.ids),
+            lengths=change(self.lengths),
+            types=other(self.types),
+            labels=other(self.labels),
+            starts=other(self.starts),
+            ends=other(self.ends),
+            allowed=other(self.allowed),
+        )

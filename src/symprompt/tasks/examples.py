@@ -71,8 +71,9 @@ class QuestionExample:
     """A question about a context, whose answer is a part of that context, or nothing.
 
     Attributes:
-        answers: all that count as right; the first one is trained on. None if not known.
-        impossible: whether the context does not answer the question.
+        answers: all that count as right; the first one is trained on.
+        impossible: whether the context does not answer the question; if it does and there are no
+            answers, they are not known.
     """
 
     id: str

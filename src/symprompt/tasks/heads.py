@@ -183,7 +183,8 @@ def make_head(
 
 def _make_linear(width: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
     """Make a layer as transformers starts its heads: N(0, 0.02) and no bias."""
-    layer = nn.utils.skip_init(nn.Linear, width, outputs)
+    # Made without memory first: torch's own start would draw from the global generator.
+    layer = nn.Linear(width, outputs, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         layer.weight.normal_(0.0, 0.02, generator=generator)
         layer.bias.zero_()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,8 @@ def _places(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.i
     """Return start, start + 1, ... of each row, one row after the other."""
     ends = np.cumsum(length)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(start - (ends - length), length)
+    found: NDArray[np.int64] = np.arange(total) + np.repeat(start - (ends - length), length)
+    return found
 
 
 def _split(
@@ -121,7 +122,7 @@ def _split(
         last = after + room
         spans.append((after, length if last >= length else _snap(words, last, after)))
     bounds = [0]
-    for (_, end), (after, _) in zip(spans, spans[1:], strict=False):
+    for (_, end), (after, _) in pairwise(spans):
         bounds.append(max(after, _snap(words, (after + end + 1) // 2, after)))
     bounds.append(length)
     return [
