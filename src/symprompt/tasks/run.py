@@ -1,0 +1,298 @@
+"""Train a method on a labelled task and write its run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from symprompt.backbone import Backbone
+from symprompt.errors import ConfigError, RunError
+from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.tasks.bodies import make_body
+from symprompt.tasks.folder import (
+    CARD,
+    ENVIRONMENT,
+    HISTORY,
+    METRICS,
+    PROMPT,
+    STATE,
+    TaskFolder,
+)
+from symprompt.tasks.model import TaskModel, make_task_head
+from symprompt.tasks.outcome import Asker, choosing_metric
+from symprompt.tasks.problem import LaidTask, Session, asked_splits
+from symprompt.tasks.settings import TuneConfig, check_tune_config
+from symprompt.tasks.stored import check_backbone
+from symprompt.tasks.training import TaskTrainer
+
+FORMAT = 1
+WEIGHTS = "weights.safetensors"
+ADAPTER = "adapter.safetensors"
+_FILES = {"ft": WEIGHTS, "lora": ADAPTER}
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """A finished run: its folder and its numbers."""
+
+    folder: TaskFolder
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    folder: TaskFolder
+    config: TuneConfig
+    backbone: Backbone
+    laid: LaidTask
+    model: TaskModel
+    tick: Tick
+    seconds: dict[str, float]
+
+    def asker(self) -> Asker:
+        """Return what asks the model about a split."""
+        return Asker(
+            self.model,
+            max_tokens=self.config.max_tokens or self.backbone.token_budget(),
+            unanswerable=self.config.task.unanswerable,
+        )
+
+
+def tune(
+    config: TuneConfig, *, resume: bool = False, tick: Tick = silent, session: Session | None = None
+) -> TaskRun:
+    """Train a method on a labelled task, ask it, and write a run folder; return the run.
+
+    A run that is finished already is read back. A mixture is trained by
+    ``symprompt.tasks.multitask.tune_mixture``.
+
+    Args:
+        resume: go on with an unfinished run.
+        session: models and tasks that several runs share.
+
+    Raises:
+        SympromptError: a setting, the data or the model cannot be used; a loss is not finite.
+    """
+    check_tune_config(config)
+    if not config.out:
+        raise ConfigError("--out is missing; name the run folder to write.")
+    if config.method == "mpt2":
+        raise ConfigError('method = "mpt2" trains a mixture; call tune_mixture.')
+    folder = TaskFolder(config.out)
+    if folder.start(config, resume=resume):
+        return TaskRun(folder, folder.load_metrics())
+    return run_task(folder, config, session=session or Session(), tick=tick)
+
+
+def run_task(
+    folder: TaskFolder,
+    config: TuneConfig,
+    *,
+    session: Session,
+    tick: Tick = silent,
+    start: Mapping[str, Any] | None = None,
+) -> TaskRun:
+    """Train, ask and write a run whose folder has been started.
+
+    Args:
+        start: stored tensors of prompt and head that training goes on from.
+    """
+    seconds: dict[str, float] = {}
+    begun = time.perf_counter()
+    backbone = session.backbone(config)
+    body = make_body(backbone, config, seed=(config.seed,))
+    laid = session.task(config, backbone, taken=body.taken)
+    kind, labels = laid.data.kind, len(laid.data.labels)
+    head = make_task_head(kind, labels, body, config.head, seed=(config.seed,))
+    model = TaskModel(body, {laid.name: head}, {laid.name: laid.splits["train"].inputs})
+    seconds["preparing"] = time.perf_counter() - begun
+    job = _Job(folder, config, backbone, laid, model, tick, seconds)
+    if config.start_from:
+        start = _stored_start(job)
+    if start is not None:
+        _begin_from(job, start)
+    _learn(job)
+    return TaskRun(folder, _finish(job))
+
+
+def _learn(job: _Job) -> None:
+    """Train, or take up where a killed run was; write the prompt."""
+    folder, model, config, laid = job.folder, job.model, job.config, job.laid
+    name = _FILES.get(config.method, PROMPT)
+    environment = describe_environment(job.backbone.device)
+    folder.write_json(
+        ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint}
+    )
+    if not folder.has(name):
+        trainer = TaskTrainer(
+            model,
+            {laid.name: laid.lengths},
+            {laid.name: laid.widest},
+            config.learning,
+            seed=config.seed,
+            record=config.record,
+        )
+        run_trainer(job, trainer)
+        history = {
+            "epochs": trainer.progress.history,
+            "best_epoch": trainer.progress.best_epoch,
+            "seconds": round(trainer.progress.seconds, 3),
+            "recorded": trainer.recording,
+        }
+        folder.write_json(HISTORY, history)
+        folder.write_json(CARD, make_card(job, name))
+        folder.write_tensors(name, model.tensors(laid.name), {"format": FORMAT})
+    # Read back even when just written: a resumed run must see the same numbers.
+    tensors, _ = folder.read_tensors(name)
+    load_model_tensors(model, laid.name, tensors, mlp=config.prefix.encoder == "mlp")
+    folder.remove(STATE)
+
+
+def run_trainer(job: _Job, trainer: TaskTrainer) -> None:
+    """Train with checkpoints in the job's folder, choosing epochs on its task's dev split."""
+    folder, config, laid = job.folder, job.config, job.laid
+    if folder.has(STATE):
+        try:
+            trainer.load(*folder.read_tensors(STATE))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{folder.path / STATE} is damaged: {error}.") from error
+    asker = job.asker()
+
+    def score() -> tuple[float, dict[str, float]]:
+        found = asker.measure(laid.name, laid, laid.choice)
+        return choosing_metric(config.learning.choose, found), found
+
+    trainer.run(
+        score,
+        tick=job.tick,
+        checkpoint=lambda tensors, note: folder.write_tensors(STATE, tensors, note),
+        checkpoint_seconds=config.checkpoint_seconds,
+    )
+
+
+def load_model_tensors(
+    model: TaskModel, task: str, tensors: Mapping[str, Any], *, mlp: bool = False
+) -> None:
+    """Put a stored prompt and head in place.
+
+    Args:
+        mlp: the prefix comes out of a network, which is not stored; what it gave is asked.
+    """
+    if mlp:
+        model.body = model.body.frozen()
+    model.body.load(tensors)
+    head = {
+        name.removeprefix("head."): value
+        for name, value in tensors.items()
+        if name.startswith("head.")
+    }
+    try:
+        model.heads[task].load_state_dict(head)
+    except RuntimeError as error:
+        raise RunError(
+            "the stored head does not fit the task: it has other labels or another kind."
+        ) from error
+
+
+def make_card(job: _Job, file: str) -> dict[str, Any]:
+    """Return what a prompt file is: enough to use it on new inputs without the run's config."""
+    config, laid = job.config, job.laid
+    return {
+        "format": FORMAT,
+        "method": config.method,
+        "task": laid.name,
+        "kind": laid.data.kind,
+        "labels": list(laid.data.labels.names),
+        "base_model": config.model,
+        "base_model_fingerprint": job.backbone.fingerprint,
+        "file": file,
+        "trainable_parameters": job.model.size,
+        "features": {
+            "max_length": laid.max_length,
+            "stride": min(config.task.stride, laid.max_length // 4),
+            "label_all_tokens": config.task.label_all_tokens,
+            "unanswerable": config.task.unanswerable,
+        },
+        "prefix": asdict(config.prefix),
+        "lora": {**asdict(config.lora), "targets": list(config.lora.targets)},
+        "head": asdict(config.head),
+    }
+
+
+def _finish(job: _Job) -> dict[str, Any]:
+    """Ask every split but training, write predictions and, last, the metrics."""
+    folder, config, laid = job.folder, job.config, job.laid
+    asker = job.asker()
+    threshold = asker.choose_threshold(laid.name, laid)
+    measured: dict[str, dict[str, float]] = {}
+    for split in asked_splits(laid):
+        begun = time.perf_counter()
+        outcome = asker.ask(laid.name, laid, split, threshold=threshold, tick=job.tick)
+        measured[split] = outcome.metrics
+        folder.write_lines(f"predictions/{split}.jsonl", outcome.rows)
+        job.seconds[f"asking {split}"] = time.perf_counter() - begun
+    history = folder.read_json(HISTORY)
+    job.seconds["training"] = float(history["seconds"])
+    environment = folder.read_json(ENVIRONMENT)
+    folder.write_json(CARD, folder.load_card() | {"metrics": measured, "threshold": threshold})
+    metrics = {
+        "task": laid.name,
+        "kind": laid.data.kind,
+        "method": config.method,
+        "model": config.model,
+        "model_fingerprint": job.backbone.fingerprint,
+        "data": config.data,
+        "seed": config.seed,
+        "device": environment["device"],
+        "dtype": config.dtype,
+        "versions": {key: environment[key] for key in ("symprompt", "torch", "transformers")},
+        "trainable_parameters": job.model.size,
+        "model_parameters": sum(
+            value.numel() for value in job.backbone.model.base_model.parameters()
+        ),
+        "chosen_on": laid.choice,
+        "best_epoch": history["best_epoch"],
+        "recorded": history["recorded"],
+        "reported": laid.reported,
+        "threshold": threshold,
+        "counts": laid.data.counts(),
+        "dropped": dict(laid.data.dropped),
+        "unseen": [label.describe() for label in laid.data.unseen],
+        "splits": measured,
+        "seconds": {key: round(value, 3) for key, value in job.seconds.items()},
+    }
+    folder.write_json(METRICS, metrics)
+    return metrics
+
+
+def _stored_start(job: _Job) -> Mapping[str, Any]:
+    """Return the tensors of the run that training goes on from."""
+    source = TaskFolder(job.config.start_from)
+    source.require_finished()
+    card = source.load_card()
+    check_backbone(card, job.backbone, str(source.path))
+    if card["method"] != job.config.method and {card["method"], job.config.method} != {
+        "pt2",
+        "mpt2",
+    }:
+        raise RunError(
+            f"{source.path} was trained by {card['method']}, not by {job.config.method}; a prompt "
+            "fits only the places it was learned in."
+        )
+    tensors, _ = source.read_tensors(card["file"])
+    if card["labels"] != list(job.laid.data.labels.names):
+        tensors = {key: value for key, value in tensors.items() if not key.startswith("head.")}
+    return tensors
+
+
+def _begin_from(job: _Job, start: Mapping[str, Any]) -> None:
+    job.model.body.load(start)
+    head = {
+        name.removeprefix("head."): value
+        for name, value in start.items()
+        if name.startswith("head.")
+    }
+    if head:
+        job.model.heads[job.laid.name].load_state_dict(head)
