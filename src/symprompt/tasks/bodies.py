@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from symprompt.backbone import Backbone, Inputs, LoraTuning
 from symprompt.backbone.hidden import body_states, prefix_shape
 from symprompt.errors import ModelError, RunError
-from symprompt.prompts.prefixes import PrefixEncoder
+from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
 from symprompt.runtime import make_generator
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.settings import LoraConfig, PrefixConfig, TuneConfig
@@ -250,20 +250,24 @@ class DeepPrefix(Body):
         seed: tuple[object, ...] = (),
     ) -> None:
         super().__init__(backbone, dropout=dropout)
+        self.config = config
         self.taken = config.length if config.shift_positions else 0
-        hidden = int(backbone.model.config.get_text_config().hidden_size)
-        self.encoder = PrefixEncoder(
+        self.encoder = self._make_encoder(config.encoder, seed)
+
+    def _make_encoder(self, kind: PrefixKind, seed: tuple[object, ...]) -> PrefixEncoder:
+        config, backbone = self.config, self.backbone
+        encoder = PrefixEncoder(
             [_TASK],
             prefix_shape(backbone),
             config.length,
-            kind=config.encoder,
-            hidden=config.hidden or hidden,
+            kind=kind,
+            hidden=config.hidden or hidden_size(backbone),
             dropout=config.dropout,
             shift_positions=config.shift_positions,
             seed=seed,
-        ).to(backbone.device)
-        if backbone.dtype == torch.float64:
-            self.encoder.double()
+        )
+        dtype = torch.float64 if backbone.dtype == torch.float64 else torch.float32
+        return encoder.to(backbone.device, dtype)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the prefix encoder's parameters."""
@@ -282,13 +286,10 @@ class DeepPrefix(Body):
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put stored keys and values in place; only a free encoder can take them."""
-        if self.encoder.kind != "free":
-            raise RunError(
-                'keys and values are stored, which prefix.encoder = "mlp" cannot go on from; use '
-                '"free".'
-            )
+        """Put stored keys and values in place; a network that made them is put aside."""
         states = _fitting(tensors, "prompt.prefix", self.encoder()[0])
+        if self.encoder.kind != "free":
+            self.encoder = self._make_encoder("free", ())
         self.encoder.base.copy_(states.permute(3, 0, 1, 2, 4).flatten(1)[None])
 
 
@@ -310,6 +311,11 @@ def make_body(backbone: Backbone, config: TuneConfig, *, seed: tuple[object, ...
     if config.method == "pt":
         return InputPrompts(backbone, config.prefix, dropout=dropout, seed=seed)
     return DeepPrefix(backbone, config.prefix, dropout=dropout, seed=seed)
+
+
+def hidden_size(backbone: Backbone) -> int:
+    """Return the size of a hidden state."""
+    return int(backbone.model.config.get_text_config().hidden_size)
 
 
 def copied(backbone: Backbone) -> Backbone:

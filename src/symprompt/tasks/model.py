@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from symprompt.runtime import Tick, make_generator, silent
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.bodies import Body
+from symprompt.tasks.bodies import Body, hidden_size
 from symprompt.tasks.examples import TaskKind
 from symprompt.tasks.features import Features
 from symprompt.tasks.heads import Head, make_head
@@ -94,7 +94,7 @@ def make_task_head(
     backbone = body.backbone
     head = make_head(
         kind,
-        int(backbone.model.config.get_text_config().hidden_size),
+        hidden_size(backbone),
         labels,
         causal=backbone.causal,
         kind=config.kind,

@@ -146,7 +146,7 @@ def _learn(job: _Job) -> None:
         folder.write_tensors(name, model.tensors(laid.name), {"format": FORMAT})
     # Read back even when just written: a resumed run must see the same numbers.
     tensors, _ = folder.read_tensors(name)
-    load_model_tensors(model, laid.name, tensors, mlp=config.prefix.encoder == "mlp")
+    load_model_tensors(model, laid.name, tensors)
     folder.remove(STATE)
 
 
@@ -172,16 +172,12 @@ def run_trainer(job: _Job, trainer: TaskTrainer) -> None:
     )
 
 
-def load_model_tensors(
-    model: TaskModel, task: str, tensors: Mapping[str, Any], *, mlp: bool = False
-) -> None:
+def load_model_tensors(model: TaskModel, task: str, tensors: Mapping[str, Any]) -> None:
     """Put a stored prompt and head in place.
 
-    Args:
-        mlp: the prefix comes out of a network, which is not stored; what it gave is asked.
+    Raises:
+        RunError: they do not fit.
     """
-    if mlp:
-        model.body = model.body.frozen()
     model.body.load(tensors)
     head = {
         name.removeprefix("head."): value
@@ -248,7 +244,7 @@ def _finish(job: _Job) -> dict[str, Any]:
         "device": environment["device"],
         "dtype": config.dtype,
         "versions": {key: environment[key] for key in ("symprompt", "torch", "transformers")},
-        "trainable_parameters": job.model.size,
+        "trainable_parameters": folder.load_card()["trainable_parameters"],
         "model_parameters": sum(
             value.numel() for value in job.backbone.model.base_model.parameters()
         ),
@@ -288,6 +284,10 @@ def _stored_start(job: _Job) -> Mapping[str, Any]:
 
 
 def _begin_from(job: _Job, start: Mapping[str, Any]) -> None:
+    if job.config.prefix.encoder == "mlp":
+        raise ConfigError(
+            'prefix.encoder = "mlp" cannot go on from stored keys and values; use "free".'
+        )
     job.model.body.load(start)
     head = {
         name.removeprefix("head."): value
