@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 
 from symprompt.backbone import Backbone
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
 from symprompt.runtime import derive_seed
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.examples import Example, TaskData, hold_out
 from symprompt.tasks.features import Features, make_features
 from symprompt.tasks.frames import takes_types
-from symprompt.tasks.loaders import load_task
+from symprompt.tasks.loaders import Columns, load_task
 from symprompt.tasks.settings import TaskConfig, TuneConfig
 
 HELD_OUT = "held-out"
@@ -77,12 +78,11 @@ class Session:
         return self._backbones[key]
 
     def task(
-        self, config: TuneConfig, backbone: Backbone, *, name: str = "", taken: int = 0
+        self, config: TuneConfig, backbone: Backbone, *, taken: int = 0
     ) -> LaidTask:
         """Return a task laid out on the model's device.
 
         Args:
-            name: the task, if not the config's own.
             taken: positions that prompts take from the model.
 
         Raises:
@@ -95,7 +95,7 @@ class Session:
                 f"leaves {room} for the text; make prefix.length smaller."
             )
         length = min(config.task.max_length, room)
-        task = replace(config.task, name=name or config.task.name)
+        task = config.task
         source = (task, config.data)
         key = (*source, config.model, str(backbone.device), length)
         if key not in self._tasks:
@@ -113,12 +113,13 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     """
     if not task.name and not source:
         raise DataError("no data was named; give --data a folder or file, or task.name a task.")
-    data = load_task(
-        task.name or source,
-        folder=source if task.name else None,
-        kind=None if task.kind == "auto" else task.kind,
-        columns=_columns(task.columns),
-    )
+    kind = None if task.kind == "auto" else task.kind
+    columns = columns_of(task.columns)
+    if task.name:
+        where = _folder_of(task.name, source)
+        data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
+    else:
+        data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
     if not data.splits.get("train"):
         raise DataError(f"{data.name} has no training examples; it has {_listed(data)}.")
     if _needs_holding_out(data, task):
@@ -179,14 +180,34 @@ def _limited(
     return [examples[row] for row in chosen]
 
 
-def _columns(pairs: Sequence[str]) -> dict[str, str]:
-    found = {}
+def columns_of(pairs: Sequence[str]) -> Columns:
+    """Return the columns of a user's own files from role=column pairs.
+
+    Raises:
+        ConfigError: a pair is no pair, or names no role.
+    """
+    found: dict[str, str | int] = {}
+    known = {entry.name: entry for entry in fields(Columns)}
     for pair in pairs:
         role, equals, column = pair.partition("=")
-        if not equals or not role or not column:
-            raise DataError(f"task.columns has {pair!r}; give role=column, as in text=review.")
-        found[role] = column
-    return found
+        if not equals or role not in known or not column:
+            raise ConfigError(
+                f"task.columns has {pair!r}; give role=column, as in text=review; roles are: "
+                f"{', '.join(known)}."
+            )
+        numbered = isinstance(known[role].default, int)
+        if numbered and not column.lstrip("-").isdigit():
+            raise ConfigError(f"task.columns has {pair!r}; {role} is the number of a column.")
+        found[role] = int(column) if numbered else column
+    return replace(Columns(), **found)  # type: ignore[arg-type]
+
+
+def _folder_of(name: str, source: str) -> str | None:
+    """Return where a known task's files are: a folder of its name in the one given, or that."""
+    if not source:
+        return None
+    inside = Path(source, name)
+    return str(inside) if inside.is_dir() else source
 
 
 def _listed(data: TaskData) -> str:

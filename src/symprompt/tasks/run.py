@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from torch import Tensor
+
 from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, RunError
 from symprompt.runtime import Tick, describe_environment, silent
@@ -24,8 +26,8 @@ from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.problem import LaidTask, Session, asked_splits
 from symprompt.tasks.settings import TuneConfig, check_tune_config
-from symprompt.tasks.stored import check_backbone
-from symprompt.tasks.training import TaskTrainer
+from symprompt.tasks.stored import check_backbone, load_numbers
+from symprompt.tasks.training import Score, TaskTrainer
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
@@ -92,7 +94,7 @@ def run_task(
     *,
     session: Session,
     tick: Tick = silent,
-    start: Mapping[str, Any] | None = None,
+    start: Mapping[str, Tensor] | None = None,
 ) -> TaskRun:
     """Train, ask and write a run whose folder has been started.
 
@@ -134,62 +136,52 @@ def _learn(job: _Job) -> None:
             seed=config.seed,
             record=config.record,
         )
-        run_trainer(job, trainer)
-        history = {
-            "epochs": trainer.progress.history,
-            "best_epoch": trainer.progress.best_epoch,
-            "seconds": round(trainer.progress.seconds, 3),
-            "recorded": trainer.recording,
-        }
-        folder.write_json(HISTORY, history)
+        asker = job.asker()
+
+        def score() -> tuple[float, dict[str, float]]:
+            found = asker.measure(laid.name, laid, laid.choice)
+            return choosing_metric(config.learning.choose, found), found
+
+        run_trainer(folder, trainer, score, config, job.tick)
+        folder.write_json(HISTORY, history_of(trainer))
         folder.write_json(CARD, make_card(job, name))
         folder.write_tensors(name, model.tensors(laid.name), {"format": FORMAT})
     # Read back even when just written: a resumed run must see the same numbers.
     tensors, _ = folder.read_tensors(name)
-    load_model_tensors(model, laid.name, tensors)
+    load_numbers(model, laid.name, tensors)
     folder.remove(STATE)
 
 
-def run_trainer(job: _Job, trainer: TaskTrainer) -> None:
-    """Train with checkpoints in the job's folder, choosing epochs on its task's dev split."""
-    folder, config, laid = job.folder, job.config, job.laid
+def run_trainer(
+    folder: TaskFolder, trainer: TaskTrainer, score: Score, config: TuneConfig, tick: Tick
+) -> None:
+    """Train to the end, taking up a stored state and storing new ones in the folder.
+
+    Raises:
+        RunError: the stored state is damaged.
+    """
     if folder.has(STATE):
         try:
             trainer.load(*folder.read_tensors(STATE))
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{folder.path / STATE} is damaged: {error}.") from error
-    asker = job.asker()
-
-    def score() -> tuple[float, dict[str, float]]:
-        found = asker.measure(laid.name, laid, laid.choice)
-        return choosing_metric(config.learning.choose, found), found
-
     trainer.run(
         score,
-        tick=job.tick,
+        tick=tick,
         checkpoint=lambda tensors, note: folder.write_tensors(STATE, tensors, note),
         checkpoint_seconds=config.checkpoint_seconds,
     )
 
 
-def load_model_tensors(model: TaskModel, task: str, tensors: Mapping[str, Any]) -> None:
-    """Put a stored prompt and head in place.
-
-    Raises:
-        RunError: they do not fit.
-    """
-    model.body.load(tensors)
-    head = {
-        name.removeprefix("head."): value
-        for name, value in tensors.items()
-        if name.startswith("head.")
+def history_of(trainer: TaskTrainer) -> dict[str, Any]:
+    """Return how a training went."""
+    progress = trainer.progress
+    return {
+        "epochs": progress.history,
+        "best_epoch": progress.best_epoch,
+        "seconds": round(progress.seconds, 3),
+        "recorded": trainer.recording,
     }
-    try:
-        model.heads[task].load_state_dict(head)
-    except RuntimeError as error:
-        raise RunError(
-            "the stored head does not fit the task: it has other labels or another kind."
-        ) from error
 
 
 def make_card(job: _Job, file: str) -> dict[str, Any]:
@@ -263,16 +255,13 @@ def _finish(job: _Job) -> dict[str, Any]:
     return metrics
 
 
-def _stored_start(job: _Job) -> Mapping[str, Any]:
+def _stored_start(job: _Job) -> Mapping[str, Tensor]:
     """Return the tensors of the run that training goes on from."""
     source = TaskFolder(job.config.start_from)
     source.require_finished()
     card = source.load_card()
     check_backbone(card, job.backbone, str(source.path))
-    if card["method"] != job.config.method and {card["method"], job.config.method} != {
-        "pt2",
-        "mpt2",
-    }:
+    if card["method"].removeprefix("m") != job.config.method:
         raise RunError(
             f"{source.path} was trained by {card['method']}, not by {job.config.method}; a prompt "
             "fits only the places it was learned in."
@@ -283,16 +272,14 @@ def _stored_start(job: _Job) -> Mapping[str, Any]:
     return tensors
 
 
-def _begin_from(job: _Job, start: Mapping[str, Any]) -> None:
+def _begin_from(job: _Job, start: Mapping[str, Tensor]) -> None:
+    """Put the numbers in place that training goes on from.
+
+    Raises:
+        ConfigError: what is trained cannot go on from them.
+    """
     if job.config.prefix.encoder == "mlp":
         raise ConfigError(
             'prefix.encoder = "mlp" cannot go on from stored keys and values; use "free".'
         )
-    job.model.body.load(start)
-    head = {
-        name.removeprefix("head."): value
-        for name, value in start.items()
-        if name.startswith("head.")
-    }
-    if head:
-        job.model.heads[job.laid.name].load_state_dict(head)
+    load_numbers(job.model, job.laid.name, start)

@@ -27,8 +27,8 @@ class TaskConfig:
     """A task that is known (rte, boolq, cb, mnli, sst2, conll2003, conll2004, wikigold, gum,
     ontonotes, squad, squad2, propbank-ewt, conll05, conll12); empty: files of your own."""
     kind: Literal["auto", "sequence", "pair", "tagging", "roles", "question"] = "auto"
-    """What is asked of your own file: the class of a text or of two, of every word, every word's
-    role to a predicate, or the answer to a question; auto looks."""
+    """What your own files ask for: the class of a text or of two, the tag of every word, every
+    word's role to a predicate, or the answer to a question; auto: a known task says it itself."""
     columns: tuple[str, ...] = ()
     """Names of columns in your own files, as text=review or label=stars."""
     max_length: int = 128
@@ -129,7 +129,8 @@ class MixtureConfig:
     """The tasks that share prefixes first; concerns mpt2 alone."""
 
     tasks: tuple[str, ...] = ()
-    """Names of the tasks, all of one kind."""
+    """Names of the tasks, all of one kind; their files are in folders of these names in the data's,
+    or say where: wikigold=other/folder."""
     epochs: int = 10
     """Passes over all tasks' training inputs while the prefixes are shared."""
     rate: float = 0.0
@@ -255,10 +256,11 @@ def _check_together(config: TuneConfig) -> None:
             'method = "mpt2" and mixture.tasks need each other; name the tasks that share a '
             'prefix, or choose method = "pt2".'
         )
-    if config.method == "mpt2" and config.task.name:
+    named = [name.partition("=")[0] for name in config.mixture.tasks]
+    if config.method == "mpt2" and config.task.name not in ("", *named):
         raise ConfigError(
-            f'task.name is {config.task.name!r}, and method = "mpt2" takes the tasks of '
-            "mixture.tasks; drop one of the two."
+            f"task.name is {config.task.name!r}, which is not one of mixture.tasks "
+            f"({', '.join(named)}); leave it out, or name one of them."
         )
     if config.start_from and config.method in ("ft", "lora", "mpt2"):
         raise ConfigError(
