@@ -105,6 +105,16 @@ def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
     }
 
 
+def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
+    """Return predictions as a table: each one's number, and what was predicted."""
+    cells = [(str(row["id"]), _shown(row["prediction"])) for row in rows]
+    return Grid("", ("example", "prediction"), (tuple(cells),))
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _grid(task: str, model: str, split: str, entries: Sequence[Mapping[str, Any]]) -> Grid:
     names = list(dict.fromkeys(name for entry in entries for name in entry["metrics"]))
     published = list(dict.fromkeys(name for e in entries for name in e.get("published", {})))
