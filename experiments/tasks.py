@@ -260,7 +260,9 @@ def write(made: Sequence[tuple[Job, dict[str, Any]]], flags: argparse.Namespace)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(values, indent=1, ensure_ascii=False) + "\n"
     (folder / f"{flags.name}.json").write_text(text, encoding="utf-8")
-    commands = dict.fromkeys(f"# {e['task']}, {e['method']}\n{e['command']}" for e in values["tasks"])
+    commands = dict.fromkeys(
+        f"# {e['task']}, {e['method']}\n{e['command']}" for e in values["tasks"]
+    )
     table = TaskResults(values).to_markdown()
     about = "The commands (defaults.toml is an empty file: the flags are what is no default):"
     listed = "\n".join(["```", *commands, "```"])

@@ -193,9 +193,7 @@ class Adapters(Body):
     ) -> None:
         super().__init__(copied(backbone), dropout=dropout)
         body = self.backbone.model.base_model
-        self.tuning = LoraTuning(
-            body, rank=config.rank, alpha=config.alpha, targets=config.targets
-        )
+        self.tuning = LoraTuning(body, rank=config.rank, alpha=config.alpha, targets=config.targets)
         start = self.tuning.start([_TASK], seed)[0]
         self.row = nn.Parameter(start.float() if start.dtype != torch.float64 else start)
         self._asked = _Asked(self.backbone)

@@ -116,7 +116,7 @@ def ask(
     tick: Tick = silent,
     stage: str = "asking",
 ) -> Tensor:
-    """Return a task's scores of all inputs of a split, on the CPU, padded to the widest.
+    """Return a task's scores of all inputs of a split, on the CPU.
 
     Args:
         features: the split.
@@ -124,25 +124,45 @@ def ask(
         max_tokens: most tokens in one pass.
 
     Returns:
-        [n, classes], [n, t, tags] or [n, t, 2]; -inf where an input has no token.
+        [n, classes] log-probabilities, [n, t] best tags, or [n, t, 2] logits of answers.
     """
     widest = int(features.ids.shape[1])
     plan = plan_asking(features.lengths, max_tokens=max_tokens, widest=widest)
-    found: Tensor | None = None
+    gathered = Gathered(features)
     for number, step in enumerate(plan):
         rows = torch.from_numpy(step.rows).to(model.device)
-        scores = model.scores(task, inputs.select(rows, step.width))
-        if found is None:
-            shape = list(scores.shape)
-            shape[0] = len(features)
-            if len(shape) == 3:
-                shape[1] = widest
-            found = scores.new_full(shape, -torch.inf)
-        if scores.dim() == 3:
-            found[rows, : step.width] = scores
-        else:
-            found[rows] = scores
+        gathered.add(rows, model.scores(task, inputs.select(rows, step.width)))
         tick(stage, number + 1, len(plan), "")
-    if found is None:
-        raise ValueError("no inputs")
-    return found.cpu()
+    return gathered.scores()
+
+
+class Gathered:
+    """The scores of all rows of a split, put together pass by pass; final.
+
+    Of tags only the best is kept, which is all that decoding reads.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self._found: Tensor | None = None
+
+    def add(self, rows: Tensor, scores: Tensor) -> None:
+        """Put the scores of some rows, perhaps narrower than the widest, in their places."""
+        if self.features.kind in ("tagging", "roles"):
+            scores = scores.argmax(-1)
+        if self._found is None:
+            shape = [len(self.features), *scores.shape[1:]]
+            if self.features.labels is None or self.features.labels.ndim > 1:
+                shape[1] = int(self.features.ids.shape[1])
+            floor = -torch.inf if scores.is_floating_point() else 0
+            self._found = scores.new_full(shape, floor)
+        if scores.shape[1:] == self._found.shape[1:]:
+            self._found[rows] = scores
+        else:
+            self._found[rows, : scores.shape[1]] = scores
+
+    def scores(self) -> Tensor:
+        """Return all scores, on the CPU."""
+        if self._found is None:
+            raise ValueError("no row has been asked")
+        return self._found.cpu()

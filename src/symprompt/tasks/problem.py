@@ -12,7 +12,14 @@ from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, DataError
 from symprompt.runtime import derive_seed
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.examples import Example, TaskData, hold_out
+from symprompt.tasks.examples import (
+    Example,
+    QuestionExample,
+    RolesExample,
+    TaggedExample,
+    TaskData,
+    hold_out,
+)
 from symprompt.tasks.features import Features, make_features
 from symprompt.tasks.frames import takes_types
 from symprompt.tasks.loaders import Columns, load_task
@@ -77,9 +84,7 @@ class Session:
             self._backbones[key] = Backbone.load(config.model, device=config.device, dtype=dtype)
         return self._backbones[key]
 
-    def task(
-        self, config: TuneConfig, backbone: Backbone, *, taken: int = 0
-    ) -> LaidTask:
+    def task(self, config: TuneConfig, backbone: Backbone, *, taken: int = 0) -> LaidTask:
         """Return a task laid out on the model's device.
 
         Args:
@@ -120,6 +125,12 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
         data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
     else:
         data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
+    bare = [name for name, own in data.splits.items() if not is_labelled(own)]
+    if bare:
+        # Nothing can be measured there; predict is for such files.
+        dropped = {f"{name}: no labels": len(data.splits[name]) for name in bare}
+        kept = {name: own for name, own in data.splits.items() if name not in bare}
+        data = replace(data, splits=kept, dropped={**data.dropped, **dropped})
     if not data.splits.get("train"):
         raise DataError(f"{data.name} has no training examples; it has {_listed(data)}.")
     if _needs_holding_out(data, task):
@@ -162,6 +173,20 @@ def lay_out_task(data: TaskData, task: TaskConfig, backbone: Backbone, length: i
 def asked_splits(laid: LaidTask) -> list[str]:
     """Return the splits that a run is asked about in the end: all but training."""
     return [name for name in laid.splits if name != "train"]
+
+
+def is_labelled(examples: Sequence[Example]) -> bool:
+    """Say whether every example has its label, tags or answers."""
+    for example in examples:
+        if isinstance(example, QuestionExample):
+            known = bool(example.answers) or example.impossible
+        elif isinstance(example, TaggedExample | RolesExample):
+            known = example.tags is not None
+        else:
+            known = example.label is not None
+        if not known:
+            return False
+    return True
 
 
 def _needs_holding_out(data: TaskData, task: TaskConfig) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from symprompt.tasks.stored import check_backbone, load_numbers
 from symprompt.tasks.training import Score, TaskTrainer
 
 FORMAT = 1
+CHOICE = "choice"
 WEIGHTS = "weights.safetensors"
 ADAPTER = "adapter.safetensors"
 _FILES = {"ft": WEIGHTS, "lora": ADAPTER}
@@ -52,6 +53,7 @@ class _Job:
     model: TaskModel
     tick: Tick
     seconds: dict[str, float]
+    asked: Sequence[str] | None = None
 
     def asker(self) -> Asker:
         """Return what asks the model about a split."""
@@ -63,7 +65,12 @@ class _Job:
 
 
 def tune(
-    config: TuneConfig, *, resume: bool = False, tick: Tick = silent, session: Session | None = None
+    config: TuneConfig,
+    *,
+    resume: bool = False,
+    tick: Tick = silent,
+    session: Session | None = None,
+    asked: Sequence[str] | None = None,
 ) -> TaskRun:
     """Train a method on a labelled task, ask it, and write a run folder; return the run.
 
@@ -73,6 +80,8 @@ def tune(
     Args:
         resume: go on with an unfinished run.
         session: models and tasks that several runs share.
+        asked: the splits to ask in the end, if not all but training; "choice" is the one that
+            chooses epochs, for a search of settings that must not look at the others.
 
     Raises:
         SympromptError: a setting, the data or the model cannot be used; a loss is not finite.
@@ -85,7 +94,7 @@ def tune(
     folder = TaskFolder(config.out)
     if folder.start(config, resume=resume):
         return TaskRun(folder, folder.load_metrics())
-    return run_task(folder, config, session=session or Session(), tick=tick)
+    return run_task(folder, config, session=session or Session(), tick=tick, asked=asked)
 
 
 def run_task(
@@ -95,11 +104,13 @@ def run_task(
     session: Session,
     tick: Tick = silent,
     start: Mapping[str, Tensor] | None = None,
+    asked: Sequence[str] | None = None,
 ) -> TaskRun:
     """Train, ask and write a run whose folder has been started.
 
     Args:
         start: stored tensors of prompt and head that training goes on from.
+        asked: see ``tune``.
     """
     seconds: dict[str, float] = {}
     begun = time.perf_counter()
@@ -110,7 +121,7 @@ def run_task(
     head = make_task_head(kind, labels, body, config.head, seed=(config.seed,))
     model = TaskModel(body, {laid.name: head}, {laid.name: laid.splits["train"].inputs})
     seconds["preparing"] = time.perf_counter() - begun
-    job = _Job(folder, config, backbone, laid, model, tick, seconds)
+    job = _Job(folder, config, backbone, laid, model, tick, seconds, asked)
     if config.start_from:
         start = _stored_start(job)
     if start is not None:
@@ -124,9 +135,7 @@ def _learn(job: _Job) -> None:
     folder, model, config, laid = job.folder, job.model, job.config, job.laid
     name = _FILES.get(config.method, PROMPT)
     environment = describe_environment(job.backbone.device)
-    folder.write_json(
-        ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint}
-    )
+    folder.write_json(ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint})
     if not folder.has(name):
         trainer = TaskTrainer(
             model,
@@ -213,9 +222,12 @@ def _finish(job: _Job) -> dict[str, Any]:
     """Ask every split but training, write predictions and, last, the metrics."""
     folder, config, laid = job.folder, job.config, job.laid
     asker = job.asker()
-    threshold = asker.choose_threshold(laid.name, laid)
+    threshold = asker.threshold(laid)
+    if config.task.choose_threshold:
+        threshold = asker.choose_threshold(laid.name, laid)
     measured: dict[str, dict[str, float]] = {}
-    for split in asked_splits(laid):
+    for split in job.asked or asked_splits(laid):
+        split = laid.choice if split == CHOICE else split
         begun = time.perf_counter()
         outcome = asker.ask(laid.name, laid, split, threshold=threshold, tick=job.tick)
         measured[split] = outcome.metrics

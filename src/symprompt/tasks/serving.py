@@ -20,8 +20,10 @@ from symprompt.tasks.examples import Example
 from symprompt.tasks.features import Features, lay_out
 from symprompt.tasks.frames import takes_types
 from symprompt.tasks.heads import Head
-from symprompt.tasks.outcome import decode_scores
+from symprompt.tasks.model import Gathered
+from symprompt.tasks.outcome import Outcome, decode, measure, to_rows
 from symprompt.tasks.passes import plan_asking
+from symprompt.tasks.problem import is_labelled
 from symprompt.tasks.stored import StoredPrompt
 
 
@@ -96,14 +98,9 @@ class Server:
         asked = self._lay_out(examples)
         scores = self.scores(asked, max_tokens or self.backbone.token_budget())
         return {
-            task: decode_scores(
-                self.prompts[task].kind,
-                examples[task],
-                self.prompts[task].labels,
-                entry.features,
-                scores[task],
-                self.prompts[task].card,
-            )
+            task: predictions_of(
+                self.prompts[task], examples[task], entry.features, scores[task]
+            ).rows
             for task, entry in asked.items()
         }
 
@@ -115,14 +112,14 @@ class Server:
         owner = np.concatenate(
             [np.full(len(entry.features), place) for place, entry in enumerate(asked.values())]
         )
-        found: dict[str, Tensor] = {}
+        found = {task: Gathered(entry.features) for task, entry in asked.items()}
         for step in plan_asking(lengths, max_tokens=max_tokens, widest=widest):
             parts = {}
             for place in np.unique(owner[step.rows]):
                 own = step.rows[owner[step.rows] == place] - asked[names[place]].first
                 parts[names[place]] = own
             self._pass(asked, parts, step.width, found)
-        return {task: value.cpu() for task, value in found.items()}
+        return {task: gathered.scores() for task, gathered in found.items()}
 
     @torch.no_grad()
     def _pass(
@@ -130,7 +127,7 @@ class Server:
         asked: Mapping[str, _Asked],
         parts: Mapping[str, np.ndarray],
         width: int,
-        found: dict[str, Tensor],
+        found: Mapping[str, Gathered],
     ) -> None:
         """Run one batch of rows of several tasks, and put the scores where they belong."""
         batches, chosen = [], []
@@ -145,8 +142,8 @@ class Server:
             ]
         )
         ids = torch.cat([_padded(batch.ids, width) for batch in batches])
-        places = torch.arange(width, device=ids.device)
-        mask = places < torch.cat([batch.lengths for batch in batches])[:, None]
+        tokens = torch.arange(width, device=ids.device)
+        mask = tokens < torch.cat([batch.lengths for batch in batches])[:, None]
         types = [batch.types for batch in batches if batch.types is not None]
         inputs = Inputs(
             self.backbone.embed(ids),
@@ -156,12 +153,12 @@ class Server:
         prefix = Prefix(self.states, row, shift_positions=self.shift, visible=self.visible)
         states = body_states(self.backbone, inputs, prefix=prefix)
         sizes = [len(batch) for batch in batches]
-        for task, batch, own, rows in zip(
+        for task, batch, own, places in zip(
             parts, batches, torch.split(states, sizes), chosen, strict=True
         ):
             seen = int(batch.ids.shape[1])
             scores = self.heads[task].scores(own[:, :seen], batch)
-            fill_scores(found, task, asked[task].features, rows, scores)
+            found[task].add(places, scores)
 
     def _lay_out(self, examples: Mapping[str, Sequence[Example]]) -> dict[str, _Asked]:
         asked: dict[str, _Asked] = {}
@@ -176,9 +173,7 @@ class Server:
         return asked
 
 
-def lay_out_for(
-    prompt: StoredPrompt, examples: Sequence[Example], backbone: Backbone
-) -> Features:
+def lay_out_for(prompt: StoredPrompt, examples: Sequence[Example], backbone: Backbone) -> Features:
     """Lay examples out as a stored prompt wants them."""
     settings = prompt.card["features"]
     return lay_out(
@@ -193,19 +188,15 @@ def lay_out_for(
     )
 
 
-def fill_scores(
-    found: dict[str, Tensor], task: str, features: Features, rows: Tensor, scores: Tensor
-) -> None:
-    """Put the scores of some rows into those of all, which are made when the first come."""
-    if task not in found:
-        shape = [len(features), *scores.shape[1:]]
-        if scores.dim() == 3:
-            shape[1] = int(features.ids.shape[1])
-        found[task] = scores.new_full(shape, -torch.inf)
-    if scores.dim() == 3:
-        found[task][rows, : scores.shape[1]] = scores
-    else:
-        found[task][rows] = scores
+def predictions_of(
+    prompt: StoredPrompt, examples: Sequence[Example], features: Features, scores: Tensor
+) -> Outcome:
+    """Return what a stored prompt predicts; figures too where every label is known."""
+    threshold = prompt.card.get("threshold")
+    predictions = decode(prompt.kind, examples, prompt.labels, features, scores, threshold)
+    rows = to_rows(prompt.kind, examples, predictions, features, scores)
+    labelled = is_labelled(examples)
+    return Outcome(measure(prompt.kind, examples, predictions) if labelled else {}, rows)
 
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

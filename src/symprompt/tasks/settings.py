@@ -51,6 +51,9 @@ class TaskConfig:
     """Most test examples, for a trial; 0 takes all."""
     unanswerable: Literal["data", "always"] = "data"
     """always: every question may have no answer, also where no training question is such."""
+    choose_threshold: bool = False
+    """Choose how much higher no answer must score than the best one on the split that chooses
+    epochs, instead of 0."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from symprompt.errors import TrainingError
 from symprompt.runtime import Tick, derive_seed, silent
-from symprompt.tasks.passes import Step, plan_epoch, table_of
 from symprompt.tasks.flat import FlatAdamW, make_groups
+from symprompt.tasks.passes import Step, plan_epoch, table_of
 from symprompt.tasks.settings import LearningConfig
 
 _TICK_EVERY = 10
