@@ -13,8 +13,11 @@ from symprompt.backbone import Backbone, Inputs, Prefix, body_states, prefix_sha
 from symprompt.errors import ModelError
 from tiny import FAMILIES
 from tiny_causal import CAUSAL_FAMILIES
+from tiny_prefix import by_cache, by_pairs, by_tokens
 
 REFUSED = "mpnet"
+BESIDE = ("albert", "distilbert", "modernbert")
+EXACT = ("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "gpt2")
 SERVED = [name for name in (*FAMILIES, *CAUSAL_FAMILIES) if name != REFUSED]
 
 
@@ -55,6 +58,28 @@ def test_every_layer_of_every_family_reads_its_prefix(
     close(body_states(backbone, inputs), plain, None, atol=0)
 
 
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("name", SERVED)
+def test_every_family_equals_a_pass_without_the_interface(
+    load_family: Callable[..., Backbone], name: str, shift: bool
+) -> None:
+    backbone = load_family(name)
+    # Longer than the windows of ModernBERT and Gemma 2, with padding.
+    inputs = make_inputs(backbone, (9, 5, 7))
+    states = make_states(backbone).requires_grad_()
+    slow = by_tokens if name in BESIDE else by_pairs if "deberta" in name else by_cache
+    wanted = slow(backbone, inputs, states[0], shift=shift)
+    found = body_states(backbone, inputs, prefix=Prefix(states, shift_positions=shift))
+    # The scale of DeBERTa's position terms is float32 in transformers, rotary angles are too.
+    exact = name in EXACT
+    close(found, wanted, inputs.mask, atol=1e-9 if exact else 5e-5)
+    assert inputs.mask is not None
+    slopes = [
+        torch.autograd.grad(own[inputs.mask].square().sum(), states)[0] for own in (found, wanted)
+    ]
+    close(*slopes, None, atol=1e-8 if exact else 5e-3)
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_a_prefix_of_no_keys_is_no_prefix(load_family: Callable[..., Backbone], name: str) -> None:
     backbone = load_family(name)
@@ -70,8 +95,15 @@ def test_a_prefix_of_no_keys_is_no_prefix(load_family: Callable[..., Backbone], 
 def test_a_family_that_bypasses_the_interface_is_refused(
     load_family: Callable[..., Backbone],
 ) -> None:
+    backbone = load_family(REFUSED)
     with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
-        prefix_shape(load_family(REFUSED))
+        prefix_shape(backbone)
+    # And is as it was: plain passes go on.
+    inputs = make_inputs(backbone)
+    states = torch.randn(1, 2, 2, 4, 3, 8).double()
+    with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
+        body_states(backbone, inputs, prefix=Prefix(states))
+    assert body_states(backbone, inputs).isfinite().all()
 
 
 @pytest.mark.parametrize("name", SERVED)

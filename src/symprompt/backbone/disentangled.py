@@ -39,22 +39,21 @@ def serve(module: nn.Module) -> None:
         relative_pos: Tensor | None = None,
         rel_embeddings: Tensor | None = None,
     ) -> Any:
-        probe = PROBE.get()
+        if slot.states:
+            found = parts(module, hidden_states, relative_pos, rel_embeddings)
+            return _attend(module, slot, *found, attention_mask), None
+        probe = None if torch.compiler.is_compiling() else PROBE.get()
         if probe is not None:
             own = _heads(module, hidden_states)
             probe.see(module, own, own, own)
-        if not slot.states:
-            return plain(
-                hidden_states,
-                attention_mask,
-                output_attentions,
-                query_states=query_states,
-                relative_pos=relative_pos,
-                rel_embeddings=rel_embeddings,
-            )
-        found = parts(module, hidden_states, relative_pos, rel_embeddings)
-        context = _attend(module, slot, *found, attention_mask)
-        return context, None
+        return plain(
+            hidden_states,
+            attention_mask,
+            output_attentions,
+            query_states=query_states,
+            relative_pos=relative_pos,
+            rel_embeddings=rel_embeddings,
+        )
 
     module.forward = forward
 

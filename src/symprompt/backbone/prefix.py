@@ -332,13 +332,10 @@ def _make_mask(**options: Any) -> Tensor | None:
     if tokens is None:
         return None
     rows, _, queries, keys = tokens.shape
-    return widen(
-        tokens,
-        visible,
-        length=length,
-        sizes=(rows, queries, keys),
-        like=(options.get("dtype", torch.float32), tokens.device),
-    )
+    dtype, device = options.get("dtype", torch.float32), tokens.device
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    return widen(tokens, visible, length=length, sizes=(rows, queries, keys), like=(dtype, device))
 
 
 AttentionInterface.register(_NAME, _attend)
