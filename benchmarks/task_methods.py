@@ -228,7 +228,7 @@ def table_of(found: dict[str, Any]) -> str:
         lines += [
             f"**{found['batch']} inputs of {width} tokens**",
             "",
-            "| method | trained | of FT | ms a step | of FT | peak MiB | of FT | floor ms | x floor |",
+            "| method | trained | of FT | ms a step | of FT | MiB | of FT | floor ms | x floor |",
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         for method, row in rows.items():
