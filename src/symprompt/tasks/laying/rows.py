@@ -40,11 +40,8 @@ class Sheet:
                 f"max_length is {max_length}, but at least {least} is needed for special tokens "
                 "and some text; raise it."
             )
-        if not 0 <= stride < max_length:
-            raise ConfigError(
-                f"stride is {stride}, but only 0 to {max_length - 1} is allowed, less than "
-                "max_length; lower it."
-            )
+        if stride < 0:
+            raise ConfigError(f"stride is {stride}, but only 0 or more is allowed; raise it.")
         if token_types is None:
             token_types = "token_type_ids" in vocabulary.tokenizer.model_input_names
         return cls(vocabulary, frame, max_length, stride, token_types and not vocabulary.causal)
