@@ -131,6 +131,13 @@ def test_long_texts_become_windows_that_hold_everything(vocabulary: Vocabulary) 
     assert joined == ids
 
 
+def test_a_text_that_is_nothing_keeps_its_row(vocabulary: Vocabulary) -> None:
+    examples = [TextExample("0", "\x07", "a"), TextExample("1", "\u200b", "a")]
+    features = lay_out("sequence", examples, LabelSet(("a",)), vocabulary, max_length=20)
+    assert features.example.tolist() == [0, 1]
+    assert (features.lengths > len(vocabulary.prefix) + len(vocabulary.suffix)).all()
+
+
 def test_the_longer_text_of_a_pair_is_split(plain: Vocabulary) -> None:
     long = " ".join(["Paris"] * 20)
     pairs = [PairExample("0", long, "Rome is", "a"), PairExample("1", "Rome is", long, "a")]

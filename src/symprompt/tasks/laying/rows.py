@@ -76,6 +76,17 @@ def encode(vocabulary: Vocabulary, texts: Sequence[str], *, offsets: bool = Fals
     )
 
 
+def something(ids: Sequence[Sequence[int]], vocabulary: Vocabulary) -> list[Sequence[int]]:
+    """Return token lists with an unknown token in those that are empty.
+
+    A tokenizer reads some texts as nothing (control characters, spaces of no width), but every
+    text and word needs a place.
+    """
+    others = (vocabulary.unknown_id, vocabulary.mask_id, vocabulary.pad_id)
+    unknown = int(next(token for token in others if token is not None))
+    return [entry or [unknown] for entry in ids]
+
+
 @dataclass(frozen=True)
 class Part:
     """The piece of a flat array that each row shows."""
