@@ -149,8 +149,11 @@ def _agreed(backbone: Backbone) -> PrefixShape:
             f"{name} reads no cache of past keys and values, through which peft hands over a "
             "prefix; keep this prefix in symprompt's own format."
         )
-    kinds = getattr(backbone.model.config.get_text_config(), "layer_types", None) or ()
-    if any(kind != "full_attention" for kind in kinds):
+    config = backbone.model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    # Mistral's kind has one window for all layers, and no list of their kinds.
+    slides = getattr(config, "sliding_window", None) is not None
+    if any(kind != "full_attention" for kind in kinds) if kinds else slides:
         raise ModelError(
             f"{name} has layers with a sliding window, out of which peft's prefix slides and ours "
             "does not; keep this prefix in symprompt's own format."
