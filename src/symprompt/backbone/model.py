@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from symprompt.backbone.deep import Added, LayerInputs
+from symprompt.backbone.checks import can_pack, check_causal
+from symprompt.backbone.deep import LayerInputs
+from symprompt.backbone.inputs import Inputs
+from symprompt.backbone.last_product import keep_in_float32
 from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
+from symprompt.backbone.packing import Packing, packed
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
@@ -26,21 +27,6 @@ _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBac
 _CPU_TOKENS = 8192
 _CPU_MEMORY = 2 << 30
 _GPU_TOKENS = 1 << 18
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens.
-
-    Real tokens come first, padding after them; without a mask there is none.
-
-    Attributes:
-        added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
-    """
-
-    embeddings: Tensor
-    mask: Tensor | None
-    added: Added | None = None
 
 
 class Backbone:
@@ -78,7 +64,7 @@ class Backbone:
                     f"the head of {type(model).__name__} hides its last product, so it cannot "
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
-            kept = _keep_in_float32(decoder, device)
+            kept = keep_in_float32(decoder, device)
         _cast(self.model, device, dtype)
         if decoder is not None and dtype not in _HALF:
             kept = decoder.weight, decoder.bias
@@ -120,7 +106,7 @@ class Backbone:
         backbone.source = path
         backbone.fingerprint = fingerprint(source)
         if backbone.causal:
-            backbone._check_causal()
+            check_causal(backbone)
         return backbone
 
     @property
@@ -160,12 +146,10 @@ class Backbone:
         """The longest sequence the model takes, special tokens included."""
         config = self.model.config.get_text_config()
         limit = int(getattr(config, "max_position_embeddings", 0) or 1 << 30)
-        for name, module in self.model.base_model.named_modules():
-            # RoBERTa's kind starts counting positions after the padding index.
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                if module.padding_idx is not None:
-                    limit = module.num_embeddings - module.padding_idx - 1
-                break
+        table = self._position_table()
+        # RoBERTa's kind starts counting positions after the padding index.
+        if table is not None and table.padding_idx is not None:
+            limit = table.num_embeddings - table.padding_idx - 1
         return min(limit, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
@@ -231,20 +215,22 @@ class Backbone:
             inputs: embeddings and mask of b sequences.
             positions: [b], one position a sequence, or [b, m], several.
             rows: [n], which sequence each position is of; positions are then [n], any number of
-                them from each sequence.
+                them from each sequence. Of a packed row, positions [n] count through it.
 
         Returns:
             [b, v], [b, m, v] or [n, v], float32 (float64 for a float64 model). A masked model's are
             about the token at a position, a causal model's about the one after it.
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
+        if inputs.packing is not None:
+            rows = torch.zeros_like(positions)
         # Finding the layers is a pass of its own, so it comes first.
         deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
         self._wanted = wanted, rows
         try:
-            with sdpa_kernel(_ATTENTION), deep:
+            with sdpa_kernel(_ATTENTION), deep, self._packed(inputs.packing):
                 output = self.model(
-                    inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs.mask)
+                    inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs)
                 )
         finally:
             self._wanted = None
@@ -257,7 +243,37 @@ class Backbone:
             )
         return logits if positions.dim() == 2 else logits[:, 0]
 
-    def _options(self, mask: Tensor | None) -> dict[str, Any]:
+    @cached_property
+    def packs(self) -> bool:
+        """Whether sentences may stand one after the other in a row; found out by trying.
+
+        Only on CUDA, where it is faster.
+        """
+        return self.device.type == "cuda" and can_pack(self)
+
+    @property
+    def first_position(self) -> int:
+        """The number of a sentence's first position: 0, after the padding index for RoBERTa's."""
+        found = self._position_table()
+        return 0 if found is None or found.padding_idx is None else found.padding_idx + 1
+
+    def _position_table(self) -> nn.Embedding | None:
+        for name, module in self.model.base_model.named_modules():
+            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+                return module
+        return None
+
+    def _packed(self, packing: Packing | None) -> AbstractContextManager[None]:
+        return nullcontext() if packing is None else packed(self.model)
+
+    def _options(self, inputs: Inputs) -> dict[str, Any]:
+        mask = inputs.mask
+        if inputs.packing is not None:
+            options = {
+                "attention_mask": inputs.packing.as_mask(),
+                "position_ids": inputs.packing.place[None] + self.first_position,
+            }
+            return {**options, "use_cache": False} if self.causal else options
         if mask is None and not self.causal:
             return {}
         if mask is not None and not self.causal and mask.is_floating_point():
@@ -268,24 +284,6 @@ class Backbone:
         # Padding stands on the right, where no token sees it. Masking it would only leave padding
         # with nothing to look at under a sliding window, which is not a number and spreads.
         return {"use_cache": False}
-
-    def _check_causal(self) -> None:
-        """Refuse a model whose answers change with what follows (XLNet has a causal-LM head too).
-
-        Raises:
-            ModelError: the model sees what follows.
-        """
-        ids = torch.tensor([[0, 1, 1, 1], [0, 2, 2, 2]], device=self.device)
-        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-        with torch.no_grad():
-            one, other = self.logits_at(inputs, torch.zeros_like(ids[:, 0]))
-        near = 1e-2 * float(one.abs().max().nan_to_num())
-        if not torch.allclose(one, other, rtol=1e-2, atol=near, equal_nan=True):
-            raise ModelError(
-                f"{self.source} is a {self.model.config.model_type} model, whose answers change "
-                "with what comes after them, so it is not causal; give a masked or a causal "
-                "language model."
-            )
 
     @contextmanager
     def without_decoder(self) -> Iterator[None]:
@@ -348,51 +346,3 @@ def _cast(model: Any, device: torch.device, dtype: torch.dtype) -> None:
     if dtype in _HALF:
         for (module, name), buffer in computed.items():
             setattr(module, name, buffer.to(device))
-
-
-def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Make the vocabulary product run on float32 copies of its weights; return these."""
-    weight = decoder.weight.detach().to(device, torch.float32, copy=True)
-    bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
-    # On the tensor cores of a GPU, a product of float32 weights with a bfloat16 state is exact but
-    # for the order of summing if the weights are given as three bfloat16 parts.
-    parts = split_weights(weight) if device.type == "cuda" else None
-
-    def forward(hidden: Tensor) -> Tensor:
-        if parts is not None and hidden.dtype == torch.bfloat16:
-            rows = hidden.reshape(-1, hidden.shape[-1])
-            product: Tensor = _SplitProduct.apply(rows, parts)  # type: ignore[no-untyped-call]
-            logits = product if bias is None else product + bias
-            return logits.view(*hidden.shape[:-1], -1)
-        return functional.linear(hidden.to(torch.float32), weight, bias)
-
-    decoder.forward = forward  # type: ignore[method-assign, assignment]
-    return weight, bias
-
-
-def split_weights(weight: Tensor) -> Tensor:
-    """Return bfloat16 [v, 3h] whose three parts add up to float32 weights [v, h]."""
-    parts, rest = [], weight
-    for _ in range(3):
-        parts.append(rest.to(torch.bfloat16))
-        rest = rest - parts[-1].float()
-    return torch.cat(parts, dim=1)
-
-
-class _SplitProduct(torch.autograd.Function):
-    """bfloat16 states [n, h] times weights in three parts [v, 3h], float32 [n, v].
-
-    The gradient of the states, bfloat16 like them, takes the first part alone.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, parts: Tensor) -> Tensor:
-        ctx.save_for_backward(parts)
-        return torch.mm(rows.repeat(1, 3), parts.mT, out_dtype=torch.float32)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (parts,) = ctx.saved_tensors
-        first = parts[:, : parts.shape[1] // 3]
-        return torch.mm(gradients[0].to(parts.dtype), first), None
