@@ -42,70 +42,142 @@ def _weights(query, key, rows, inside, scale, CAUSAL: tl.constexpr, PRECISION: t
 
 
 @triton.jit
-def _forth(
-    query, key, value, out, starts, scale, heads, group, size,
+def _forth_one(
+    query, key, value, out, first, count, scale, head, heads, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(1)
-    first = tl.load(starts + tl.program_id(0)).to(tl.int64)
-    count = tl.load(starts + tl.program_id(0) + 1) - first
-    if count > 0:
-        rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
-        inside = rows < count
-        other = head // group
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
+    inside = rows < count
+    other = head // group
+    q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
+    k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
+    v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
+    weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
+    found = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    _store(out, found, first, rows, inside, columns, head, heads, size)
+
+
+@triton.jit
+def _clear(states, first, tokens, head, heads, size, SIZE: tl.constexpr):
+    rows, columns = tl.arange(0, 16), tl.arange(0, SIZE)
+    nothing = tl.zeros((16, SIZE), dtype=tl.float32)
+    for start in range(first, tokens, 16):
+        inside = start + rows < tokens
+        _store(states, nothing, start, rows, inside, columns, head, heads, size)
+
+
+@triton.jit
+def _forth(
+    query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
+    query_token, query_head, key_token, key_head, value_token, value_head,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    sentence, head = tl.program_id(0), tl.program_id(1)
+    first = tl.load(starts + sentence).to(tl.int64)
+    if sentence == sentences:
+        # Tokens that belong to no sentence.
+        _clear(out, first, tokens, head, heads, size, SIZE)
+    else:
+        count = tl.load(starts + sentence + 1) - first
+        # Most sentences are much shorter than the longest.
+        if count > 32:
+            _forth_one(
+                query, key, value, out, first, count, scale, head, heads, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                BLOCK, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 16:
+            _forth_one(
+                query, key, value, out, first, count, scale, head, heads, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                32, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 0:
+            _forth_one(
+                query, key, value, out, first, count, scale, head, heads, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                16, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+
+
+@triton.jit
+def _back_one(
+    query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+    first, count, scale, other, heads, others, group, size,
+    query_token, query_head, key_token, key_head, value_token, value_head,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
+    inside = rows < count
+    k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
+    v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
+    to_key = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
+    to_value = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
+    for step in range(group):
+        head = other * group + step
         q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
-        k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
-        v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
+        gradient = _load(
+            out_gradient, first, rows, inside, columns, head, heads * size, size, size
+        ).to(v.dtype)
         weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
-        found = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        _store(out, found, first, rows, inside, columns, head, heads, size)
+        to_value += tl.dot(tl.trans(weights.to(v.dtype)), gradient, input_precision=PRECISION)
+        raw = tl.dot(gradient, tl.trans(v), input_precision=PRECISION)
+        mean = tl.sum(raw * weights, 1)[:, None]
+        to_scores = (weights * (raw - mean) * scale).to(v.dtype)
+        to_query = tl.dot(to_scores, k, input_precision=PRECISION)
+        _store(query_gradient, to_query, first, rows, inside, columns, head, heads, size)
+        to_key += tl.dot(tl.trans(to_scores), q, input_precision=PRECISION)
+    _store(key_gradient, to_key, first, rows, inside, columns, other, others, size)
+    _store(value_gradient, to_value, first, rows, inside, columns, other, others, size)
 
 
 @triton.jit
 def _back(
-    query, key, value, out_gradient, query_gradient, key_gradient, value_gradient, starts,
-    scale, heads, others, group, size,
+    query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+    starts, sentences, tokens, scale, heads, others, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    other = tl.program_id(1)
-    first = tl.load(starts + tl.program_id(0)).to(tl.int64)
-    count = tl.load(starts + tl.program_id(0) + 1) - first
-    if count > 0:
-        rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
-        inside = rows < count
-        k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
-        v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
-        to_key = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
-        to_value = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
+    sentence, other = tl.program_id(0), tl.program_id(1)
+    first = tl.load(starts + sentence).to(tl.int64)
+    if sentence == sentences:
         for step in range(group):
-            head = other * group + step
-            q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
-            gradient = _load(
-                out_gradient, first, rows, inside, columns, head, heads * size, size, size
-            )
-            weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
-            to_value += tl.dot(
-                tl.trans(weights.to(v.dtype)), gradient.to(v.dtype), input_precision=PRECISION
-            )
-            raw = tl.dot(gradient.to(v.dtype), tl.trans(v), input_precision=PRECISION)
-            mean = tl.sum(raw * weights, 1)[:, None]
-            to_scores = (weights * (raw - mean) * scale).to(v.dtype)
-            to_query = tl.dot(to_scores, k, input_precision=PRECISION)
-            _store(query_gradient, to_query, first, rows, inside, columns, head, heads, size)
-            to_key += tl.dot(tl.trans(to_scores), q, input_precision=PRECISION)
-        _store(key_gradient, to_key, first, rows, inside, columns, other, others, size)
-        _store(value_gradient, to_value, first, rows, inside, columns, other, others, size)
+            _clear(query_gradient, first, tokens, other * group + step, heads, size, SIZE)
+        _clear(key_gradient, first, tokens, other, others, size, SIZE)
+        _clear(value_gradient, first, tokens, other, others, size, SIZE)
+    else:
+        count = tl.load(starts + sentence + 1) - first
+        if count > 32:
+            _back_one(
+                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                first, count, scale, other, heads, others, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                BLOCK, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 16:
+            _back_one(
+                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                first, count, scale, other, heads, others, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                32, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 0:
+            _back_one(
+                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                first, count, scale, other, heads, others, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                16, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
 
 
 def _options(query: Tensor, block: int, causal: bool) -> dict[str, Any]:
     return {
-        "BLOCK": block,
+        "BLOCK": max(64, block),
         "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
         "CAUSAL": causal,
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-        "num_warps": 2 if block <= 32 else 4,
+        "num_warps": 2 if block <= 64 else 4,
     }
 
 
@@ -134,9 +206,11 @@ def attend(
         one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value)
     )
     heads, tokens, size = query.shape[1:]
-    out = query.new_zeros(1, tokens, heads, size)
-    _forth[(len(starts) - 1, heads)](
-        query, key, value, out, starts, scale, heads, heads // key.shape[1], size,
+    out = query.new_empty(1, tokens, heads, size)
+    sentences = len(starts) - 1
+    _forth[(sentences + 1, heads)](
+        query, key, value, out, starts, sentences, tokens,
+        scale, heads, heads // key.shape[1], size,
         *_steps(query, key, value), **_options(query, block, causal),
     )  # fmt: skip
     return out
@@ -165,9 +239,10 @@ def attend_back(
     )
     heads, tokens, size = query.shape[1:]
     others = key.shape[1]
-    found = [query.new_zeros(1, tokens, count, size) for count in (heads, others, others)]
-    _back[(len(starts) - 1, others)](
-        query, key, value, gradient.contiguous(), *found, starts,
+    found = [query.new_empty(1, tokens, count, size) for count in (heads, others, others)]
+    sentences = len(starts) - 1
+    _back[(sentences + 1, others)](
+        query, key, value, gradient.contiguous(), *found, starts, sentences, tokens,
         scale, heads, others, heads // others, size,
         *_steps(query, key, value), **_options(query, block, causal),
     )  # fmt: skip
