@@ -8,6 +8,7 @@ from torch import Tensor
 
 from symprompt.backbone.deep import Added
 from symprompt.backbone.packing import Packing
+from symprompt.backbone.prefix import Prefix
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,15 @@ class Inputs:
 
     Attributes:
         added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
+        types: [b, t] int64, 0 for a pair's first text and 1 for its second; models that know no
+            such types (RoBERTa, DistilBERT, causal models) do not read them.
+        prefix: keys and values that every layer reads before the tokens' own; not of packed rows.
         packing: where sentences stand one after the other in a single row, b = 1, without mask.
     """
 
     embeddings: Tensor
     mask: Tensor | None
     added: Added | None = None
+    types: Tensor | None = None
+    prefix: Prefix | None = None
     packing: Packing | None = None

@@ -14,9 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from symprompt.backbone.checks import can_pack, check_causal
 from symprompt.backbone.deep import LayerInputs
 from symprompt.backbone.inputs import Inputs
-from symprompt.backbone.last_product import keep_in_float32
 from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
 from symprompt.backbone.packing import Packing, packed
+from symprompt.backbone.places import Places
+from symprompt.backbone.prefix import PrefixAttention
+from symprompt.backbone.product import keep_in_float32
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
@@ -27,6 +29,7 @@ _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBac
 _CPU_TOKENS = 8192
 _CPU_MEMORY = 2 << 30
 _GPU_TOKENS = 1 << 18
+_PROBED = (2, 3)
 
 
 class Backbone:
@@ -126,15 +129,37 @@ class Backbone:
         Raises:
             ModelError: this kind of model has none that can be found.
         """
-        ids = torch.zeros(2, 3, dtype=torch.long, device=self.device)
-        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
         with torch.no_grad():
             return LayerInputs(
-                self.model.base_model,
-                int(self.model.config.get_text_config().num_hidden_layers),
-                shape=(2, 3),
-                run=lambda: self.logits_at(inputs, ids[:, 0]),
+                self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
             )
+
+    @cached_property
+    def places(self) -> Places:
+        """The positions and token types the model's body knows."""
+        return Places(self.model.base_model, self.model.config.get_text_config())
+
+    @cached_property
+    def attention(self) -> PrefixAttention:
+        """The attention calls of each layer, looked for when they are first asked for.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer.
+        """
+        return PrefixAttention(
+            self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
+        )
+
+    @property
+    def _layer_count(self) -> int:
+        return int(self.model.config.get_text_config().num_hidden_layers)
+
+    def _probe(self) -> None:
+        """Make a pass over nothing in particular."""
+        ids = torch.zeros(_PROBED, dtype=torch.long, device=self.device)
+        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        with self.passing(inputs) as given:
+            self.model.base_model(**given)
 
     @property
     def vocabulary_size(self) -> int:
@@ -144,13 +169,7 @@ class Backbone:
     @property
     def max_length(self) -> int:
         """The longest sequence the model takes, special tokens included."""
-        config = self.model.config.get_text_config()
-        limit = int(getattr(config, "max_position_embeddings", 0) or 1 << 30)
-        table = self._position_table()
-        # RoBERTa's kind starts counting positions after the padding index.
-        if table is not None and table.padding_idx is not None:
-            limit = table.num_embeddings - table.padding_idx - 1
-        return min(limit, self.vocabulary.max_length)
+        return min(self.places.limit, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
@@ -224,16 +243,12 @@ class Backbone:
         wanted = positions if positions.dim() == 2 else positions[:, None]
         if inputs.packing is not None:
             rows = torch.zeros_like(positions)
-        # Finding the layers is a pass of its own, so it comes first.
-        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
-        self._wanted = wanted, rows
-        try:
-            with sdpa_kernel(_ATTENTION), deep, self._packed(inputs.packing):
-                output = self.model(
-                    inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs)
-                )
-        finally:
-            self._wanted = None
+        with self.passing(inputs) as given:
+            self._wanted = wanted, rows
+            try:
+                output = self.model(**given)
+            finally:
+                self._wanted = None
         logits: Tensor = output.logits
         if logits.shape[:2] != wanted.shape:
             raise ModelError(
@@ -243,6 +258,31 @@ class Backbone:
             )
         return logits if positions.dim() == 2 else logits[:, 0]
 
+    @contextmanager
+    def passing(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        """Give what the model or its body is called with; what layers read is put in place.
+
+        One pass is made within.
+        """
+        rows, tokens, _ = inputs.embeddings.shape
+        prefix = inputs.prefix
+        given = {"inputs_embeds": inputs.embeddings, "return_dict": True}
+        given |= self._options(inputs.mask) if inputs.packing is None else self._row(inputs.packing)
+        if inputs.types is not None and self.places.reads_types:
+            given["token_type_ids"] = inputs.types
+        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
+        reading: AbstractContextManager[None] = nullcontext()
+        if inputs.packing is not None:
+            reading = packed(self.model)
+        if prefix is not None and prefix.length > 0:
+            reading = self.attention.reading(prefix, rows)
+            if prefix.shift_positions:
+                given["position_ids"] = self.places.shifted(
+                    prefix, rows, tokens, limit=self.max_length
+                )
+        with sdpa_kernel(_ATTENTION), deep, reading:
+            yield given
+
     @cached_property
     def packs(self) -> bool:
         """Whether sentences may stand one after the other in a row; found out by trying.
@@ -251,29 +291,14 @@ class Backbone:
         """
         return self.device.type == "cuda" and can_pack(self)
 
-    @property
-    def first_position(self) -> int:
-        """The number of a sentence's first position: 0, after the padding index for RoBERTa's."""
-        found = self._position_table()
-        return 0 if found is None or found.padding_idx is None else found.padding_idx + 1
+    def _row(self, packing: Packing) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            "attention_mask": packing.as_mask(),
+            "position_ids": packing.place[None] + self.places.first,
+        }
+        return {**given, "use_cache": False} if self.causal else given
 
-    def _position_table(self) -> nn.Embedding | None:
-        for name, module in self.model.base_model.named_modules():
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                return module
-        return None
-
-    def _packed(self, packing: Packing | None) -> AbstractContextManager[None]:
-        return nullcontext() if packing is None else packed(self.model)
-
-    def _options(self, inputs: Inputs) -> dict[str, Any]:
-        mask = inputs.mask
-        if inputs.packing is not None:
-            options = {
-                "attention_mask": inputs.packing.as_mask(),
-                "position_ids": inputs.packing.place[None] + self.first_position,
-            }
-            return {**options, "use_cache": False} if self.causal else options
+    def _options(self, mask: Tensor | None) -> dict[str, Any]:
         if mask is None and not self.causal:
             return {}
         if mask is not None and not self.causal and mask.is_floating_point():

@@ -26,6 +26,7 @@ from symprompt.prompts.packed import (
     packed_question,
     slot_places,
 )
+from symprompt.prompts.prefixes import PrefixEncoder
 from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
 
@@ -41,6 +42,7 @@ __all__ = [
     "Names",
     "PackedQuestion",
     "Piece",
+    "PrefixEncoder",
     "PromptEncoder",
     "Question",
     "SoftMixture",

@@ -1,4 +1,4 @@
-"""The product onto the vocabulary, in float32 whatever the body's dtype."""
+"""The product onto the vocabulary in float32, whatever the dtype of the model's body."""
 
 from __future__ import annotations
 
