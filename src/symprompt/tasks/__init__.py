@@ -1,0 +1,1 @@
+"""Labelled tasks: their examples, features, heads, decoding and metrics."""
