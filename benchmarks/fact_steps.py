@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from symprompt.backbone import Backbone
 from symprompt.config import make_config
@@ -67,6 +69,15 @@ def body_weights(backbone: Backbone) -> int:
     )
 
 
+def random_base(path: str) -> str:
+    """Write a random model as large as BERT-base, cased, and return its folder."""
+    folder = tempfile.mkdtemp()
+    AutoTokenizer.from_pretrained(path).save_pretrained(folder)
+    torch.manual_seed(0)
+    BertForMaskedLM(BertConfig(vocab_size=28_996)).save_pretrained(folder)
+    return folder
+
+
 def step_operations(problem: Problem, rows: np.ndarray, *, back: bool, per_token: float) -> float:
     """Return the operations of one training step over these rows, forward and gradient."""
     backbone, layout = problem.backbone, problem.sentences["train"].forth
@@ -87,9 +98,15 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--compile", action="store_true", help="compile the model's layers")
+    parser.add_argument(
+        "--random-base",
+        action="store_true",
+        help="a random BERT of 12 layers, width 768 and 28,996 words, with the model's tokenizer",
+    )
     parser.add_argument("--facts", type=int, default=2048, help="test facts to ask back")
     flags = parser.parse_args()
-    backbone = Backbone.load(flags.model, device=flags.device, dtype=flags.dtype)
+    path = random_base(flags.model) if flags.random_base else flags.model
+    backbone = Backbone.load(path, device=flags.device, dtype=flags.dtype)
     if flags.compile:
         backbone.compile_layers()
     facts = load_facts(flags.data, relations=flags.relations)
@@ -172,6 +189,7 @@ def _report(stage: str, seconds: float, floor: float, backbone: Backbone) -> Non
         "seconds": round(seconds, 4),
         "floor": round(floor, 4),
         "times the floor": round(seconds / floor, 2),
+        "share of the product": round(floor / seconds, 3),
     }
     if backbone.device.type == "cuda":
         line["peak GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from symprompt.backbone import Backbone
-from symprompt.captured import CapturedSteps, _room
+from symprompt.captured import CapturedSteps
 from symprompt.facts import FactSet
+from symprompt.passes import room_for
 from tiny import make_trainer, run_config
 
 CASES: dict[str, dict[str, Any]] = {
@@ -23,11 +24,18 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("max_tokens", [40, 4096])
 @pytest.mark.parametrize("name", list(CASES))
 def test_fixed_shapes_train_as_passes_that_come_as_they_are(
-    name: str, max_tokens: int, bert: Backbone, facts: FactSet
+    name: str,
+    max_tokens: int,
+    packed: bool,
+    bert: Backbone,
+    facts: FactSet,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(bert.__dict__, "packs", packed)
     case = CASES[name]
     training = {"epochs": 3, "rate": 0.03, "schedule": "linear", **case.get("training", {})}
     config = run_config(**{**case, "training": training, "dtype": "float64"})
@@ -70,12 +78,11 @@ def test_a_pass_holds_no_more_tokens_than_allowed(bert: Backbone, facts: FactSet
     for most in (40, 100, 4096):
         _, _, trainer = make_trainer(config, bert, facts, max_tokens=most, capture=True)
         assert trainer.captured is not None
-        epoch = trainer.captured.plan(trainer._plan())
+        (epoch,) = trainer.captured.plan(trainer._plan()).values()
         longest = int(trainer.sentences.forth.lengths.max())
         for passes in epoch.steps:
             for entry in passes:
-                shape = entry.shape
-                assert shape.width * shape.sentences <= max(most, -(-longest // 8) * 8)
+                assert entry.shape.tokens <= max(most, -(-longest // 8) * 8)
 
 
 def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: Backbone, facts: FactSet) -> None:
@@ -83,7 +90,7 @@ def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: Backbone, facts: Fa
     _, _, trainer = make_trainer(config, bert, facts, max_tokens=100, capture=True)
     assert trainer.captured is not None
     plan = trainer._plan()
-    epoch = trainer.captured.plan(plan)
+    (epoch,) = trainer.captured.plan(plan).values()
     facts_read = sum(len(batch) for batches in plan for batch in batches)
     tokens = sum(
         int(trainer.sentences.back.subject_lengths[batch].sum())
@@ -109,7 +116,7 @@ def test_masking_the_subject_whole_is_not_recorded(bert: Backbone, facts: FactSe
 
 @pytest.mark.parametrize("sentences", [1, 15, 16, 17, 100, 328, 1000, 1230])
 def test_rooms_are_few_and_not_much_larger_than_needed(sentences: int) -> None:
-    room = _room(sentences)
+    room = room_for(sentences)
     assert sentences <= room
     assert room < sentences + max(16, sentences / 8 + 1)
-    assert len({_room(value) for value in range(1, sentences + 1)}) <= 8 * sentences.bit_length()
+    assert len({room_for(value) for value in range(1, sentences + 1)}) <= 8 * sentences.bit_length()

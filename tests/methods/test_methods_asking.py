@@ -52,6 +52,36 @@ def test_the_object_never_leaks_into_its_own_question(
     assert torch.equal(ask_object(bert, layout, np.arange(3), vectors), before)
 
 
+def test_packed_sentences_get_the_answers_of_padded_ones(
+    bert: Backbone,
+    problem: Problem,
+    vectors: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sentences = problem.sentences["train"]
+    rows = np.array([0, 6, 11, 6])
+    found = []
+    asked: list[bool] = []
+    logits_at = bert.logits_at
+
+    def watch(inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
+        asked.append(inputs.packing is not None)
+        return logits_at(inputs, positions)
+
+    monkeypatch.setattr(bert, "logits_at", watch)
+    for packed in (False, True):
+        monkeypatch.setitem(bert.__dict__, "packs", packed)
+        logits = ask_object(bert, sentences.forth, rows, vectors)
+        objects = torch.tensor([10, 11, 12, 10])
+        back = ask_subject(
+            bert, sentences.back, rows, vectors, masking="one", objects=objects
+        ).log_likelihood
+        found.append((logits, back))
+    assert asked == [False, False, True, True]
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("masking", ["one", "whole"])
 def test_a_row_may_be_asked_with_several_objects(
     masking: str, bert: Backbone, problem: Problem, vectors: torch.Tensor

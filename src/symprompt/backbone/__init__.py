@@ -1,8 +1,10 @@
 """The model as a function: load, embed, logits at chosen positions."""
 
 from symprompt.backbone.hidden import body_states, prefix_shape
+from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.loading import load_vocabulary
-from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.model import Backbone
+from symprompt.backbone.packing import LONGEST, Packing, pack
 from symprompt.backbone.prefix import Prefix, PrefixShape
 from symprompt.backbone.readout import ReadOut
 from symprompt.backbone.shipped import SHIPPED, locate_model
@@ -11,11 +13,13 @@ from symprompt.backbone.tuning import FullTuning, LoraTuning, Tuning
 from symprompt.backbone.vocabulary import Vocabulary
 
 __all__ = [
+    "LONGEST",
     "SHIPPED",
     "Backbone",
     "FullTuning",
     "Inputs",
     "LoraTuning",
+    "Packing",
     "Prefix",
     "PrefixShape",
     "ReadOut",
@@ -25,5 +29,6 @@ __all__ = [
     "body_states",
     "load_vocabulary",
     "locate_model",
+    "pack",
     "prefix_shape",
 ]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.inputs import Inputs
+from symprompt.backbone.model import Backbone
 from symprompt.backbone.prefix import Prefix, PrefixShape
 from symprompt.errors import ModelError
 

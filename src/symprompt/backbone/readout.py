@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.inputs import Inputs
+from symprompt.backbone.model import Backbone
 
 
 class ReadOut:

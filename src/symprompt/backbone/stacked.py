@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.inputs import Inputs
+from symprompt.backbone.model import Backbone
 from symprompt.backbone.tuning import Tuning
 from symprompt.errors import ModelError
 

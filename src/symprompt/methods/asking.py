@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.backbone import Backbone
-from symprompt.prompts import Layout, NameTable, round_up
+from symprompt.backbone import LONGEST, Backbone
+from symprompt.prompts import (
+    Layout,
+    NameTable,
+    PackedQuestion,
+    Question,
+    packed_question,
+    round_up,
+)
 
 Masking = Literal["one", "whole"]
 Average = Literal["log", "probability", "sum"]
@@ -26,15 +33,49 @@ def ask_object(
     A causal model's are its output just before the blank (P-tuning, section 4.1).
     """
     index = torch.from_numpy(rows).to(backbone.device)
-    width = layout.width(rows)
-    question = layout.question(
-        index,
-        layout.object_at[index],
-        width=width,
-        mask_id=backbone.vocabulary.mask_id,
-        padded=layout.is_padded(rows, width),
-    )
-    return backbone.logits_at(question.inputs(backbone, vectors), question.at)
+    return _ask_tokens(backbone, layout, rows, index, layout.object_at[index], vectors)[0]
+
+
+def _ask_tokens(
+    backbone: Backbone,
+    layout: Layout,
+    rows: np.ndarray,
+    index: Tensor,
+    at: Tensor,
+    vectors: Tensor | None,
+    objects: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return logits [b, v] and tokens [b] of one position in each of some rows.
+
+    Args:
+        rows, index: [b] facts, on the CPU and on the device.
+        at: [b] positions.
+        objects: [b] candidates that replace the true objects.
+    """
+    mask_id, longest = backbone.vocabulary.mask_id, int(layout.lengths[rows].max())
+    learning = torch.is_grad_enabled() and vectors is not None and vectors.requires_grad
+    question: Question | PackedQuestion
+    if mask_id is not None and backbone.packs and longest <= LONGEST and not learning:
+        question = packed_question(
+            layout,
+            index,
+            at,
+            tokens=int(layout.lengths[rows].sum()),
+            longest=longest,
+            mask_id=mask_id,
+            objects=objects,
+        )
+    else:
+        width = layout.width(rows)
+        question = layout.question(
+            index,
+            at,
+            width=width,
+            mask_id=mask_id,
+            objects=objects,
+            padded=layout.is_padded(rows, width),
+        )
+    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +197,15 @@ def ask_subject(
         )
     elif masking == "one":
         each = index[owner]
-        at = layout.subject_at[each] + offset
-        filled = None if objects is None else objects[owner]
-        question = layout.question(
-            each, at, width=width, mask_id=mask_id, objects=filled, padded=padded
+        logits, target = _ask_tokens(
+            backbone,
+            layout,
+            np.repeat(rows, counts),
+            each,
+            layout.subject_at[each] + offset,
+            vectors,
+            None if objects is None else objects[owner],
         )
-        logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)
-        target = question.target
     else:
         # Shorter subjects repeat their last position, which the flat selection below leaves out.
         last = layout.subject_length[index] - 1
@@ -237,7 +280,7 @@ def score_subjects(
         tokens = names.lengths[objects.cpu().numpy()]
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    for part in chunks(lengths, sentences, max_tokens, apart=True):
+    for part in chunks(lengths, sentences, max_tokens, apart=not backbone.packs):
         asked, here, filled = layout, each[part], objects[part]
         if names is not None:
             asked = layout.filled(here, names.tokens[filled], tokens[part])

@@ -20,6 +20,12 @@ from symprompt.prompts.layout import (
     round_up,
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
+from symprompt.prompts.packed import (
+    PackedQuestion,
+    join_layouts,
+    packed_question,
+    slot_places,
+)
 from symprompt.prompts.prefixes import PrefixEncoder
 from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
@@ -34,6 +40,7 @@ __all__ = [
     "MLPEncoder",
     "NameTable",
     "Names",
+    "PackedQuestion",
     "Piece",
     "PrefixEncoder",
     "PromptEncoder",
@@ -44,10 +51,13 @@ __all__ = [
     "encode_facts",
     "encode_piece",
     "fixed_length",
+    "join_layouts",
     "make_frames",
     "make_layout",
     "make_name_table",
     "make_names",
+    "packed_question",
     "read_names",
     "round_up",
+    "slot_places",
 ]

@@ -110,8 +110,8 @@ class _MLPTop(PromptEncoder):
         self.bias_2 = self._uniform(width, bound=1 / math.sqrt(width))
 
     def _mlp(self, hidden: Tensor) -> Tensor:
-        hidden = torch.baddbmm(self.bias_1[:, None], hidden, self.weight_1.mT).relu()
-        return torch.baddbmm(self.bias_2[:, None], hidden, self.weight_2.mT)
+        hidden = _linear(hidden, self.weight_1, self.bias_1).relu()
+        return _linear(hidden, self.weight_2, self.bias_2)
 
 
 class MLPEncoder(_MLPTop):
@@ -185,12 +185,37 @@ class BiLSTMEncoder(_MLPTop):
         recurrent = self.get_parameter(f"recurrent_{layer}").flatten(0, 1).mT
         bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(0, 1)
         both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
-        drive = torch.baddbmm(bias[:, None], both, weight.mT)
+        drive = _linear(both, weight, bias)
         outputs: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
             drive, recurrent, *self._recurrence
         )
         hidden = outputs.reshape(relations, 2, steps, self.hidden)
         return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)
+
+
+class _Linear(torch.autograd.Function):
+    """Rows [b, n, in] times matrices [b, out, in], plus biases [b, out], each b its own.
+
+    Written out because autograd gives the gradient of a transposed matrix transposed, and the
+    optimiser then copies it, which takes as long as computing it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return torch.baddbmm(bias[:, None], rows, weight.mT)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (gradient,) = gradients
+        rows, weight = ctx.saved_tensors
+        return torch.bmm(gradient, weight), torch.bmm(gradient.mT, rows), gradient.sum(1)
+
+
+def _linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    found: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Recurrence(torch.autograd.Function):
@@ -214,7 +239,8 @@ class _Recurrence(torch.autograd.Function):
         (outputs,) = gradients
         gates, states, cells, recurrent = ctx.saved_tensors
         (raw,) = ctx.back(outputs, gates, cells, recurrent)
-        return raw, torch.bmm(states[:, :-1].mT, raw), None, None
+        # Laid out as the weights are, [b, 4h, h]: what reads it need not copy it.
+        return raw, torch.bmm(raw.mT, states[:, :-1]).mT, None, None
 
 
 def _recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:

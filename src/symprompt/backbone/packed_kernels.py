@@ -1,0 +1,270 @@
+"""Attention within short sentences as one CUDA kernel each way, written in Triton.
+
+One program does one sentence and head: all of its tokens fit in a block, so that scores never leave
+the chip and the gradient computes them again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _load(states, first, rows, inside, columns, head, token_step, head_step, size):
+    at = (first + rows)[:, None] * token_step + head * head_step + columns[None, :]
+    return tl.load(states + at, mask=inside[:, None] & (columns < size)[None, :], other=0.0)
+
+
+@triton.jit
+def _store(states, numbers, first, rows, inside, columns, head, heads, size):
+    at = ((first + rows)[:, None] * heads + head) * size + columns[None, :]
+    tl.store(
+        states + at,
+        numbers.to(states.dtype.element_ty),
+        mask=inside[:, None] & (columns < size)[None, :],
+    )
+
+
+@triton.jit
+def _weights(query, key, rows, inside, scale, CAUSAL: tl.constexpr, PRECISION: tl.constexpr):
+    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+    seen = inside[None, :]
+    if CAUSAL:
+        seen = seen & (rows[None, :] <= rows[:, None])
+    scores = tl.where(seen, scores, -1e30)
+    raised = tl.exp(scores - tl.max(scores, 1)[:, None])
+    return raised / tl.sum(raised, 1)[:, None]
+
+
+@triton.jit
+def _forth_one(
+    query, key, value, out, first, count, scale, head, heads, group, size,
+    query_token, query_head, key_token, key_head, value_token, value_head,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
+    inside = rows < count
+    other = head // group
+    q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
+    k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
+    v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
+    weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
+    found = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    _store(out, found, first, rows, inside, columns, head, heads, size)
+
+
+@triton.jit
+def _clear(states, first, tokens, head, heads, size, SIZE: tl.constexpr):
+    rows, columns = tl.arange(0, 16), tl.arange(0, SIZE)
+    nothing = tl.zeros((16, SIZE), dtype=tl.float32)
+    for start in range(first, tokens, 16):
+        inside = start + rows < tokens
+        _store(states, nothing, start, rows, inside, columns, head, heads, size)
+
+
+@triton.jit
+def _forth(
+    query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
+    query_token, query_head, key_token, key_head, value_token, value_head,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    sentence, head = tl.program_id(0), tl.program_id(1)
+    first = tl.load(starts + sentence).to(tl.int64)
+    if sentence == sentences:
+        # Tokens that belong to no sentence.
+        _clear(out, first, tokens, head, heads, size, SIZE)
+    else:
+        count = tl.load(starts + sentence + 1) - first
+        # Most sentences are much shorter than the longest.
+        if count > 32:
+            _forth_one(
+                query, key, value, out, first, count, scale, head, heads, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                BLOCK, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 16:
+            _forth_one(
+                query, key, value, out, first, count, scale, head, heads, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                32, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 0:
+            _forth_one(
+                query, key, value, out, first, count, scale, head, heads, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                16, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+
+
+@triton.jit
+def _back_one(
+    query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+    first, count, scale, other, heads, others, group, size,
+    query_token, query_head, key_token, key_head, value_token, value_head,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
+    inside = rows < count
+    k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
+    v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
+    to_key = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
+    to_value = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
+    for step in range(group):
+        head = other * group + step
+        q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
+        gradient = _load(
+            out_gradient, first, rows, inside, columns, head, heads * size, size, size
+        ).to(v.dtype)
+        weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
+        to_value += tl.dot(tl.trans(weights.to(v.dtype)), gradient, input_precision=PRECISION)
+        raw = tl.dot(gradient, tl.trans(v), input_precision=PRECISION)
+        mean = tl.sum(raw * weights, 1)[:, None]
+        to_scores = (weights * (raw - mean) * scale).to(v.dtype)
+        to_query = tl.dot(to_scores, k, input_precision=PRECISION)
+        _store(query_gradient, to_query, first, rows, inside, columns, head, heads, size)
+        to_key += tl.dot(tl.trans(to_scores), q, input_precision=PRECISION)
+    _store(key_gradient, to_key, first, rows, inside, columns, other, others, size)
+    _store(value_gradient, to_value, first, rows, inside, columns, other, others, size)
+
+
+@triton.jit
+def _back(
+    query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+    starts, sentences, tokens, scale, heads, others, group, size,
+    query_token, query_head, key_token, key_head, value_token, value_head,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    sentence, other = tl.program_id(0), tl.program_id(1)
+    first = tl.load(starts + sentence).to(tl.int64)
+    if sentence == sentences:
+        for step in range(group):
+            _clear(query_gradient, first, tokens, other * group + step, heads, size, SIZE)
+        _clear(key_gradient, first, tokens, other, others, size, SIZE)
+        _clear(value_gradient, first, tokens, other, others, size, SIZE)
+    else:
+        count = tl.load(starts + sentence + 1) - first
+        if count > 32:
+            _back_one(
+                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                first, count, scale, other, heads, others, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                BLOCK, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 16:
+            _back_one(
+                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                first, count, scale, other, heads, others, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                32, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+        elif count > 0:
+            _back_one(
+                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                first, count, scale, other, heads, others, group, size,
+                query_token, query_head, key_token, key_head, value_token, value_head,
+                16, SIZE, CAUSAL, PRECISION,
+            )  # fmt: skip
+
+
+def _options(query: Tensor, block: int, causal: bool) -> dict[str, Any]:
+    return {
+        "BLOCK": max(64, block),
+        "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
+        "CAUSAL": causal,
+        "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
+        "num_warps": 2 if block <= 64 else 4,
+    }
+
+
+def _steps(*states: Tensor) -> list[int]:
+    return [step for one in states for step in (one.stride(2), one.stride(1))]
+
+
+@torch.library.custom_op("symprompt::attend_packed", mutates_args=(), device_types="cuda")
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: Tensor,
+    block: int,
+    scale: float,
+    causal: bool,
+) -> Tensor:
+    """Return attention within each sentence, [1, n, heads, size].
+
+    Args:
+        query: [1, heads, n, size]; key and value may have fewer heads.
+        starts: [s + 1] int32.
+        block: a power of two from 16 on; no sentence has more tokens.
+    """
+    query, key, value = (
+        one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value)
+    )
+    heads, tokens, size = query.shape[1:]
+    out = query.new_empty(1, tokens, heads, size)
+    sentences = len(starts) - 1
+    _forth[(sentences + 1, heads)](
+        query, key, value, out, starts, sentences, tokens,
+        scale, heads, heads // key.shape[1], size,
+        *_steps(query, key, value), **_options(query, block, causal),
+    )  # fmt: skip
+    return out
+
+
+@attend.register_fake
+def _(query, key, value, starts, block, scale, causal):
+    _, heads, tokens, size = query.shape
+    return query.new_empty(1, tokens, heads, size)
+
+
+@torch.library.custom_op("symprompt::attend_packed_back", mutates_args=(), device_types="cuda")
+def attend_back(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: Tensor,
+    block: int,
+    scale: float,
+    causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key and value, [1, n, heads, size] each."""
+    query, key, value = (
+        one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value)
+    )
+    heads, tokens, size = query.shape[1:]
+    others = key.shape[1]
+    found = [query.new_empty(1, tokens, count, size) for count in (heads, others, others)]
+    sentences = len(starts) - 1
+    _back[(sentences + 1, others)](
+        query, key, value, gradient.contiguous(), *found, starts, sentences, tokens,
+        scale, heads, others, heads // others, size,
+        *_steps(query, key, value), **_options(query, block, causal),
+    )  # fmt: skip
+    return found[0], found[1], found[2]
+
+
+@attend_back.register_fake
+def _(gradient, query, key, value, starts, block, scale, causal):
+    _, heads, tokens, size = query.shape
+    others = key.shape[1]
+    return tuple(query.new_empty(1, tokens, count, size) for count in (heads, others, others))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    query, key, value, starts, ctx.block, ctx.scale, ctx.causal = inputs
+    ctx.save_for_backward(query, key, value, starts)
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    query, key, value, starts = ctx.saved_tensors
+    found = attend_back(gradient, query, key, value, starts, ctx.block, ctx.scale, ctx.causal)
+    return (*(one.transpose(1, 2) for one in found), None, None, None, None)
+
+
+attend.register_autograd(_gradients, setup_context=_keep)

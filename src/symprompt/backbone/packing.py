@@ -1,0 +1,133 @@
+"""Sentences of any lengths one after the other, without padding.
+
+Prompts are short and of many lengths: padded to a few widths, a third of what a pass computes is
+thrown away, and attention under a mask of so short rows takes as long as a quarter of the products.
+Here the tokens of all sentences stand in one row, [1, n, h], and attention, a function registered
+with transformers' attention interface, looks within each sentence alone. Where a sentence starts
+travels as the attention mask, which transformers hands through when it has four axes.
+
+On CUDA attention is one kernel each way (``packed_kernels``), else plain tensors: the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface
+
+NAME = "symprompt_packed"
+LONGEST = 128
+"""Longer sentences are padded: there the usual kernels are as good."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where sentences stand in a row of tokens.
+
+    Attributes:
+        starts: [s + 1] int32, each sentence's first token, then the end of the last; tokens after
+            it belong to no sentence, and a sentence may have none.
+        place: [n] int64, each token's place in its sentence, from 0.
+        longest: no sentence has more tokens; ``LONGEST`` at most.
+    """
+
+    starts: Tensor
+    place: Tensor
+    longest: int
+
+    def as_mask(self) -> Tensor:
+        """Return what travels as the mask: the starts, seen [1, block, 1, s + 1]."""
+        block = max(16, 1 << (self.longest - 1).bit_length())
+        return self.starts[None, None, None, :].expand(1, block, 1, -1)
+
+
+def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
+    """Return the packing of sentences [s] in a row of ``tokens``, and each token's sentence [n].
+
+    Nothing waits for the device. The row holds at least the sentences; what is left over reads as
+    more tokens of the last sentence, and belongs to none.
+    """
+    # Sentences that do not fit are cut: kernels must never read past the row.
+    ends = lengths.cumsum(0).clamp_(max=tokens)
+    lengths = ends.diff(prepend=ends.new_zeros(1))
+    row = torch.arange(tokens, device=lengths.device)
+    owner = torch.searchsorted(ends, row, right=True).clamp_(max=len(lengths) - 1)
+    place = (row - (ends - lengths)[owner]).clamp_(max=longest - 1)
+    starts = functional.pad(ends, (1, 0)).to(torch.int32)
+    return Packing(starts, place, longest), owner
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    **_others: Any,
+) -> tuple[Tensor, None]:
+    """Return attention within each sentence, [1, n, heads, size], of [1, heads, n, size]."""
+    if attention_mask is None or dropout:
+        raise TypeError("packed attention takes a packing as its mask, and no dropout")
+    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    starts, block = attention_mask[0, 0, 0], attention_mask.shape[1]
+    if query.is_cuda:
+        # Imported here: its compiler comes with builds of torch for CUDA alone.
+        from symprompt.backbone.packed_kernels import attend
+
+        return attend(query, key, value, starts, block, scale, causal), None
+    return _attend_padded(query, key, value, starts, scale, causal), None
+
+
+def _attend_padded(
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, scale: float, causal: bool
+) -> Tensor:
+    """Attend by padding sentences to one width; for devices without a kernel, and as its oracle."""
+    lengths = starts.diff().long()
+    tokens = query.shape[2]
+    steps = torch.arange(max(1, int(lengths.max())), device=query.device)
+    inside = steps[None, :] < lengths[:, None]
+    index = (starts[:-1, None] + steps).clamp(max=tokens - 1)
+
+    def rows(states: Tensor) -> Tensor:
+        return states[0][:, index].transpose(0, 1)
+
+    seen = inside[:, None, None, :].expand(-1, 1, len(steps), -1)
+    if causal:
+        seen = seen & (steps[None, :] <= steps[:, None])
+    # A sentence without tokens looks at anything: what comes out is not taken.
+    seen = seen | (lengths == 0)[:, None, None, None]
+    group = query.shape[1] // key.shape[1]
+    out = functional.scaled_dot_product_attention(
+        rows(query),
+        rows(key).repeat_interleave(group, 1),
+        rows(value).repeat_interleave(group, 1),
+        attn_mask=seen,
+        scale=scale,
+    )
+    found = out.new_zeros(tokens, *out.transpose(1, 2).shape[2:])
+    return found.index_put((index[inside],), out.transpose(1, 2)[inside])[None]
+
+
+AttentionInterface.register(NAME, packed_attention)
+
+
+@contextmanager
+def packed(model: Any) -> Iterator[None]:
+    """Let a model's attention look within packed sentences."""
+    before = model.config._attn_implementation
+    model.config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before

@@ -1,0 +1,159 @@
+"""Questions of any lengths one after the other in a row, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from symprompt.backbone import Backbone, Inputs, Packing, pack
+from symprompt.prompts.layout import Layout
+
+
+@dataclass(frozen=True)
+class PackedQuestion:
+    """Sentences in a row, each with one position asked about, to be answered by a masked model.
+
+    Shapes: ids, slots, owner [n]; row, relation, at, target [s]; ``at`` counts through the row.
+    """
+
+    ids: Tensor
+    slots: Tensor
+    owner: Tensor
+    relation: Tensor
+    packing: Packing
+    at: Tensor
+    target: Tensor
+
+    def inputs(
+        self, backbone: Backbone, vectors: Tensor | None, places: Tensor | None = None
+    ) -> Inputs:
+        """Return the model's input: word embeddings, with learned vectors at their slots.
+
+        Args:
+            vectors: [relation, k, width]; None for templates without vectors.
+            places: [s, k] where each vector stands in its sentence, -1 nowhere; needed for the
+                vectors' gradient.
+        """
+        embeddings = backbone.embed(self.ids)
+        if vectors is not None:
+            at = None
+            if places is not None:
+                # A sentence that only fills up has no tokens: its vectors stand nowhere.
+                real = self.packing.starts.diff()[:, None] > 0
+                at = torch.where((places >= 0) & real, self.packing.starts[:-1, None] + places, -1)
+            embeddings = _Placed.apply(  # type: ignore[no-untyped-call]
+                embeddings, vectors, self.slots, self.relation, self.owner, at
+            )
+        return Inputs(embeddings[None], None, packing=self.packing)
+
+
+def packed_question(
+    layout: Layout,
+    rows: Tensor,
+    at: Tensor,
+    *,
+    tokens: int,
+    longest: int,
+    mask_id: int,
+    objects: Tensor | None = None,
+    real: Tensor | None = None,
+) -> PackedQuestion:
+    """Return the sentences of some rows, in a row, that ask for what stands at ``at``.
+
+    Args:
+        rows: [s] fact indices, on the device.
+        at: [s] the position asked about in each.
+        tokens: how long the row is, at least as many as the sentences have.
+        longest: no sentence has more tokens.
+        mask_id: the token that takes the positions asked about.
+        objects: [s] token ids that replace the true objects; None keeps them.
+        real: [s] bool, sentences that count; the others get no tokens.
+    """
+    lengths = layout.length[rows]
+    if real is not None:
+        lengths = lengths * real
+    packing, owner = pack(lengths, tokens, longest)
+    place = packing.place
+    fact = rows[owner]
+    ids = layout.ids[fact, place]
+    if objects is not None:
+        ids = torch.where(place == layout.object_at[fact], objects[owner], ids)
+    flat = (packing.starts[:-1] + at).clamp(max=tokens - 1)
+    target = ids[flat]
+    ids = torch.where(place == at[owner], mask_id, ids)
+    return PackedQuestion(
+        ids, layout.slots[fact, place], owner, layout.relation[rows], packing, flat, target
+    )
+
+
+def join_layouts(layouts: Sequence[Layout]) -> Layout:
+    """Return layouts of the same relations one after the other; rows count through them."""
+    if len(layouts) == 1:
+        return layouts[0]
+    widest = max(layout.ids.shape[1] for layout in layouts)
+
+    def join(name: str) -> Any:
+        parts = [getattr(layout, name) for layout in layouts]
+        if isinstance(parts[0], np.ndarray):
+            return np.concatenate(parts)
+        if parts[0].dim() == 2:
+            filler = -1 if name == "slots" else 0
+            parts = [pad(part, (0, widest - part.shape[1]), value=filler) for part in parts]
+        return torch.cat(parts)
+
+    names = [field.name for field in fields(Layout) if field.name != "limit"]
+    return replace(layouts[0], **{name: join(name) for name in names})
+
+
+def slot_places(layout: Layout, count: int) -> Tensor:
+    """Return where each of ``count`` vectors stands in each sentence, [n, count], -1 nowhere."""
+    rows, width = layout.slots.shape
+    steps = torch.arange(width, device=layout.slots.device).expand(rows, -1)
+    index = torch.where(layout.slots >= 0, layout.slots, count)
+    found = torch.full((rows, count + 1), -1, device=layout.slots.device)
+    return found.scatter_(1, index, steps)[:, :count]
+
+
+class _Placed(torch.autograd.Function):
+    """Word embeddings [n, w] with vectors [relation, k, w] at their slots.
+
+    Written out because the gradient of a lookup is sorted by row, in many small kernels; here each
+    sentence's gradients are added up by relation in one product, always in the same order.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        words: Tensor,
+        vectors: Tensor,
+        slots: Tensor,
+        relation: Tensor,
+        owner: Tensor,
+        places: Tensor | None,
+    ) -> Tensor:
+        count = vectors.shape[1]
+        index = relation[owner] * count + slots.clamp(min=0)
+        learned = vectors.reshape(-1, vectors.shape[2])[index].to(words.dtype)
+        ctx.places = places
+        ctx.save_for_backward(relation)
+        ctx.shape, ctx.dtype = vectors.shape, vectors.dtype
+        return torch.where((slots >= 0)[:, None], learned, words)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.places is None:
+            raise TypeError("the vectors' places are needed for their gradient")
+        (relation,) = ctx.saved_tensors
+        rows = gradients[0][ctx.places.clamp(min=0)].to(ctx.dtype)
+        rows = rows.masked_fill((ctx.places < 0)[:, :, None], 0).flatten(1)
+        every = torch.arange(ctx.shape[0], device=relation.device)
+        found = (relation[None, :] == every[:, None]).to(rows.dtype) @ rows
+        return None, found.view(ctx.shape), None, None, None, None

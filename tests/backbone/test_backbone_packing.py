@@ -1,0 +1,94 @@
+"""Sentences one after the other in a row get the answers they get alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from symprompt.backbone import Backbone, Inputs, pack
+from symprompt.backbone.checks import can_pack
+from symprompt.backbone.packing import packed_attention
+from tiny import FAMILIES
+from tiny_causal import CAUSAL_FAMILIES
+
+PACKED = ["bert", "roberta", "albert", "electra", "gpt2", "llama"]
+"""Families that must pack; of the others it is enough that they answer right or are refused."""
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *CAUSAL_FAMILIES])
+def test_a_packed_row_gives_the_answers_of_each_sentence_alone(
+    name: str, load_family: Callable[..., Backbone]
+) -> None:
+    backbone = load_family(name)
+    if not can_pack(backbone):
+        assert name not in PACKED
+        return
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.tensor([4, 1, 6, 0, 3])
+    sentences = [torch.randint(0, 15, (int(size),), generator=generator) for size in lengths]
+    ids = torch.cat([*sentences, torch.zeros(2, dtype=torch.long)])
+    packing, owner = pack(lengths, 16, 6)
+    assert owner[:14].tolist() == [0] * 4 + [1] + [2] * 6 + [4] * 3
+    at = torch.tensor([3, 4, 6, 10, 13])
+    with torch.no_grad():
+        found = backbone.logits_at(Inputs(backbone.embed(ids)[None], None, packing=packing), at)
+        place = 0
+        alone = []
+        for sentence in filter(len, sentences):
+            inputs = Inputs(backbone.embed(sentence[None]), None)
+            wanted = [int(one) - place for one in at if place <= one < place + len(sentence)]
+            alone.append(backbone.logits_at(inputs, torch.tensor([wanted]))[0])
+            place += len(sentence)
+    torch.testing.assert_close(found, torch.cat(alone), rtol=0, atol=1e-9)
+
+
+def test_packing_leaves_the_models_own_attention_as_it_was(bert: Backbone) -> None:
+    before = bert.model.config._attn_implementation
+    assert can_pack(bert)
+    assert bert.model.config._attn_implementation == before
+    assert not bert.packs
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("heads", "others", "size"), [(8, 8, 64), (9, 3, 64), (4, 2, 24)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernels_attend_as_a_loop_over_sentences_does(
+    causal: bool, heads: int, others: int, size: int, dtype: torch.dtype
+) -> None:
+    lengths = [17, 1, 40, 0, 33, 9]
+    tokens = sum(lengths) + 5
+    generator = torch.Generator("cuda").manual_seed(1)
+
+    def draw(count: int) -> torch.Tensor:
+        flat = torch.randn(1, tokens, count, size, generator=generator, device="cuda")
+        return flat.to(dtype).transpose(1, 2).requires_grad_()
+
+    states = [draw(heads), draw(others), draw(others)]
+    packing, _ = pack(torch.tensor(lengths, device="cuda"), tokens, max(lengths))
+    module = torch.nn.Module()
+    module.is_causal = causal  # type: ignore[assignment]
+    out, _ = packed_attention(module, *states, packing.as_mask())
+    weight = torch.randn(out.shape, generator=generator, device="cuda")
+    weight[:, sum(lengths) :] = 0
+    found = torch.autograd.grad((out.float() * weight).sum(), states)
+    exact = [one.detach().double().requires_grad_() for one in states]
+    parts, start = [], 0
+    for length in lengths:
+        one = [part[:, :, start : start + length] for part in exact]
+        if length:
+            parts.append(
+                functional.scaled_dot_product_attention(
+                    *one, is_causal=causal, enable_gqa=True
+                ).transpose(1, 2)
+            )
+        start += length
+    slow = torch.cat(parts, 1)
+    near = {"rtol": 0, "atol": 1e-4 if dtype == torch.float32 else 6e-2}
+    torch.testing.assert_close(out[:, :start].double(), slow, **near)
+    true = torch.autograd.grad((slow * weight[:, :start]).sum(), exact)
+    for one, other in zip(found, true, strict=True):
+        torch.testing.assert_close(one.double(), other, **near)
