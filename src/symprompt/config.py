@@ -210,12 +210,13 @@ LEARN_NO_VECTORS = ("lpaqa", "majority", "manual", "finetune")
 # The methods that can ask for objects of several tokens.
 ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
 
-Command = Literal["train", "pretrain"]
+Command = Literal["train", "pretrain", "tune"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
     "train": frozenset({"facts", "prompt", "method", "ensemble", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
+    "tune": frozenset({"task", "pattern", "prefix", "lora", "head", "learning", "mixture"}),
 }
 
 

@@ -1,0 +1,1 @@
+"""Tasks asked through patterns: P-tuning with verbalizers on SuperGLUE, and its baselines."""
