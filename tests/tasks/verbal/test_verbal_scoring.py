@@ -204,3 +204,24 @@ def test_words_are_compared_without_case_marks_and_articles() -> None:
     assert not same_words("", "the table")
     assert same_words("the", "The")
     assert judge_spans(["a", "Bob"], ["Bob", "bob"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_half_precision_keeps_the_weights_and_the_last_product_whole(
+    family: str, load_family: Callable[..., Backbone]
+) -> None:
+    backbone = load_family(family, "float32")
+    _, layout = laid(backbone, LONG)
+    rows = torch.arange(len(EXAMPLES))
+    found = {}
+    for half in (False, True):
+        encoder = make_encoder("free", 3, backbone.width, seed=1, task="rte")
+        model = VerbalModel(backbone, encoder, half=half)
+        losses = model.loss(layout, rows, int(layout.ids.shape[2]))
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        found[half] = losses.detach()
+        assert losses.dtype == torch.float32
+        assert all(value.grad is not None for value in encoder.parameters())
+    assert not torch.equal(found[True], found[False])
+    torch.testing.assert_close(found[True], found[False], rtol=0.2, atol=0.5)
+    assert all(value.dtype == torch.float32 for value in backbone.model.parameters())
