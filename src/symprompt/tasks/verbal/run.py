@@ -1,9 +1,9 @@
 """``symprompt tune`` for configs with a pattern: one run folder for all seeds of a method.
 
-A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed, its grid,
-its looks at dev), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors and their
-card), ``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is
-there. ``state.safetensors`` holds an unfinished training.
+A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed and of its
+grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors and their card),
+``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is there.
+``state.safetensors`` holds an unfinished training.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def tune_pattern(
         tick: told of progress, a seed at a time.
 
     Returns:
-        What ``metrics.json`` holds: per metric the mean, deviation and each seed's value in percent.
+        What ``metrics.json`` holds: per metric the mean, deviation and each seed's value, percent.
 
     Raises:
         SympromptError: the config, data, pattern or folder does not serve.
