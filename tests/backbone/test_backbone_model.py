@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoModel, BertConfig, ViTConfig
 
 from symprompt.backbone import Backbone, Inputs
-from symprompt.backbone.model import split_weights
+from symprompt.backbone.product import split_weights
 from symprompt.errors import ConfigError, ModelError
 from symprompt.facts import FactSet
 from tiny import FAMILIES, HIDES_DECODER, make_wordpiece, run_config, train

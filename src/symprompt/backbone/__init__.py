@@ -1,7 +1,9 @@
 """The model as a function: load, embed, logits at chosen positions."""
 
+from symprompt.backbone.hidden import body_states, prefix_shape
 from symprompt.backbone.loading import load_vocabulary
 from symprompt.backbone.model import Backbone, Inputs
+from symprompt.backbone.prefix import Prefix, PrefixShape
 from symprompt.backbone.readout import ReadOut
 from symprompt.backbone.shipped import SHIPPED, locate_model
 from symprompt.backbone.stacked import StackedModel
@@ -14,10 +16,14 @@ __all__ = [
     "FullTuning",
     "Inputs",
     "LoraTuning",
+    "Prefix",
+    "PrefixShape",
     "ReadOut",
     "StackedModel",
     "Tuning",
     "Vocabulary",
+    "body_states",
     "load_vocabulary",
     "locate_model",
+    "prefix_shape",
 ]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from symprompt.backbone.deep import Added, LayerInputs
 from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
+from symprompt.backbone.places import Places
+from symprompt.backbone.prefix import Prefix, PrefixAttention
+from symprompt.backbone.product import keep_in_float32
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
@@ -26,6 +27,7 @@ _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBac
 _CPU_TOKENS = 8192
 _CPU_MEMORY = 2 << 30
 _GPU_TOKENS = 1 << 18
+_PROBED = (2, 3)
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,16 @@ class Inputs:
 
     Attributes:
         added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
+        types: [b, t] int64, 0 for a pair's first text and 1 for its second; models that know no
+            such types (RoBERTa, DistilBERT, causal models) do not read them.
+        prefix: keys and values that every layer reads before the tokens' own.
     """
 
     embeddings: Tensor
     mask: Tensor | None
     added: Added | None = None
+    types: Tensor | None = None
+    prefix: Prefix | None = None
 
 
 class Backbone:
@@ -78,7 +85,7 @@ class Backbone:
                     f"the head of {type(model).__name__} hides its last product, so it cannot "
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
-            kept = _keep_in_float32(decoder, device)
+            kept = keep_in_float32(decoder, device)
         _cast(self.model, device, dtype)
         if decoder is not None and dtype not in _HALF:
             kept = decoder.weight, decoder.bias
@@ -140,15 +147,37 @@ class Backbone:
         Raises:
             ModelError: this kind of model has none that can be found.
         """
-        ids = torch.zeros(2, 3, dtype=torch.long, device=self.device)
-        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
         with torch.no_grad():
             return LayerInputs(
-                self.model.base_model,
-                int(self.model.config.get_text_config().num_hidden_layers),
-                shape=(2, 3),
-                run=lambda: self.logits_at(inputs, ids[:, 0]),
+                self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
             )
+
+    @cached_property
+    def places(self) -> Places:
+        """The positions and token types the model's body knows."""
+        return Places(self.model.base_model, self.model.config.get_text_config())
+
+    @cached_property
+    def attention(self) -> PrefixAttention:
+        """The attention calls of each layer, looked for when they are first asked for.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer.
+        """
+        return PrefixAttention(
+            self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
+        )
+
+    @property
+    def _layer_count(self) -> int:
+        return int(self.model.config.get_text_config().num_hidden_layers)
+
+    def _probe(self) -> None:
+        """Make a pass over nothing in particular."""
+        ids = torch.zeros(_PROBED, dtype=torch.long, device=self.device)
+        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        with self.passing(inputs) as given:
+            self.model.base_model(**given)
 
     @property
     def vocabulary_size(self) -> int:
@@ -158,15 +187,7 @@ class Backbone:
     @property
     def max_length(self) -> int:
         """The longest sequence the model takes, special tokens included."""
-        config = self.model.config.get_text_config()
-        limit = int(getattr(config, "max_position_embeddings", 0) or 1 << 30)
-        for name, module in self.model.base_model.named_modules():
-            # RoBERTa's kind starts counting positions after the padding index.
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                if module.padding_idx is not None:
-                    limit = module.num_embeddings - module.padding_idx - 1
-                break
-        return min(limit, self.vocabulary.max_length)
+        return min(self.places.limit, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
@@ -238,16 +259,12 @@ class Backbone:
             about the token at a position, a causal model's about the one after it.
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
-        # Finding the layers is a pass of its own, so it comes first.
-        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
-        self._wanted = wanted, rows
-        try:
-            with sdpa_kernel(_ATTENTION), deep:
-                output = self.model(
-                    inputs_embeds=inputs.embeddings, return_dict=True, **self._options(inputs.mask)
-                )
-        finally:
-            self._wanted = None
+        with self.passing(inputs) as given:
+            self._wanted = wanted, rows
+            try:
+                output = self.model(**given)
+            finally:
+                self._wanted = None
         logits: Tensor = output.logits
         if logits.shape[:2] != wanted.shape:
             raise ModelError(
@@ -256,6 +273,29 @@ class Backbone:
                 "not read its body's output position by position, so this model cannot be asked."
             )
         return logits if positions.dim() == 2 else logits[:, 0]
+
+    @contextmanager
+    def passing(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        """Give what the model or its body is called with; what layers read is put in place.
+
+        One pass is made within.
+        """
+        rows, tokens, _ = inputs.embeddings.shape
+        prefix = inputs.prefix
+        given = {"inputs_embeds": inputs.embeddings, "return_dict": True}
+        given |= self._options(inputs.mask)
+        if inputs.types is not None and self.places.reads_types:
+            given["token_type_ids"] = inputs.types
+        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
+        reading: AbstractContextManager[None] = nullcontext()
+        if prefix is not None and prefix.length > 0:
+            reading = self.attention.reading(prefix, rows)
+            if prefix.shift_positions:
+                given["position_ids"] = self.places.shifted(
+                    prefix, rows, tokens, limit=self.max_length
+                )
+        with sdpa_kernel(_ATTENTION), deep, reading:
+            yield given
 
     def _options(self, mask: Tensor | None) -> dict[str, Any]:
         if mask is None and not self.causal:
@@ -348,51 +388,3 @@ def _cast(model: Any, device: torch.device, dtype: torch.dtype) -> None:
     if dtype in _HALF:
         for (module, name), buffer in computed.items():
             setattr(module, name, buffer.to(device))
-
-
-def _keep_in_float32(decoder: nn.Linear, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Make the vocabulary product run on float32 copies of its weights; return these."""
-    weight = decoder.weight.detach().to(device, torch.float32, copy=True)
-    bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
-    # On the tensor cores of a GPU, a product of float32 weights with a bfloat16 state is exact but
-    # for the order of summing if the weights are given as three bfloat16 parts.
-    parts = split_weights(weight) if device.type == "cuda" else None
-
-    def forward(hidden: Tensor) -> Tensor:
-        if parts is not None and hidden.dtype == torch.bfloat16:
-            rows = hidden.reshape(-1, hidden.shape[-1])
-            product: Tensor = _SplitProduct.apply(rows, parts)  # type: ignore[no-untyped-call]
-            logits = product if bias is None else product + bias
-            return logits.view(*hidden.shape[:-1], -1)
-        return functional.linear(hidden.to(torch.float32), weight, bias)
-
-    decoder.forward = forward  # type: ignore[method-assign, assignment]
-    return weight, bias
-
-
-def split_weights(weight: Tensor) -> Tensor:
-    """Return bfloat16 [v, 3h] whose three parts add up to float32 weights [v, h]."""
-    parts, rest = [], weight
-    for _ in range(3):
-        parts.append(rest.to(torch.bfloat16))
-        rest = rest - parts[-1].float()
-    return torch.cat(parts, dim=1)
-
-
-class _SplitProduct(torch.autograd.Function):
-    """bfloat16 states [n, h] times weights in three parts [v, 3h], float32 [n, v].
-
-    The gradient of the states, bfloat16 like them, takes the first part alone.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, parts: Tensor) -> Tensor:
-        ctx.save_for_backward(parts)
-        return torch.mm(rows.repeat(1, 3), parts.mT, out_dtype=torch.float32)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (parts,) = ctx.saved_tensors
-        first = parts[:, : parts.shape[1] // 3]
-        return torch.mm(gradients[0].to(parts.dtype), first), None

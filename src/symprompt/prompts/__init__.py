@@ -20,6 +20,7 @@ from symprompt.prompts.layout import (
     round_up,
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
+from symprompt.prompts.prefixes import PrefixEncoder
 from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
 
@@ -34,6 +35,7 @@ __all__ = [
     "NameTable",
     "Names",
     "Piece",
+    "PrefixEncoder",
     "PromptEncoder",
     "Question",
     "SoftMixture",

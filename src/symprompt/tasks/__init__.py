@@ -1,1 +1,1 @@
-"""Labelled tasks."""
+"""Labelled tasks: their examples, features, heads, decoding and metrics."""

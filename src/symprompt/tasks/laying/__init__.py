@@ -1,0 +1,1 @@
+"""Examples of each kind as rows of tokens."""

@@ -1,0 +1,91 @@
+"""One door to labelled data: the standard sets by name, and files of your own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.tasks.examples import Example, TaskData, TaskKind
+from symprompt.tasks.loaders.building import UnseenLabels
+from symprompt.tasks.loaders.classes import CLASS_SETS, load_class_set
+from symprompt.tasks.loaders.entities import ENTITY_SETS, load_entity_set
+from symprompt.tasks.loaders.own import Columns, check_kind, load_own, read_own
+from symprompt.tasks.loaders.questions import QUESTION_SETS, join_questions, load_question_set
+from symprompt.tasks.loaders.roles import ROLE_SETS, load_role_set
+
+__all__ = ["NAMES", "Columns", "join_questions", "load_examples", "load_task"]
+
+NAMES: tuple[str, ...] = (*CLASS_SETS, *ENTITY_SETS, *QUESTION_SETS, *ROLE_SETS)
+
+
+def load_task(
+    name_or_path: str,
+    path: str | Path | None = None,
+    *,
+    kind: TaskKind | None = None,
+    columns: Columns | None = None,
+    seed: int = 0,
+    unseen: UnseenLabels = "refuse",
+) -> TaskData:
+    """Load a labelled data set: a standard one by name, or your own by path.
+
+    Args:
+        name_or_path: one of ``NAMES``, or the path of your own file or folder.
+        path: where a standard set lies; with your own data, nothing.
+        kind: what your own examples are; a standard set knows it.
+        columns: what the columns of your own files are called.
+        seed: parts one file into splits where nothing else does.
+        unseen: what happens to labels of your own that training does not have: "refuse" or "keep".
+
+    Raises:
+        DataError: files are missing or garbled; the message names file and line.
+        ConfigError: the arguments do not go together.
+
+    Example:
+        >>> data = load_task("rte", "glue/RTE")                    # doctest: +SKIP
+        >>> data = load_task("reviews.csv", kind="sequence")       # doctest: +SKIP
+    """
+    if name_or_path in NAMES:
+        if path is None:
+            raise ConfigError(
+                f"{name_or_path} needs the path of the folder that holds its files; give one."
+            )
+        return _load_known(name_or_path, Path(path), seed)
+    own = Path(name_or_path if path is None else path)
+    if not own.exists():
+        close = difflib.get_close_matches(name_or_path, NAMES, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known sets are {', '.join(NAMES)}."
+        raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
+    if kind is None:
+        raise ConfigError(
+            f"{own} is your own data, so say what its examples are: kind is one of sequence, "
+            "pair, tagging, roles, question."
+        )
+    name = "" if path is None else name_or_path
+    return load_own(own, kind, columns or Columns(), name=name, seed=seed, unseen=unseen)
+
+
+def load_examples(
+    path: str | Path, kind: TaskKind, *, columns: Columns | None = None
+) -> Sequence[Example]:
+    """Load a file of examples to predict; labels are taken if they are there.
+
+    A .txt file holds one text per line (kind sequence) or one word per line (kind tagging).
+    """
+    check_kind(kind)
+    read = read_own(Path(path), kind, columns or Columns(), "row", labelled=None)
+    if not read.examples:
+        raise DataError(f"{path} holds no examples; add at least one.")
+    return read.examples
+
+
+def _load_known(name: str, folder: Path, seed: int) -> TaskData:
+    if name in CLASS_SETS:
+        return load_class_set(name, folder)
+    if name in ENTITY_SETS:
+        return load_entity_set(name, folder, seed=seed)
+    if name in QUESTION_SETS:
+        return load_question_set(name, folder)
+    return load_role_set(name, folder)

@@ -1,0 +1,116 @@
+"""Sentences in columns, one word to a line, as the CoNLL shared tasks write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from symprompt.errors import DataError
+from symprompt.facts.reading import shorten
+from symprompt.tasks.examples import TaggedExample
+from symprompt.tasks.labels import is_tag, to_iob2
+from symprompt.tasks.loaders.building import Read
+from symprompt.tasks.loaders.reading import load_lines
+
+_DOCUMENT = "-DOCSTART-"
+_BREAKS = ("#doc", "#begin", "#end")
+# IOBES and BILOU say more about where phrases end than IOB2, which is all that is kept.
+_MARKS = {"S": "B", "U": "B", "E": "I", "L": "I"}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence's cells, word by word, the line of its first word, and its document's number."""
+
+    rows: list[list[str]]
+    line: int
+    document: int
+
+
+def load_sentences(path: Path) -> Iterator[Sentence]:
+    """Yield the sentences of a file in columns, parted by tabs where a line has any, or by spaces.
+
+    Blank lines, lines that begin with #doc, #begin or #end, and -DOCSTART- lines part sentences.
+    Other lines that begin with # and stand before a sentence's first word are comments if their
+    number of columns is not that of the lines before them.
+    """
+    rows: list[list[str]] = []
+    first, document, width = 0, 0, 0
+    for number, line in enumerate(load_lines(path), start=1):
+        cells = line.split("\t") if "\t" in line.strip() else line.split()
+        heading = line.startswith(_BREAKS) or bool(cells and cells[0] == _DOCUMENT)
+        if heading or not line.strip():
+            if rows:
+                yield Sentence(rows, first, document)
+                rows = []
+            document += heading
+            continue
+        if line.startswith("#") and not rows and len(cells) != width:
+            continue
+        if rows and len(cells) != len(rows[0]):
+            raise DataError(
+                f"{path}, line {number}: got {len(cells)} column(s), but the sentence began with "
+                f"{len(rows[0])}, so words and tags are not aligned; every word needs as many."
+            )
+        if not rows:
+            first, width = number, len(cells)
+        rows.append([cell.strip() for cell in cells])
+    if rows:
+        yield Sentence(rows, first, document)
+
+
+def read_tagged(
+    path: Path, split: str, *, word: int = 0, tag: int | None = -1
+) -> tuple[Read, list[int]]:
+    """Read tagged sentences in columns, and the document of each; IOB1 becomes IOB2.
+
+    Args:
+        word: the column of words, from 0 on; a negative one counts from the last.
+        tag: the column of tags; None if there is none.
+    """
+    read = Read(in_columns=True)
+    documents = []
+    for number, sentence in enumerate(load_sentences(path)):
+        words = tuple(_column(sentence, word, path, "words"))
+        tags = None
+        if tag is not None:
+            tags = _tags(_column(sentence, tag, path, "tags"), path, sentence.line)
+        read.add(TaggedExample(f"{split}-{number}", words, tags), path, sentence.line)
+        documents.append(sentence.document)
+    return read, documents
+
+
+def check_tags(tags: list[str], path: Path, line: int, *, in_columns: bool) -> tuple[str, ...]:
+    """Return tags in IOB2, or refuse the first that is none with its line."""
+    found = []
+    for offset, tag in enumerate(tags):
+        mark = _MARKS.get(tag[:1], tag[:1])
+        entry = mark + tag[1:] if tag[1:2] == "-" else tag
+        if not is_tag(entry):
+            raise DataError(
+                f"{path}, line {line + offset * in_columns}: {shorten(tag)} is no tag; allowed are "
+                "O, and B- or I- before a type, such as B-PER."
+            )
+        found.append(entry)
+    return to_iob2(found)
+
+
+def _tags(tags: list[str], path: Path, line: int) -> tuple[str, ...]:
+    return check_tags(tags, path, line, in_columns=True)
+
+
+def _column(sentence: Sentence, column: int, path: Path, what: str) -> list[str]:
+    width = len(sentence.rows[0])
+    if not -width <= column < width:
+        raise DataError(
+            f"{path}, line {sentence.line}: there are {width} column(s), so the {what} cannot be "
+            f"column {column}; give another column or correct the file."
+        )
+    cells = [row[column] for row in sentence.rows]
+    if "" in cells:
+        raise DataError(
+            f"{path}, line {sentence.line + cells.index('')}: the column of {what} is empty, so "
+            "words and tags are not aligned; fill it in."
+        )
+    return cells
