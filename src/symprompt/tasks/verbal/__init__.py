@@ -16,6 +16,7 @@ from symprompt.tasks.verbal.settings import (
     PatternConfig,
     PatternRunConfig,
     check_pattern_config,
+    is_pattern_config,
     load_pattern_config,
     make_pattern_config,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "ask_zero_shot",
     "check_pattern_config",
     "find_task",
+    "is_pattern_config",
     "load_for_tuning",
     "load_pattern_config",
     "load_verbal",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.backbone import Backbone, Inputs
+from symprompt.backbone import Backbone, Inputs, body_states
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
 from symprompt.runtime import make_generator
 from symprompt.tasks.verbal.layout import VerbalLayout
@@ -141,16 +141,8 @@ class VerbalModel:
 
     def _states_at(self, inputs: Inputs, at: Tensor, which: Tensor) -> Tensor:
         """Return the body's hidden states at places of sentences, [n, h]."""
-        assert inputs.mask is not None
-        options = {"attention_mask": inputs.mask.long()}
-        if self.backbone.causal:
-            # Padding stands on the right, where no token sees it.
-            options = {"use_cache": False}  # type: ignore[dict-item]
         with self._precision():
-            output = self.backbone.model.base_model(
-                inputs_embeds=inputs.embeddings, return_dict=True, **options
-            )
-        hidden: Tensor = output.last_hidden_state
+            hidden = body_states(self.backbone, inputs, grad_model=True)
         return hidden.flatten(0, 1).index_select(0, which * hidden.shape[1] + at)
 
     @contextmanager

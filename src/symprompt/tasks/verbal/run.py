@@ -1,6 +1,6 @@
 """``symprompt tune`` for configs with a pattern: one run folder for all seeds of a method.
 
-A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed and of its
+A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed, of its
 grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors and their card),
 ``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is there.
 ``state.safetensors`` holds an unfinished training.
@@ -9,7 +9,6 @@ grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors an
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +53,8 @@ def tune_pattern(
         tick: told of progress, a seed at a time.
 
     Returns:
-        What ``metrics.json`` holds: per metric the mean, deviation and each seed's value, percent.
+        What ``metrics.json`` holds: per metric the mean over seeds, their deviation and each one's
+        value, in percent; the entry that ``symprompt.report.tasks`` shows.
 
     Raises:
         SympromptError: the config, data, pattern or folder does not serve.
@@ -199,7 +199,7 @@ def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, 
         values = [float(row[name]) for row in rows]
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         found[name] = {
-            "mean": round(float(np.mean(values)), 3),
+            "value": round(float(np.mean(values)), 3),
             "deviation": round(deviation, 3),
             "values": [round(value, 3) for value in values],
         }
@@ -216,11 +216,12 @@ def _summary(
         "method": config.pattern.method,
         "pattern": problem.worded.text,
         "words": list(problem.worded.words),
+        "split": "val",
         "seeds": [row["seed"] for row in rows],
+        "metrics": summarise_seeds([row["val"] for row in rows]),
+        "dev": summarise_seeds([{"accuracy": row["dev"]["accuracy"]} for row in rows]),
+        "seconds": round(sum(t["seconds"] for row in rows for t in row["tried"]) / len(rows), 2),
         "counts": data.counts(),
         "notes": list(data.notes),
         "cut": problem.cuts(),
-        "val": summarise_seeds([row["val"] for row in rows]),
-        "dev": summarise_seeds([{"accuracy": row["dev"]["accuracy"]} for row in rows]),
-        "written": time.strftime("%Y-%m-%d", time.gmtime()),
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from symprompt.config import build_config, read_config
+from symprompt.config import build_config, read_config, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.tasks.verbal.patterns import Pattern
 from symprompt.tasks.verbal.superglue import find_task
@@ -117,6 +119,15 @@ def load_pattern_config(name: str) -> PatternRunConfig:
         ConfigError: no such config, not TOML, an unknown key or a bad value.
     """
     return read_config(PatternRunConfig, name, check_pattern_config)
+
+
+def is_pattern_config(name: str) -> bool:
+    """Say whether a shipped config or TOML file has a pattern; what cannot be read has none."""
+    path = shipped_configs().get(name, Path(name))
+    try:
+        return "pattern" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
 
 
 def make_pattern_config(table: dict[str, Any], *, where: str = "config") -> PatternRunConfig:
