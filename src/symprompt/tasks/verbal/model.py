@@ -180,7 +180,8 @@ def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> Iterato
 
     Args:
         max_tokens: most tokens in one pass.
-        vocabulary: how many logits one place has; a pass has no more than 32 of them a token.
+        vocabulary: how many logits one place has; a pass has no more than 256 of them for each of
+            its tokens at most.
     """
     order = sorted(range(len(layout)), key=lambda row: (int(layout.widths[row]), row))
     sentences, asks = int(layout.ids.shape[1]), int(layout.at.shape[1])
@@ -188,7 +189,7 @@ def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> Iterato
     for row in order:
         tokens = (len(rows) + 1) * sentences * int(layout.widths[row])
         logits = (len(rows) + 1) * asks * vocabulary
-        if rows and (tokens > max_tokens or logits > 32 * max(max_tokens, vocabulary)):
+        if rows and (tokens > max_tokens or logits > 256 * max(max_tokens, vocabulary)):
             yield rows
             rows = []
         rows.append(row)

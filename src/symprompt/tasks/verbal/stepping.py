@@ -24,7 +24,8 @@ from symprompt.tasks.verbal.model import VerbalModel
 from symprompt.tasks.verbal.settings import LearningConfig
 
 Replay = Callable[[], None]
-_GRAIN = 32
+_GRAIN = 64
+"""Passes are as wide as a multiple of it: fewer widths are recorded."""
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from symprompt.runtime import quick_products
 from symprompt.tasks.verbal.model import VerbalModel
 from symprompt.tasks.verbal.problem import Answers, VerbalProblem
 from symprompt.tasks.verbal.settings import LearningConfig, batches_of, rates_of
@@ -54,9 +53,8 @@ class Outcome:
 def ask_zero_shot(problem: VerbalProblem, seed: int = 0) -> Outcome:
     """Return what the model answers as it is; dev is looked at, and chooses nothing."""
     model = problem.make_model(seed)
-    with quick_products(problem.backbone.device):
-        accuracy, loss = problem.look(model)
-        answers = problem.answer(model, "val")
+    accuracy, loss = problem.look(model)
+    answers = problem.answer(model, "val")
     metrics = problem.measure("val", answers)
     return Outcome(seed, metrics, Look(0, accuracy, loss, 0.0), None, (), answers)
 
@@ -99,10 +97,6 @@ class VerbalTuner:
 
     def run(self, seed: int) -> Outcome:
         """Train a seed with every setting of the grid; the one that dev chose answers val."""
-        with quick_products(self.problem.backbone.device):
-            return self._run(seed)
-
-    def _run(self, seed: int) -> Outcome:
         kept: dict[str, Tensor] = {}
         best: Look | None = None
         chosen: Recipe | None = None
