@@ -261,7 +261,7 @@ def read_config(kind: type[T], name: str, check: Callable[[T], None]) -> T:
             f"{', '.join(shipped)}."
         )
     table = _read(path)
-    theirs = _command_of(table)
+    theirs = _command_of(key for key, value in table.items() if isinstance(value, dict))
     if theirs is not None and theirs != command:
         raise ConfigError(
             f"{name} is a config for symprompt {theirs}, not for symprompt {command}; its tables "
@@ -385,10 +385,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _command_of(keys: Iterable[str]) -> Command | None:
     """Return the command that a config with these keys is for; None if nothing tells."""
-    for key in keys:
-        for command, tables in TABLES.items():
-            if key in tables:
-                return command
+    given = set(keys)
+    # "method" is a table of train and a plain key of tune, whose tables are its own.
+    for command in ("tune", "pretrain", "train"):
+        if given & TABLES[command]:
+            return command
     return None
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from symprompt.backbone import PrefixShape
+from symprompt.backbone import Backbone, Inputs, PrefixShape, body_states, prefix_shape
 from symprompt.errors import ConfigError
 from symprompt.prompts import PrefixEncoder
+from tiny import LANDS, TOWNS, world_objects
 
 SHAPE = PrefixShape(layers=3, kv_heads=2, head_dim=4)
 
@@ -67,3 +69,73 @@ def test_dropout_is_for_training_alone() -> None:
 def test_what_makes_no_prefix_is_refused(length: Any, more: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         PrefixEncoder(("a",), SHAPE, length, **more)
+
+
+def train(encoder: PrefixEncoder, backbone: Backbone, batches: list[tuple[Inputs, Tensor]]) -> None:
+    """A few steps towards states whose first token has large numbers, task by task."""
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
+    for inputs, row in batches:
+        states = body_states(backbone, inputs, prefix=encoder.prefix(row))
+        optimizer.zero_grad()
+        (states[:, 0] - 1).square().sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", ["free", "mlp"])
+def test_tasks_trained_in_one_mixed_batch_equal_each_trained_alone(
+    bert: Backbone, kind: Any
+) -> None:
+    lengths = {"a": 2, "b": 5}
+    draw = torch.Generator().manual_seed(0)
+    batches = []
+    for _ in range(4):
+        ids = torch.randint(6, len(bert.vocabulary), (5, 6), generator=draw)
+        mask = torch.arange(6) < torch.randint(3, 7, (5, 1), generator=draw)
+        batches.append((ids, mask, torch.randint(0, 2, (5,), generator=draw)))
+    shape, more = prefix_shape(bert), {"kind": kind, "hidden": 6}
+    both = PrefixEncoder(tuple(lengths), shape, tuple(lengths.values()), **more).double()
+    train(both, bert, [(Inputs(bert.embed(ids), mask), row) for ids, mask, row in batches])
+    for task, name in enumerate(lengths):
+        alone = PrefixEncoder((name,), shape, lengths[name], **more).double()
+        train(
+            alone,
+            bert,
+            [
+                (Inputs(bert.embed(ids[row == task]), mask[row == task]), 0 * row[row == task])
+                for ids, mask, row in batches
+            ],
+        )
+        found = both()[task, ..., : lengths[name], :]
+        torch.testing.assert_close(found, alone()[0], rtol=0, atol=1e-9)
+
+
+def test_a_prefix_learns_what_a_frozen_model_is_to_say(knowing_bert: Backbone) -> None:
+    vocabulary = knowing_bert.vocabulary
+    tokens = vocabulary.tokenizer.convert_tokens_to_ids
+    towns = torch.tensor(tokens(list(TOWNS)))
+    lands = torch.tensor(tokens([world_objects()["land"][town] for town in TOWNS]))
+    assert set(tokens(list(LANDS))) >= set(lands.tolist())
+    first, last, mask = tokens(["[CLS]", "[SEP]", "[MASK]"])
+    ids = torch.stack(
+        [
+            torch.full_like(towns, first),
+            towns,
+            *(torch.full_like(towns, own) for own in (mask, last)),
+        ],
+        1,
+    )
+    at = torch.full_like(towns, 2)
+    encoder = PrefixEncoder(("land",), prefix_shape(knowing_bert), 3)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
+    losses, right = [], []
+    for _ in range(60):
+        inputs = Inputs(knowing_bert.embed(ids), None, prefix=encoder.prefix())
+        logits = knowing_bert.logits_at(inputs, at)
+        loss = torch.nn.functional.cross_entropy(logits, lands)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        right.append((logits.argmax(-1) == lands).double().mean().item())
+    assert losses[-1] < losses[0] / 4
+    assert right[-1] > 0.9 > right[0] + 0.3

@@ -22,8 +22,9 @@ def body_states(
         inputs: embeddings, mask, token types and what layers read.
         prefix: keys and values before the tokens', in place of ``inputs.prefix``; the output has a
             state for each token and none for the prefix.
-        grad_model: whether the model's weights are being trained; if not, a pass that nothing
-            learned goes into keeps nothing for a gradient.
+        grad_model: whether the model's weights are being trained. If not, they must be frozen, as
+            ``Backbone`` leaves them, and a pass that reads nothing learned keeps nothing for a
+            gradient.
 
     Raises:
         ModelError: the prefix does not fit the model, or the body gave no state for each token.

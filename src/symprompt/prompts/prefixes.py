@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from symprompt.backbone.prefix import Prefix, PrefixShape
 from symprompt.errors import ConfigError
@@ -66,10 +67,14 @@ class PrefixEncoder(PromptEncoder):
         self._check(len(tasks), hidden)
         longest = max(self.lengths)
         outputs = shape.layers * 2 * shape.width
-        if kind == "free":
-            self.base = self._normal(longest, outputs, scale=scale)
-        else:
-            self.base = self._normal(longest, shape.width, scale=scale)
+        # Drawn at its own length, a task begins with the same numbers alone and beside longer ones.
+        draws = [
+            torch.randn((own, outputs if kind == "free" else shape.width), generator=generator)
+            for own, generator in zip(self.lengths, self._generators, strict=True)
+        ]
+        padded = [functional.pad(own, (0, 0, 0, longest - len(own))) for own in draws]
+        self.base = nn.Parameter(torch.stack(padded) * scale)
+        if kind == "mlp":
             self.weight_1 = self._normal(hidden, shape.width, scale=scale)
             self.bias_1 = self._normal(hidden, scale=0.0)
             self.weight_2 = self._normal(outputs, hidden, scale=scale)

@@ -182,10 +182,10 @@ def seqeval_scores(
     """
     try:
         library = importlib.import_module("seqeval.metrics")
-    except ImportError:
+    except ImportError as error:
         raise SympromptError(
-            "counting entities with seqeval needs the package seqeval, which is not installed; "
-            "install it with: pip install 'symprompt[nlu]'."
+            f"counting entities with seqeval needs packages that are not installed ({error}); "
+            "install them with: pip install 'symprompt[nlu]'."
         ) from None
     tags = [list(entry) for entry in gold], [list(entry) for entry in predicted]
     names = {"f1": "f1_score", "precision": "precision_score", "recall": "recall_score"}

@@ -106,6 +106,8 @@ def best_threshold(
     pairs = zip(examples, best_texts, strict=True)
     answered = np.array([question_scores(example, text)[column] for example, text in pairs])
     silent = np.array([float(_no_answer(example)) for example in examples])
+    # Any text is wrong where there is no answer, even one that is nothing once normalised.
+    answered[(silent > 0) & np.array([bool(text) for text in best_texts])] = 0.0
     null = np.array([entry.null_score for entry in predictions])
     order = np.argsort(null, kind="stable")
     totals = silent.sum() + np.cumsum((answered - silent)[order])

@@ -117,7 +117,7 @@ def _split(
     spans = [(0, _snap(words, room, 0))]
     while spans[-1][1] < length:
         begin, end = spans[-1]
-        after = _snap(words, end - shared, begin)
+        after = _snap(words, max(begin, end - shared), begin)
         after = after if after > begin else end
         last = after + room
         spans.append((after, length if last >= length else _snap(words, last, after)))

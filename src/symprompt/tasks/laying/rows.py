@@ -40,11 +40,8 @@ class Sheet:
                 f"max_length is {max_length}, but at least {least} is needed for special tokens "
                 "and some text; raise it."
             )
-        if not 0 <= stride < max_length:
-            raise ConfigError(
-                f"stride is {stride}, but only 0 to {max_length - 1} is allowed, less than "
-                "max_length; lower it."
-            )
+        if stride < 0:
+            raise ConfigError(f"stride is {stride}, but only 0 or more is allowed; raise it.")
         if token_types is None:
             token_types = "token_type_ids" in vocabulary.tokenizer.model_input_names
         return cls(vocabulary, frame, max_length, stride, token_types and not vocabulary.causal)
@@ -77,6 +74,17 @@ def encode(vocabulary: Vocabulary, texts: Sequence[str], *, offsets: bool = Fals
     return vocabulary.tokenizer(
         list(texts), add_special_tokens=False, return_offsets_mapping=offsets, verbose=False
     )
+
+
+def something(ids: Sequence[Sequence[int]], vocabulary: Vocabulary) -> list[Sequence[int]]:
+    """Return token lists with an unknown token in those that are empty.
+
+    A tokenizer reads some texts as nothing (control characters, spaces of no width), but every
+    text and word needs a place.
+    """
+    others = (vocabulary.unknown_id, vocabulary.mask_id, vocabulary.pad_id)
+    unknown = int(next(token for token in others if token is not None))
+    return [entry or [unknown] for entry in ids]
 
 
 @dataclass(frozen=True)

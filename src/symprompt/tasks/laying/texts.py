@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from symprompt.tasks.arrays import Features
 from symprompt.tasks.examples import PairExample, TaskKind, TextExample
 from symprompt.tasks.labels import NO_LABEL, LabelSet
-from symprompt.tasks.laying.rows import LongTexts, Part, Sheet, assemble, encode
+from symprompt.tasks.laying.rows import LongTexts, Part, Sheet, assemble, encode, something
 from symprompt.tasks.windows import Ragged, make_windows
 
 Texts = TextExample | PairExample
@@ -27,8 +27,8 @@ def lay_out_texts(
     pair = kind == "pair"
     firsts = [entry.first if isinstance(entry, PairExample) else entry.text for entry in examples]
     seconds = [entry.second for entry in examples if isinstance(entry, PairExample)]
-    first = Ragged.of(encode(sheet.vocabulary, firsts)["input_ids"])
-    second = Ragged.of(encode(sheet.vocabulary, seconds)["input_ids"]) if pair else None
+    first, other = (_tokens(texts, sheet) for texts in (firsts, seconds))
+    second = other if pair else None
     none = np.zeros(len(examples), np.int64)
     sizes = [first.lengths, none if second is None else second.lengths]
     whole = sheet.room(pair=pair)
@@ -64,6 +64,11 @@ def lay_out_texts(
         labels=np.array(known, np.int32)[row],
         cut=shortened,
     )
+
+
+def _tokens(texts: Sequence[str], sheet: Sheet) -> Ragged:
+    ids = encode(sheet.vocabulary, texts)["input_ids"]
+    return Ragged.of(something(ids, sheet.vocabulary))
 
 
 def _cut(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> list[NDArray[np.int64]]:

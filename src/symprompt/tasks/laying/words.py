@@ -12,7 +12,7 @@ from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.tasks.arrays import Features
 from symprompt.tasks.examples import RolesExample, TaggedExample, TaskKind
 from symprompt.tasks.labels import NO_LABEL, LabelSet
-from symprompt.tasks.laying.rows import Part, Sheet, assemble
+from symprompt.tasks.laying.rows import Part, Sheet, assemble, something
 from symprompt.tasks.windows import Ints, Ragged, make_windows
 
 Tagged = TaggedExample | RolesExample
@@ -118,11 +118,8 @@ def _encode_sentences(
     )
 
 
-def _encode_words(words: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
-    """Return each word's ids; one that the tokenizer reads as nothing becomes an unknown one."""
-    others = (vocabulary.unknown_id, vocabulary.mask_id, vocabulary.pad_id)
-    unknown = int(next(token for token in others if token is not None))
-    return [ids or [unknown] for ids in vocabulary.encode_words(words)]
+def _encode_words(words: Sequence[str], vocabulary: Vocabulary) -> list[Sequence[int]]:
+    return something(vocabulary.encode_words(words), vocabulary)
 
 
 def _encode_predicates(examples: Sequence[Tagged], vocabulary: Vocabulary, cap: int) -> Ragged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from symprompt.tasks.loaders.building import Read
 from symprompt.tasks.loaders.reading import load_lines
 
 _DOCUMENT = "-DOCSTART-"
+_SPACES = re.compile(r"[ \t]+")
 _BREAKS = ("#doc", "#begin", "#end")
 # IOBES and BILOU say more about where phrases end than IOB2, which is all that is kept.
 _MARKS = {"S": "B", "U": "B", "E": "I", "L": "I"}
@@ -38,9 +40,11 @@ def load_sentences(path: Path) -> Iterator[Sentence]:
     rows: list[list[str]] = []
     first, document, width = 0, 0, 0
     for number, line in enumerate(load_lines(path), start=1):
-        cells = line.split("\t") if "\t" in line.strip() else line.split()
-        heading = line.startswith(_BREAKS) or bool(cells and cells[0] == _DOCUMENT)
-        if heading or not line.strip():
+        bare = line.strip(" \t")
+        # Other spaces, such as the one that does not break, may be part of a word.
+        cells = line.split("\t") if "\t" in bare else _SPACES.split(bare)
+        heading = line.startswith(_BREAKS) or cells[0] == _DOCUMENT
+        if heading or not bare:
             if rows:
                 yield Sentence(rows, first, document)
                 rows = []
@@ -55,7 +59,7 @@ def load_sentences(path: Path) -> Iterator[Sentence]:
             )
         if not rows:
             first, width = number, len(cells)
-        rows.append([cell.strip() for cell in cells])
+        rows.append([cell.strip(" ") for cell in cells])
     if rows:
         yield Sentence(rows, first, document)
 

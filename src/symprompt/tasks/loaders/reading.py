@@ -48,7 +48,7 @@ def find_column(row: Row, names: Sequence[str], path: Path, number: int) -> str:
     if found is None:
         raise DataError(
             f"{path}, line {number}: there is no column {' or '.join(map(repr, names))}, only "
-            f"{shorten(', '.join(row), 200)}; name the column that holds it."
+            f"{shorten(list(row), 200)}; name the column that holds it."
         )
     return found
 

@@ -1,0 +1,235 @@
+"""Deep prefixes to and from the folders of the peft library (prefix tuning, peft 0.21).
+
+Such a folder holds ``adapter_config.json`` and ``adapter_model.safetensors``, whose tensor
+"prompt_embeddings" [length, layers x 2 x width] lists a place's keys and values layer by layer: the
+order of our own free prefixes. The two libraries mean the same by it where the model reads a cache
+of past keys and values (BERT, RoBERTa, ELECTRA, GPT-2, Llama and the like), with positions shifted
+by the prefix's length, and where no layer has a sliding window: there peft's prefix slides out of
+sight, and ours never does. Whatever else is exchanged is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from symprompt.backbone import Backbone, Prefix, PrefixShape, prefix_shape
+from symprompt.errors import ModelError, RunError
+from symprompt.files import read_json, write_json, write_tensors
+
+_CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
+_FLAT = "prompt_embeddings"
+_TASK_TYPES = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "CAUSAL_LM", "FEATURE_EXTRACTION")
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """What a peft folder holds.
+
+    Attributes:
+        prefix: of one task, positions shifted.
+        task_type: peft's name for the kind of task; None: not said.
+        others: the other tensors, by peft's names: a head that was trained with the prefix.
+    """
+
+    prefix: Prefix
+    task_type: str | None = None
+    others: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def write_peft(
+    folder: str | Path,
+    prefix: Prefix,
+    backbone: Backbone,
+    *,
+    task: int = 0,
+    task_type: str = "FEATURE_EXTRACTION",
+    others: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write one task's prefix as a folder that ``peft.PeftModel.from_pretrained`` reads.
+
+    Args:
+        folder: made if it is not there.
+        prefix: with positions shifted.
+        backbone: the model it was learned for.
+        task: which of its tasks.
+        task_type: SEQ_CLS, TOKEN_CLS, QUESTION_ANS, CAUSAL_LM or FEATURE_EXTRACTION.
+        others: tensors of a head, by peft's names.
+
+    Raises:
+        ModelError: peft would read the prefix otherwise than it was learned, or it is another
+            model's.
+    """
+    shape = _agreed(backbone)
+    if not prefix.shift_positions:
+        raise ModelError(
+            "the prefix was learned with positions that begin at 0, and peft's begin after the "
+            "prefix; learn one with shifted positions to exchange it."
+        )
+    if task_type not in _TASK_TYPES:
+        raise ModelError(f"task type {task_type!r} is not peft's; use {', '.join(_TASK_TYPES)}.")
+    if not 0 <= task < prefix.states.shape[0]:
+        raise ModelError(
+            f"task {task} was asked for, and the prefix has {prefix.states.shape[0]} tasks, from "
+            "0 on; name one of them."
+        )
+    own = prefix.states[task].detach()
+    if prefix.visible is not None:
+        own = own[:, :, :, prefix.visible[task]]
+    layers, both, heads, length, size = own.shape
+    if (layers, both, heads, size) != (shape.layers, 2, shape.kv_heads, shape.head_dim):
+        raise ModelError(
+            f"the prefix has the shape {tuple(own.shape)}, and {type(backbone.model).__name__} "
+            f"reads {shape.layers} layers of {shape.kv_heads} heads of {shape.head_dim}; write it "
+            "with the model it was learned for."
+        )
+    flat = own.permute(3, 0, 1, 2, 4).reshape(length, -1)
+    target = Path(folder)
+    about = {"base_model_fingerprint": backbone.fingerprint}
+    write_tensors(target / _WEIGHTS, {_FLAT: flat, **(others or {})}, about)
+    write_json(target / _CONFIG, _config(backbone, shape, length, task_type))
+
+
+def read_peft(folder: str | Path, backbone: Backbone, *, same_model: bool = False) -> Exchanged:
+    """Read a prefix that peft saved, or ``write_peft``.
+
+    A prefix that peft learned through an MLP is read too: its folder holds the MLP's output.
+
+    Args:
+        folder: with adapter_config.json and adapter_model.safetensors.
+        backbone: the model it was learned for.
+        same_model: take the caller's word that it is, where the folder names another place.
+
+    Raises:
+        RunError: the folder is not whole, or holds something else than a prefix.
+        ModelError: it was learned for another model, or peft reads it otherwise with this one.
+    """
+    source = Path(folder)
+    config = read_json(source / _CONFIG)
+    if not isinstance(config, dict) or config.get("peft_type") != "PREFIX_TUNING":
+        kind = config.get("peft_type") if isinstance(config, dict) else None
+        raise RunError(
+            f"{source / _CONFIG} is of {kind or 'no known kind'}; only folders of peft's "
+            "PREFIX_TUNING hold deep prefixes."
+        )
+    tensors, fingerprint = _read_tensors(source / _WEIGHTS)
+    flat = tensors.pop(_FLAT, None)
+    if flat is None or flat.dim() != 2:
+        raise RunError(
+            f"{source / _WEIGHTS} holds no {_FLAT} of two axes; save the adapter again with peft."
+        )
+    shape = _agreed(backbone)
+    _check_model(source, config, fingerprint, backbone, same_model=same_model)
+    _check_sizes(source, config, flat, shape)
+    layers, heads, size = shape
+    states = flat.view(-1, layers, 2, heads, size).permute(1, 2, 3, 0, 4)[None]
+    return Exchanged(
+        Prefix(states.to(backbone.device, torch.float32).contiguous(), shift_positions=True),
+        config.get("task_type"),
+        tensors,
+    )
+
+
+def _agreed(backbone: Backbone) -> PrefixShape:
+    """Return a prefix's shape if peft and we mean the same by it."""
+    shape = prefix_shape(backbone)
+    body = backbone.model.base_model
+    name = type(body).__name__
+    if "past_key_values" not in inspect.signature(body.forward).parameters:
+        raise ModelError(
+            f"{name} reads no cache of past keys and values, through which peft hands over a "
+            "prefix; keep this prefix in symprompt's own format."
+        )
+    config = backbone.model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    # Mistral's kind has one window for all layers, and no list of their kinds.
+    slides = getattr(config, "sliding_window", None) is not None
+    if any(kind != "full_attention" for kind in kinds) if kinds else slides:
+        raise ModelError(
+            f"{name} has layers with a sliding window, out of which peft's prefix slides and ours "
+            "does not; keep this prefix in symprompt's own format."
+        )
+    return shape
+
+
+def _config(backbone: Backbone, shape: PrefixShape, length: int, task_type: str) -> dict[str, Any]:
+    return {
+        "auto_mapping": None,
+        "base_model_name_or_path": backbone.source or None,
+        "encoder_hidden_size": shape.width,
+        "inference_mode": True,
+        "init_weights": None,
+        "modules_to_save": None,
+        "num_attention_heads": shape.kv_heads,
+        "num_layers": shape.layers,
+        "num_transformer_submodules": 1,
+        "num_virtual_tokens": length,
+        "peft_type": "PREFIX_TUNING",
+        "prefix_projection": False,
+        "revision": None,
+        "task_type": task_type,
+        "token_dim": shape.width,
+    }
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
+    """Read a file's tensors, and the fingerprint of their model where it was noted."""
+    try:
+        with safe_open(str(path), framework="pt") as stream:
+            tensors = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
+            about = json.loads((stream.metadata() or {}).get("about", "{}"))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}.") from error
+    fingerprint = about.get("base_model_fingerprint") if isinstance(about, dict) else None
+    return tensors, fingerprint if isinstance(fingerprint, str) and fingerprint else None
+
+
+def _check_model(
+    source: Path,
+    config: Mapping[str, Any],
+    fingerprint: str | None,
+    backbone: Backbone,
+    *,
+    same_model: bool,
+) -> None:
+    """Refuse a prefix of another model: by its fingerprint, else by its name."""
+    named = config.get("base_model_name_or_path")
+    if fingerprint is not None and backbone.fingerprint:
+        same = fingerprint == backbone.fingerprint
+        if not same:
+            raise ModelError(
+                f"the prefix in {source} was learned for another model ({named}) than "
+                f"{backbone.source}; load that model."
+            )
+        return
+    if same_model or named == backbone.source:
+        return
+    if named and backbone.source and Path(named).resolve() == Path(backbone.source).resolve():
+        return
+    raise ModelError(
+        f"the prefix in {source} was learned for {named}, and the model was loaded from "
+        f"{backbone.source}; load that model, or say that it is the same (same_model)."
+    )
+
+
+def _check_sizes(source: Path, config: Mapping[str, Any], flat: Tensor, shape: PrefixShape) -> None:
+    """Refuse keys and values of other sizes, or of two parts of a model."""
+    names = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
+    got = tuple(config.get(name) for name in names)
+    wanted = (shape.layers, shape.kv_heads, shape.width, flat.shape[0])
+    whole = flat.shape[1] == shape.layers * 2 * shape.width
+    if got != wanted or not whole or config.get("num_transformer_submodules") not in (1, None):
+        raise ModelError(
+            f"the prefix in {source} has (layers, key-value heads, width, length) {got} and "
+            f"{flat.shape[1]} numbers in a place, and the model reads {wanted} and "
+            f"{shape.layers * 2 * shape.width}; load the model it was learned for."
+        )

@@ -1,0 +1,190 @@
+"""Prefixes to and from peft's folders, with peft itself where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoModel
+
+from symprompt.backbone import Backbone, Inputs, Prefix, body_states, prefix_shape
+from symprompt.errors import ModelError, RunError
+from symprompt.prompts.exchange import read_peft, write_peft
+
+needs_peft = pytest.mark.skipif(
+    importlib.util.find_spec("peft") is None, reason="the peft library is not installed"
+)
+AGREED = ("bert", "roberta", "xlm-roberta", "electra", "gpt2", "llama", "qwen2", "qwen3", "gemma")
+NO_CACHE = ("albert", "distilbert", "deberta", "deberta-v2", "modernbert")
+
+
+def peft_library() -> Any:
+    # What it imports may warn of deprecations of its own.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import peft
+    return peft
+
+
+def make_batch(backbone: Backbone) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(6, len(backbone.vocabulary), (3, 7), generator=draw)
+    return ids, torch.arange(7) < torch.tensor([7, 5, 6])[:, None]
+
+
+def make_prefix(backbone: Backbone, length: int = 4, tasks: int = 1, **more: Any) -> Prefix:
+    layers, heads, size = prefix_shape(backbone)
+    draw = torch.Generator().manual_seed(1)
+    states = torch.randn((tasks, layers, 2, heads, length, size), generator=draw)
+    return Prefix(states, shift_positions=True, **more)
+
+
+def load_body(folder: Path) -> Any:
+    return AutoModel.from_pretrained(folder).double().eval()
+
+
+@needs_peft
+@pytest.mark.parametrize("name", AGREED)
+def test_peft_reads_what_is_written(
+    load_family: Callable[..., Backbone],
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    backbone = load_family(name)
+    ids, mask = make_batch(backbone)
+    # The second task's prefix is shorter.
+    visible = torch.arange(4) < torch.tensor([[4], [3]])
+    prefix = make_prefix(backbone, tasks=2, visible=visible)
+    write_peft(tmp_path, prefix, backbone, task=1)
+    adapted = peft_library().PeftModel.from_pretrained(load_body(family_folder(name)), tmp_path)
+    with torch.no_grad():
+        wanted = adapted(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    own = Prefix(prefix.states, torch.ones(3, dtype=torch.long), True, visible)
+    found = body_states(backbone, Inputs(backbone.embed(ids), mask), prefix=own)
+    torch.testing.assert_close(found[mask], wanted[mask], rtol=0, atol=5e-5)
+
+
+@needs_peft
+@pytest.mark.parametrize("projection", [False, True])
+@pytest.mark.parametrize("name", ["bert", "roberta", "llama"])
+def test_what_peft_saves_is_read(
+    load_family: Callable[..., Backbone],
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    name: str,
+    projection: bool,
+) -> None:
+    backbone, peft = load_family(name), peft_library()
+    ids, mask = make_batch(backbone)
+    config = peft.PrefixTuningConfig(
+        task_type="FEATURE_EXTRACTION", num_virtual_tokens=3, prefix_projection=projection
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if projection and name == "llama":
+            # The width of peft's inner vectors is the keys', which config alone does not tell.
+            config.encoder_hidden_size = 16
+        adapted = peft.get_peft_model(load_body(family_folder(name)), config).eval()
+    with torch.no_grad():
+        wanted = adapted(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    adapted.save_pretrained(tmp_path)
+    read = read_peft(tmp_path, backbone)
+    assert read.task_type == "FEATURE_EXTRACTION"
+    assert not read.others
+    found = body_states(backbone, Inputs(backbone.embed(ids), mask), prefix=read.prefix)
+    torch.testing.assert_close(found[mask], wanted[mask], rtol=0, atol=5e-5)
+
+
+def test_what_is_written_is_read_again(bert: Backbone, tmp_path: Path) -> None:
+    prefix = make_prefix(bert)
+    head = {"base_model.model.classifier.weight": torch.ones(2, 32)}
+    write_peft(tmp_path, prefix, bert, task_type="SEQ_CLS", others=head)
+    read = read_peft(tmp_path, bert)
+    assert torch.equal(read.prefix.states, prefix.states)
+    assert read.prefix.shift_positions
+    assert read.task_type == "SEQ_CLS"
+    assert read.others.keys() == head.keys()
+
+
+@pytest.mark.parametrize("name", [*NO_CACHE, "gemma2"])
+def test_models_on_which_the_two_differ_are_refused(
+    load_family: Callable[..., Backbone], tmp_path: Path, name: str
+) -> None:
+    backbone = load_family(name)
+    said = "sliding window" if name == "gemma2" else "reads no cache of past keys and values"
+    with pytest.raises(ModelError, match=said):
+        write_peft(tmp_path / "out", make_prefix(backbone), backbone)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prefix_that_peft_would_misread_is_refused(bert: Backbone, tmp_path: Path) -> None:
+    prefix = make_prefix(bert)
+    with pytest.raises(ModelError, match="positions that begin at 0"):
+        write_peft(tmp_path, Prefix(prefix.states), bert)
+    with pytest.raises(ModelError, match="task 1 was asked for, and the prefix has 1 tasks"):
+        write_peft(tmp_path, prefix, bert, task=1)
+    with pytest.raises(ModelError, match="task type 'NER' is not peft's"):
+        write_peft(tmp_path, prefix, bert, task_type="NER")
+    with pytest.raises(ModelError, match="write it with the model it was learned for"):
+        write_peft(tmp_path, Prefix(prefix.states[:, :1], shift_positions=True), bert)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_models_prefix_is_refused(
+    bert: Backbone, load_family: Callable[..., Backbone], tmp_path: Path
+) -> None:
+    write_peft(tmp_path, make_prefix(bert), bert)
+    with pytest.raises(ModelError, match="was learned for another model"):
+        read_peft(tmp_path, load_family("electra"))
+    # Peft notes the model's name alone.
+    flat = torch.zeros(3, 128)
+    save_file({"prompt_embeddings": flat}, tmp_path / "adapter_model.safetensors")
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    rewrite(tmp_path, config | {"base_model_name_or_path": "elsewhere", "num_virtual_tokens": 3})
+    with pytest.raises(ModelError, match="was learned for elsewhere, and the model was loaded"):
+        read_peft(tmp_path, bert)
+    assert read_peft(tmp_path, bert, same_model=True).prefix.length == 3
+
+
+def rewrite(folder: Path, config: Any) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+def test_damaged_and_other_folders_are_refused(bert: Backbone, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot read"):
+        read_peft(tmp_path, bert)
+    write_peft(tmp_path, make_prefix(bert), bert)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    for changed, said in (
+        ({"peft_type": "LORA"}, "is of LORA; only folders"),
+        ([], "is of no known kind"),
+    ):
+        rewrite(tmp_path, changed)
+        with pytest.raises(RunError, match=said):
+            read_peft(tmp_path, bert)
+    for changed in (
+        {"num_layers": 3},
+        {"num_attention_heads": 2},
+        {"token_dim": 16},
+        {"num_virtual_tokens": 9},
+        {"num_transformer_submodules": 2},
+    ):
+        rewrite(tmp_path, config | changed)
+        with pytest.raises(ModelError, match="load the model it was learned for"):
+            read_peft(tmp_path, bert)
+    rewrite(tmp_path, config)
+    save_file({"other": torch.zeros(3)}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(RunError, match="holds no prompt_embeddings"):
+        read_peft(tmp_path, bert)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"garbled")
+    with pytest.raises(RunError, match="cannot read"):
+        read_peft(tmp_path, bert)

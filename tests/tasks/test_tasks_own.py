@@ -1,0 +1,257 @@
+"""Your own files: every kind in every format, splits, column names, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.tasks.examples import (
+    Answer,
+    PairExample,
+    QuestionExample,
+    RolesExample,
+    TaggedExample,
+    TaskKind,
+    TextExample,
+)
+from symprompt.tasks.loaders import Columns, load_examples, load_task
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+ROWS = [{"text": f"text, number {n}", "label": "ab"[n % 2], "id": f"r{n}"} for n in range(20)]
+
+
+def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
+    if path.suffix == ".jsonl":
+        return write(path, lines(*rows))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(
+            file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ","
+        )
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
+def test_one_file_is_parted_by_the_seed(ending: str, tmp_path: Path) -> None:
+    path = write_table(tmp_path / f"reviews{ending}", ROWS)
+    data = load_task(str(path), kind="sequence")
+    assert data.counts() == {"train": 16, "dev": 2, "test": 2}
+    assert data.name == "reviews"
+    every = sorted(example.id for part in data.splits.values() for example in part)
+    assert every == sorted(row["id"] for row in ROWS)
+    assert data == load_task(str(path), kind="sequence")
+    assert data != load_task(str(path), kind="sequence", seed=4)
+
+
+def test_one_file_is_parted_by_its_column(tmp_path: Path) -> None:
+    names = ("train", "train", "validation", "test")
+    rows = [
+        {"text": row["text"], "label": row["label"], "part": name}
+        for row, name in zip(ROWS, names, strict=False)
+    ]
+    path = write_table(tmp_path / "own.csv", rows)
+    data = load_task("mine", path, kind="sequence", columns=Columns(split="part"))
+    assert data.counts() == {"train": 2, "dev": 1, "test": 1}
+    assert data.name == "mine"
+    rows[2]["part"] = "later"
+    write_table(path, rows)
+    with pytest.raises(DataError, match=r"line 4: the split is 'later'"):
+        load_task(str(path), kind="sequence", columns=Columns(split="part"))
+
+
+def test_a_folder_of_splits(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "valid.jsonl"):
+        write(tmp_path / name, lines({"a": "x", "b": "y", "c": 1}, {"a": "z", "b": "y", "c": 0}))
+    write(tmp_path / "test.jsonl", lines({"a": "x", "b": "y"}))
+    write(tmp_path / "notes.md", "nothing")
+    columns = Columns(first="a", second="b", label="c")
+    data = load_task(str(tmp_path), kind="pair", columns=columns)
+    assert data.counts() == {"train": 2, "dev": 2, "test": 1}
+    assert data.splits["dev"][0] == PairExample("dev-1", "x", "y", "1")
+    assert data.splits["test"][0] == PairExample("test-1", "x", "y", None)
+    write(tmp_path / "dev.csv", "a,b,c\n")
+    with pytest.raises(DataError, match=r"two files for dev, dev\.csv and valid\.jsonl"):
+        load_task(str(tmp_path), kind="pair", columns=columns)
+
+
+def test_tagged_sentences_in_columns_and_in_rows(tmp_path: Path) -> None:
+    write(tmp_path / "a/train.conll", "Rome I-LOC x\nfell O x\n\nAnn I-PER x\n")
+    row = {"words": ["Rome", "fell"], "tags": ["B-LOC", "O"]}
+    write(tmp_path / "b/train.jsonl", lines(row, {"words": "Ann", "tags": "B-PER"}))
+    write(tmp_path / "c/train.csv", "words,tags\nRome fell,B-LOC O\nAnn,I-PER\n")
+    found = []
+    for name in "abc":
+        columns = Columns(tag_column=1)
+        data = load_task(str(tmp_path / name), kind="tagging", columns=columns)
+        found.append([(example.words, example.tags) for example in data.splits["train"]])
+    assert found[0] == [(("Rome", "fell"), ("B-LOC", "O")), (("Ann",), ("B-PER",))]
+    assert found[0] == found[1] == found[2]
+
+
+def test_roles(tmp_path: Path) -> None:
+    row = {"words": ["I", "ran"], "predicate": 1, "tags": ["B-A0", "B-V"]}
+    write(tmp_path / "train.jsonl", lines(row))
+    data = load_task(str(tmp_path), kind="roles")
+    assert data.splits["train"] == [RolesExample("train-1", ("I", "ran"), 1, ("B-A0", "B-V"))]
+    write(tmp_path / "train.jsonl", lines({**row, "predicate": 2}))
+    with pytest.raises(DataError, match="line 1: the predicate is 2"):
+        load_task(str(tmp_path), kind="roles")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [{"text": "Rome", "answer_start": 9}],
+        [{"text": "Rome", "start": 9}],
+        {"text": ["Rome"], "answer_start": [9]},
+        ["Rome"],
+        "Rome",
+    ],
+)
+def test_questions(answers: object, tmp_path: Path) -> None:
+    row = {"question": "Which?", "context": "It is in Rome.", "answers": answers, "id": 7}
+    none = {"question": "Why?", "context": "It is.", "answers": []}
+    write(tmp_path / "train.jsonl", lines(row, none))
+    data = load_task(str(tmp_path), kind="question")
+    assert data.splits["train"] == [
+        QuestionExample("7", "Which?", "It is in Rome.", (Answer(9, "Rome"),)),
+        QuestionExample("train-2", "Why?", "It is.", (), impossible=True),
+    ]
+
+
+def test_questions_in_a_table(tmp_path: Path) -> None:
+    head = 'question,context,answers\nWhich?,"It, is",is\nWhy?,It is,\n'
+    text = head + 'Who?,It is,"[{""text"": ""It""}]"\n'
+    write(tmp_path / "train.csv", text)
+    data = load_task(str(tmp_path), kind="question")
+    answers = [example.answers for example in data.splits["train"]]
+    assert answers == [(Answer(4, "is"),), (), (Answer(0, "It"),)]
+
+
+# -------------------------------------------------------------------------- files to predict
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "wanted"),
+    [
+        (
+            "x.txt",
+            "sequence",
+            "one\n\ntwo\n",
+            [TextExample("row-1", "one"), TextExample("row-3", "two")],
+        ),
+        ("x.jsonl", "sequence", '{"text": "one"}', [TextExample("row-1", "one")]),
+        ("x.csv", "sequence", "text,label\none,a\n", [TextExample("row-2", "one", "a")]),
+        ("x.tsv", "pair", "first\tsecond\na\tb\n", [PairExample("row-2", "a", "b")]),
+        ("x.txt", "tagging", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))]),
+        ("x.conll", "tagging", "Rome B-A\n", [TaggedExample("row-0", ("Rome",), ("B-A",))]),
+        (
+            "x.jsonl",
+            "tagging",
+            '{"words": "Rome fell"}',
+            [TaggedExample("row-1", ("Rome", "fell"))],
+        ),
+        (
+            "x.jsonl",
+            "roles",
+            '{"words": ["go"], "predicate": 0}',
+            [RolesExample("row-1", ("go",), 0)],
+        ),
+        ("x.csv", "question", "question,context\nq,c\n", [QuestionExample("row-2", "q", "c")]),
+    ],
+)
+def test_files_to_predict(
+    name: str, kind: TaskKind, text: str, wanted: list[object], tmp_path: Path
+) -> None:
+    assert load_examples(write(tmp_path / name, text), kind) == wanted
+
+
+# ------------------------------------------------------------------------------ what is wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "message"),
+    [
+        (
+            "train.csv",
+            "sequence",
+            "text,class\nx,a\n",
+            "line 2: there is no column 'label', only .'text', 'class'",
+        ),
+        ("train.csv", "sequence", "review,label\nx,a\n", "line 2: there is no column 'text'"),
+        ("train.csv", "sequence", 'text,label\n"x,a\n', "the cells cannot be read"),
+        ("train.jsonl", "sequence", "{text}\n", "line 1: '{text}' is not valid JSON"),
+        ("train.jsonl", "sequence", "[1]\n", "line 1: got a JSON list"),
+        ("train.jsonl", "sequence", '{"text": "x", "label": null}\n', "label 'label' is None"),
+        ("train.jsonl", "sequence", '{"text": 3, "label": "a"}\n', "'text' is 3"),
+        ("train.jsonl", "sequence", '{"text": "\\ud800", "label": "a"}\n', "half a character"),
+        (
+            "train.jsonl",
+            "tagging",
+            '{"words": ["a", "b"], "tags": ["O"]}\n',
+            r"1 tag\(s\) for 2 word",
+        ),
+        ("train.jsonl", "tagging", '{"words": ["a"], "tags": ["PER"]}\n', "'PER' is no tag"),
+        ("train.jsonl", "tagging", '{"words": ["a"]}\n', "no column 'tags'"),
+        ("train.conll", "tagging", "a O\nb\n", "line 2: got 1 column"),
+        ("train.jsonl", "question", '{"question": "q", "context": "c"}\n', "no column 'answers'"),
+        ("train.jsonl", "question", '{"question": "q", "answers": []}\n', "no column 'context'"),
+        ("train.txt", "pair", "x\n", "a table must end in .jsonl, .csv, .tsv"),
+        ("train.jsonl", "roles", '{"words": ["a"], "tags": ["O"]}\n', "the predicate is None"),
+        ("train.csv", "sequence", "", "is empty"),
+        ("dev.csv", "sequence", "text,label\nx,a\n", "has no file for train"),
+    ],
+)
+def test_bad_files_are_refused_in_one_sentence(
+    name: str, kind: TaskKind, text: str, message: str, tmp_path: Path
+) -> None:
+    write(tmp_path / name, text)
+    with pytest.raises(DataError, match=message) as caught:
+        load_task(str(tmp_path), kind=kind)
+    assert str(caught.value).count("\n") == 0
+
+
+def test_labels_of_dev_that_training_does_not_have(tmp_path: Path) -> None:
+    write(tmp_path / "train.conll", "Rome B-LOC\nfell O\n")
+    write(tmp_path / "dev.conll", "It O\n\nthe O\nAnn I-PER\nLee I-PER\n")
+    with pytest.raises(
+        DataError, match=r"dev\.conll, line 4: the label 'B-PER' of dev and 1 other"
+    ):
+        load_task(str(tmp_path), kind="tagging")
+    data = load_task(str(tmp_path), kind="tagging", unseen="keep")
+    assert [(entry.label, entry.line, entry.count) for entry in data.unseen] == [
+        ("B-PER", 4, 1),
+        ("I-PER", 5, 1),
+    ]
+    assert "line 4; 1 in dev" in data.unseen[0].describe()
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="did you mean 'conll2003'"):
+        load_task("conll203", kind="tagging")
+    with pytest.raises(ConfigError, match="say what its examples are"):
+        load_task(str(tmp_path))
+    with pytest.raises(ConfigError, match="only sequence, pair"):
+        load_task(str(tmp_path), kind="regression")  # type: ignore[arg-type]
+    path = write(tmp_path / "two.csv", "text,label\nx,a\ny,b\n")
+    with pytest.raises(DataError, match="cannot be parted"):
+        load_task(str(path), kind="sequence")
+    with pytest.raises(DataError, match="does not exist"):
+        load_examples(tmp_path / "none.jsonl", "sequence")
+    with pytest.raises(DataError, match="holds no examples"):
+        load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
