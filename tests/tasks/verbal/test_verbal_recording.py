@@ -14,7 +14,7 @@ from torch import Tensor
 from symprompt.backbone import Backbone
 from symprompt.tasks.verbal.stepping import Stepper
 from symprompt.tasks.verbal.tuner import tuning
-from test_verbal_training import LEARNING, make_problem
+from tiny_pattern import LEARNING, make_problem
 
 
 class FakeGraph:
