@@ -71,7 +71,8 @@ def _clear(states, first, tokens, head, heads, size, SIZE: tl.constexpr):
 def _forth(
     query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, SHORT: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     sentence, head = tl.program_id(0), tl.program_id(1)
     first = tl.load(starts + sentence).to(tl.int64)
@@ -80,24 +81,18 @@ def _forth(
         _clear(out, first, tokens, head, heads, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
-        # Most sentences are much shorter than the longest.
-        if count > 32:
+        # Where lengths are mixed, most are much shorter than the longest.
+        if count > SHORT:
             _forth_one(
                 query, key, value, out, first, count, scale, head, heads, group, size,
                 query_token, query_head, key_token, key_head, value_token, value_head,
                 BLOCK, SIZE, CAUSAL, PRECISION,
             )  # fmt: skip
-        elif count > 16:
-            _forth_one(
-                query, key, value, out, first, count, scale, head, heads, group, size,
-                query_token, query_head, key_token, key_head, value_token, value_head,
-                32, SIZE, CAUSAL, PRECISION,
-            )  # fmt: skip
         elif count > 0:
             _forth_one(
                 query, key, value, out, first, count, scale, head, heads, group, size,
                 query_token, query_head, key_token, key_head, value_token, value_head,
-                16, SIZE, CAUSAL, PRECISION,
+                SHORT, SIZE, CAUSAL, PRECISION,
             )  # fmt: skip
 
 
@@ -137,7 +132,8 @@ def _back(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
     starts, sentences, tokens, scale, heads, others, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, SHORT: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     sentence, other = tl.program_id(0), tl.program_id(1)
     first = tl.load(starts + sentence).to(tl.int64)
@@ -148,36 +144,30 @@ def _back(
         _clear(value_gradient, first, tokens, other, others, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
-        if count > 32:
+        if count > SHORT:
             _back_one(
                 query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
                 first, count, scale, other, heads, others, group, size,
                 query_token, query_head, key_token, key_head, value_token, value_head,
                 BLOCK, SIZE, CAUSAL, PRECISION,
             )  # fmt: skip
-        elif count > 16:
-            _back_one(
-                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-                first, count, scale, other, heads, others, group, size,
-                query_token, query_head, key_token, key_head, value_token, value_head,
-                32, SIZE, CAUSAL, PRECISION,
-            )  # fmt: skip
         elif count > 0:
             _back_one(
                 query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
                 first, count, scale, other, heads, others, group, size,
                 query_token, query_head, key_token, key_head, value_token, value_head,
-                16, SIZE, CAUSAL, PRECISION,
+                SHORT, SIZE, CAUSAL, PRECISION,
             )  # fmt: skip
 
 
 def _options(query: Tensor, block: int, causal: bool) -> dict[str, Any]:
     return {
-        "BLOCK": max(64, block),
+        "BLOCK": block,
+        "SHORT": max(16, block // 2),
         "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
         "CAUSAL": causal,
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-        "num_warps": 2 if block <= 64 else 4,
+        "num_warps": 2 if block <= 32 else 4,
     }
 
 
