@@ -11,6 +11,7 @@ import pytest
 
 from symprompt.cli import main
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
+from tasks.test_tasks_multitask import write_entities
 from tiny import CITIES, COUNTRIES
 from tiny_text import pretrain_config, write_text
 
@@ -46,6 +47,8 @@ def workplace(
     rows = [f"{country},capital,{city}" for country, city in pairs]
     (tmp_path / "my_facts.csv").write_text("subject,relation,object\n" + "\n".join(rows))
     write_text(tmp_path / "my_text.txt")
+    write_entities(tmp_path / "ner")
+    (tmp_path / "my_sentences.conll").write_text("Ada\nsings\n\nOslo\nis\nquiet\n")
     monkeypatch.setattr("symprompt.cli.load_pretrain_config", load_tiny)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -53,13 +56,15 @@ def workplace(
 
 def test_the_readme_has_commands() -> None:
     assert {words[0] for words in COMMANDS} == {
-        *("train", "ask", "table", "data", "configs", "pretrain", "rerank", "prompts", "reproduce")
+        *("train", "ask", "table", "data", "configs", "pretrain", "rerank", "prompts", "reproduce"),
+        *("tune", "predict"),
     }
 
 
 def test_the_commands_run_as_printed(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in COMMANDS:
-        main([word.replace("$DATA", str(workplace / "data")) for word in words])
+        places = {"$DATA": str(workplace / "data"), "$NER": str(workplace / "ner")}
+        main([places.get(word, word) for word in words])
         assert capsys.readouterr().out.strip()
 
 
