@@ -24,8 +24,10 @@ _LAYERS = re.compile(r"last|all|(?P<how>mean|sum)-last-(?P<count>[1-9]\d?)|(?P<n
 _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _CPU_TOKENS = 4096
 _GPU_TOKENS = 1 << 16
-# Characters that are laid out together: enough to sort by length, little enough to hold.
-CHUNK = 1 << 20
+# Characters that are laid out together: enough to sort by length, little enough to hold, and on a
+# CPU some twenty seconds of work, as often as progress is told and kept.
+_CPU_CHUNK = 1 << 17
+_GPU_CHUNK = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def embed_chunks(
     choice: Choice,
     *,
     dtype: npt.DTypeLike = np.float32,
-    chunk: int = CHUNK,
+    chunk: int = 0,
 ) -> Iterator[Vectors]:
     """Yield the vectors of every word of every text, in order, some texts at a time.
 
@@ -141,15 +143,17 @@ def embed_chunks(
         texts: read as they are needed.
         choice: layers and pooling.
         dtype: of the vectors that come out; sums are float32 whatever it is.
-        chunk: characters of text, roughly four times its tokens, that are laid out together.
+        chunk: characters of text, roughly four times its tokens, that are laid out together; 0
+            chooses by device.
     """
     choice.check(backbone)
+    most = chunk or (_GPU_CHUNK if backbone.device.type == "cuda" else _CPU_CHUNK)
     held: list[Text] = []
     size = 0
     for text in texts:
         held.append(text)
         size += len(text.text) + 1
-        if size >= chunk:
+        if size >= most:
             yield _embed(backbone, held, choice, dtype)
             held, size = [], 0
     if held:

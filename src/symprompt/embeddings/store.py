@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symprompt.backbone import Backbone
-from symprompt.embeddings.states import CHUNK, Choice, Vectors, embed_chunks
+from symprompt.embeddings.states import Choice, Vectors, embed_chunks
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError, RunError
 from symprompt.files import part_of, read_json, reason, write_json
@@ -30,7 +30,8 @@ from symprompt.runtime import Tick, silent
 
 _VECTORS, _WORDS, _TEXTS = "vectors.npy", "words.npy", "texts.jsonl"
 _ABOUT, _STATE = "embeddings.json", "state.json"
-_CHUNK = CHUNK
+# Characters of text that are made sure of together; 0 chooses by device.
+_CHUNK = 0
 _DTYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
