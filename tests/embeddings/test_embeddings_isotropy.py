@@ -126,7 +126,7 @@ def test_cosines_by_frequency_are_means_over_pairs(bert: Backbone, tmp_path: Pat
     )
     words = [word.lower() for word in store.spelled()]
     rows = {word: [r for r, other in enumerate(words) if other == word] for word in words}
-    bands = cosine_by_frequency(store, base=2)
+    bands = cosine_by_frequency(store.spelled(), store.vectors, base=2)
     assert [(band.low, band.high, band.types) for band in bands] == [(2, 3, 4), (4, 7, 1)]
     twice = [word for word, own in rows.items() if len(own) in (2, 3) and word.isalpha()]
     assert len(twice) == 4
@@ -143,7 +143,9 @@ def test_cosines_by_frequency_are_means_over_pairs(bert: Backbone, tmp_path: Pat
     ]
     assert bands[0].other == pytest.approx(np.mean(other), abs=1e-5)
     scaled = Standardiser(np.ones(32), np.full(32, 3.0), {})
-    assert cosine_by_frequency(store, scaled, base=2)[0].same != bands[0].same
+    assert (
+        cosine_by_frequency(store.spelled(), store.vectors, scaled, base=2)[0].same != bands[0].same
+    )
 
 
 def test_too_few_words_are_told(tmp_path: Path) -> None:

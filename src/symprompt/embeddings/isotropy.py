@@ -9,7 +9,7 @@ Schijndel 2021, who call dimensions with a large share rogue). Standardising is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,18 +211,19 @@ def with_sum(vectors: npt.NDArray[np.floating], count: int = 4) -> npt.NDArray[n
 
 
 def layer_vectors(
-    chunks: Iterable[Vectors], *, limit: int = 0
-) -> Iterable[npt.NDArray[np.floating]]:
-    """Yield vectors of all layers and of the last four's sum, words without sub-tokens left out.
+    chunks: Iterable[Vectors], last: int = 4, *, limit: int = 0
+) -> Iterator[npt.NDArray[np.floating]]:
+    """Yield vectors of all layers and of the last ones' sum, words without sub-tokens left out.
 
     Args:
         chunks: made with layers "all".
+        last: how many layers are summed.
         limit: at most so many words; 0 takes all.
     """
     left = limit or None
     for found in chunks:
         vectors = found.vectors[found.tokens > 0][:left]
-        yield with_sum(vectors)
+        yield with_sum(vectors, last)
         if left is not None:
             left -= len(vectors)
             if left <= 0:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from symprompt.backbone import Backbone
 from symprompt.embeddings.isotropy import Standardiser, unit
 from symprompt.embeddings.states import Choice
-from symprompt.embeddings.store import EmbeddingStore
 from symprompt.embeddings.vectors import WordVectors, embed
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError, RunError
@@ -116,23 +115,28 @@ class FrequencyBand:
 
 
 def cosine_by_frequency(
-    store: EmbeddingStore, standardiser: Standardiser | None = None, *, base: int = 4
+    words: Sequence[str] | npt.NDArray[np.str_],
+    vectors: npt.NDArray[np.floating],
+    standardiser: Standardiser | None = None,
+    *,
+    base: int = 4,
 ) -> tuple[FrequencyBand, ...]:
     """Return mean cosines in bands of word frequency, from words seen twice on.
 
     Words are taken as written, in lower case. All pairs are counted, by sums of unit vectors.
 
     Args:
-        store: the vectors of a corpus, in which frequencies are counted too.
+        words: every word of a corpus, in which frequencies are counted too.
+        vectors: [words, h].
         standardiser: applied first, if given.
         base: each band is this many times as frequent as the one before.
     """
-    words = np.char.lower(store.spelled())
-    types, owner, counts = np.unique(words, return_inverse=True, return_counts=True)
+    lower = np.char.lower(np.asarray(words, dtype=np.str_))
+    types, owner, counts = np.unique(lower, return_inverse=True, return_counts=True)
     letters = np.array([any(sign.isalnum() for sign in name) for name in types], dtype=bool)
-    sums = np.zeros((len(types), store.vectors.shape[1]), dtype=np.float64)
+    sums = np.zeros((len(types), vectors.shape[1]), dtype=np.float64)
     for start in range(0, len(owner), 8192):
-        part = np.asarray(store.vectors[start : start + 8192], dtype=np.float32)
+        part = np.asarray(vectors[start : start + 8192], dtype=np.float32)
         part = unit(part if standardiser is None else standardiser.apply(part))
         np.add.at(sums, owner[start : start + 8192], part)
     own = (sums**2).sum(axis=1)
