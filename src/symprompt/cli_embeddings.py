@@ -113,6 +113,7 @@ def run_isotropy(arguments: Sequence[str]) -> None:
             flags.out,
             pool=flags.pool,
             limit=flags.limit,
+            seed=flags.seed,
             tick=tick,
         )
     plain = report.to_dict()

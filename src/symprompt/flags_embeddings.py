@@ -87,7 +87,9 @@ class IsotropyFlags:
     pool: Literal["first", "mean"] = "mean"
     """A word's first sub-token, or the mean of all of them."""
     limit: int = 100_000
-    """Most words of each text; 0 takes all."""
+    """Most words of each text, in lines drawn from all over it; 0 takes all."""
+    seed: int = 0
+    """Of the draw."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     json: bool = False

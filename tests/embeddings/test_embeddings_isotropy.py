@@ -18,6 +18,7 @@ from symprompt.embeddings.isotropy import (
     measure_isotropy,
     with_sum,
 )
+from symprompt.embeddings.isotropy_runs import draw_lines
 from symprompt.embeddings.similarity import (
     Occurrence,
     check_standardiser,
@@ -146,6 +147,19 @@ def test_cosines_by_frequency_are_means_over_pairs(bert: Backbone, tmp_path: Pat
     assert (
         cosine_by_frequency(store.spelled(), store.vectors, scaled, base=2)[0].same != bands[0].same
     )
+
+
+def test_lines_are_drawn_from_all_over(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(f"line number {number} ." for number in range(500)) + "\n")
+    found = draw_lines([str(path)], 80)
+    numbers = [int(text.words()[2]) for text in found]
+    assert len(numbers) == 20
+    assert numbers == sorted(numbers)
+    assert numbers[0] < 150 < 350 < numbers[-1]
+    assert len(draw_lines([str(path)], 0)) == 500
+    assert [text.text for text in draw_lines([str(path)], 80)] == [text.text for text in found]
+    assert [text.text for text in draw_lines([str(path)], 80, 1)] != [text.text for text in found]
 
 
 def test_too_few_words_are_told(tmp_path: Path) -> None:

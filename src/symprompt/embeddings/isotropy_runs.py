@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,11 +22,11 @@ from symprompt.embeddings.isotropy import (
 )
 from symprompt.embeddings.similarity import FrequencyBand, cosine_by_frequency
 from symprompt.embeddings.states import Choice, Pool, Vectors, embed_chunks, layer_count
-from symprompt.embeddings.vectors import read_corpus
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError
 from symprompt.files import write_json
-from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.pretrain.text import read_documents
+from symprompt.runtime import Tick, derive_seed, describe_environment, silent
 
 LAST = 4
 
@@ -50,14 +52,23 @@ class IsotropyReport:
         return asdict(self)
 
 
-def first_words(texts: Iterable[Text], limit: int) -> Iterator[Text]:
-    """Yield texts until they have so many words; 0 takes all."""
-    count = 0
-    for text in texts:
-        yield text
-        count += len(text)
-        if limit and count >= limit:
-            return
+def draw_lines(sources: Sequence[str], limit: int, seed: int = 0) -> list[Text]:
+    """Return lines drawn from all over a corpus, with about so many words together; 0 takes all.
+
+    The words of one document are about one thing, so their vectors point one way more than random
+    words do: a few whole documents would not do. Each line is kept or not by a number drawn for it.
+    """
+    generator = random.Random(derive_seed("lines", seed))
+    kept: list[tuple[float, int, int, str]] = []
+    total = 0
+    lines = (line for document in read_documents(sources) for line in document.lines)
+    for number, line in enumerate(lines):
+        words = len(line.split())
+        heapq.heappush(kept, (-generator.random(), number, words, line))
+        total += words
+        while limit and len(kept) > 1 and total - kept[0][2] >= limit:
+            total -= heapq.heappop(kept)[2]
+    return [Text.running(line) for _, _, _, line in sorted(kept, key=lambda entry: entry[1])]
 
 
 def measure_model(
@@ -68,6 +79,7 @@ def measure_model(
     *,
     pool: Pool = "mean",
     limit: int = 100_000,
+    seed: int = 0,
     tick: Tick = silent,
 ) -> IsotropyReport:
     """Fit standardisers on one text and say how isotropic the model is on another.
@@ -81,7 +93,8 @@ def measure_model(
         measure_on: other files; cosines are of these words.
         out: the folder to write.
         pool: how a word's sub-tokens become one vector.
-        limit: at most so many words of each; 0 takes all.
+        limit: at most so many words of each, in lines drawn from all over it; 0 takes all.
+        seed: of the draw.
         tick: told of the words done, stages "fit" and "measure".
 
     Raises:
@@ -93,13 +106,15 @@ def measure_model(
     last = min(LAST, layer_count(backbone))
     names = [*(str(number) for number in range(layer_count(backbone) + 1)), f"sum-last-{last}"]
     moments = Moments()
-    for vectors in layer_vectors(_chunks(backbone, fit_on, pool, limit), last, limit=limit):
+    for vectors in layer_vectors(_chunks(backbone, fit_on, pool, limit, seed), last, limit=limit):
         moments.add(vectors)
         tick("fit", moments.count, max(limit, moments.count), "words")
     fitted = moments.standardiser()
     words: list[str] = []
     sums: list[npt.NDArray[np.floating]] = []
-    held = _keeping(_chunks(backbone, measure_on, pool, limit), words, sums, last, limit, tick)
+    held = _keeping(
+        _chunks(backbone, measure_on, pool, limit, seed), words, sums, last, limit, tick
+    )
     layers = measure_isotropy(held, fitted, names)
     paths = _save(fitted, backbone, pool, names, folder)
     whole = np.concatenate(sums)
@@ -111,6 +126,7 @@ def measure_model(
         {
             "model": backbone.source,
             "pool": pool,
+            "seed": seed,
             "words fitted on": moments.count,
             "words measured on": len(words),
             "fitted on": [Path(name).name for name in fit_on],
@@ -123,10 +139,9 @@ def measure_model(
 
 
 def _chunks(
-    backbone: Backbone, sources: Sequence[str], pool: Pool, limit: int
+    backbone: Backbone, sources: Sequence[str], pool: Pool, limit: int, seed: int
 ) -> Iterator[Vectors]:
-    texts = first_words(read_corpus(sources), limit)
-    return embed_chunks(backbone, texts, Choice("all", pool))
+    return embed_chunks(backbone, draw_lines(sources, limit, seed), Choice("all", pool))
 
 
 def _keeping(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -151,13 +151,19 @@ def _around(text: Text) -> list[tuple[str, str, str]]:
 
 
 def can_umap() -> bool:
-    """Say whether umap-learn, which is optional, is there."""
-    return find_spec("umap") is not None
+    """Say whether umap-learn, which is optional, is there and whole."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import umap  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, str]:
     """Return [n, 2] and how: UMAP by cosine where it is installed, else principal components."""
-    if can_umap() and len(vectors) > 15:
+    if len(vectors) > 15 and can_umap():
         return _umap(vectors, seed), "UMAP"
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
@@ -165,8 +171,6 @@ def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, s
 
 
 def _umap(vectors: npt.NDArray[np.floating], seed: int) -> Floats:
-    import warnings
-
     import umap
 
     with warnings.catch_warnings():

@@ -129,7 +129,7 @@ def isotropy_figure(report: Mapping[str, Any]) -> Figure:
         values = [layer[key] for layer in report["layers"]]
         # The sum of the last layers is no layer, so no line leads to it.
         left.plot(range(len(values) - 1), values[:-1], color=colour, marker=mark, markersize=4)
-        left.plot([len(values) - 1], values[-1:], color=colour, marker=mark, label=label)
+        left.plot([len(values) - 0.4], values[-1:], color=colour, marker=mark, label=label)
         bands = report[key]
         places = range(len(bands))
         same = [band["same"] for band in bands]
@@ -146,7 +146,8 @@ def isotropy_figure(report: Mapping[str, Any]) -> Figure:
             label=f"{label}, other words",
         )
     left.set_xticks(
-        range(len(names)), [name.replace("sum-last-", "sum of\nlast ") for name in names]
+        [*range(len(names) - 1), len(names) - 0.4],
+        [name.replace("sum-last-", "sum of\nlast ") for name in names],
     )
     left.set_xlabel("layer (0: embeddings)")
     left.set_ylabel("expected cosine of two random words")
