@@ -16,6 +16,9 @@ Examples = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], Ints]
 
 _PAIRS = 1 << 15
 _STEPS = 50
+# Weights of frequency against the cosine that are tried: 0.005, 0.01, ...
+_RATIOS = 60
+_STEP = 0.005
 # Keeps the fit finite where every held-out word is right already, as in very small corpora.
 _RIDGE = 1e-3
 
@@ -60,10 +63,12 @@ def pair_cosines(
 
 
 def fit_scoring(groups: Sequence[Examples]) -> Scoring:
-    """Return the weights under which held-out words' right senses are likeliest.
+    """Return the weights that serve held-out words best.
 
-    Maximum likelihood of a softmax over each word's candidates, by Newton's method; the likelihood
-    has one maximum. A word with several right senses shares its weight among them.
+    How much frequency weighs against the cosine is what makes most held-out words right; how sure
+    that makes one is then fitted by likelihood, of a softmax over each word's candidates. (Both by
+    likelihood weighs frequency twice as much and gets fewer words right: a mean of few
+    occurrences is noisy, so its cosine is low already.) Several right senses share a word's weight.
 
     Args:
         groups: for each fold the cosines, log frequencies, whether a candidate is right, and which
@@ -72,30 +77,55 @@ def fit_scoring(groups: Sequence[Examples]) -> Scoring:
     kept = [group for group in groups if len(group[0])]
     if not kept:
         return Scoring()
-    features = np.concatenate([np.stack(group[:2], axis=1) for group in kept]).astype(np.float64)
+    cosines, frequencies = (
+        np.concatenate([group[place] for group in kept]).astype(np.float64) for place in (0, 1)
+    )
     right = np.concatenate([group[2] for group in kept]).astype(np.float64)
     owner = np.concatenate([group[3] for group in kept])
     fold = np.repeat(np.arange(len(kept)), [len(group[0]) for group in kept])
-    new = np.flatnonzero((np.diff(owner, prepend=-1) != 0) | (np.diff(fold, prepend=-1) != 0))
-    sizes = np.diff(np.append(new, len(owner)))
+    words = _Words(
+        np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(fold, prepend=-1)), len(fold)
+    )
+    ratios = np.arange(_RATIOS + 1) * _STEP
+    hits = [words.hits(cosines + ratio * frequencies, right) for ratio in ratios]
+    # Neighbours are counted in: one ratio that is best by a word or two is chance.
+    smooth = np.convolve(hits, np.ones(3) / 3, mode="valid")
+    ratio = float(ratios[1 + int(np.argmax(smooth))])
+    scale = words.fit_scale(cosines + ratio * frequencies, right)
+    return Scoring(scale, scale * ratio)
 
-    def spread(values: Floats) -> Floats:
-        return np.repeat(values, sizes, axis=0)
 
-    target = right / spread(np.add.reduceat(right, new))
-    weights = np.array([10.0, 0.5])
-    for _ in range(_STEPS):
-        logits = features @ weights
-        powers = np.exp(logits - spread(np.maximum.reduceat(logits, new)))
-        chance = powers / spread(np.add.reduceat(powers, new))
-        mean = spread(np.add.reduceat(chance[:, None] * features, new))
-        gradient = ((target - chance)[:, None] * features).sum(axis=0) - _RIDGE * weights
-        centred = features - mean
-        curvature = (chance[:, None] * centred).T @ centred + _RIDGE * np.eye(2)
-        step = np.linalg.solve(curvature, gradient)
-        # Newton may overshoot far from the maximum; no step is longer than the weights are large.
-        step *= min(1.0, float(np.abs(weights).max() + 1) / float(np.abs(step).max() + 1e-12))
-        weights = weights + step
-        if np.abs(step).max() < 1e-8:
-            break
-    return Scoring(float(max(weights[0], 1e-3)), float(max(weights[1], 0.0)))
+@dataclass(frozen=True)
+class _Words:
+    """Where each word's candidates begin among all, and how many candidates there are."""
+
+    starts: Ints
+    count: int
+
+    def spread(self, values: Floats) -> Floats:
+        """Return each word's value for each of its candidates."""
+        return np.repeat(values, np.diff(np.append(self.starts, self.count)))
+
+    def hits(self, scores: Floats, right: Floats) -> float:
+        """Return how many words' best candidate is right."""
+        best = scores == self.spread(np.maximum.reduceat(scores, self.starts))
+        tied = np.add.reduceat(best.astype(np.float64), self.starts)
+        return float((np.add.reduceat(best * right, self.starts) / tied).sum())
+
+    def fit_scale(self, scores: Floats, right: Floats) -> float:
+        """Return what to multiply scores by, so that right candidates are likeliest (Newton)."""
+        target = right / self.spread(np.add.reduceat(right, self.starts))
+        scale = 1.0
+        for _ in range(_STEPS):
+            logits = scale * scores
+            powers = np.exp(logits - self.spread(np.maximum.reduceat(logits, self.starts)))
+            chance = powers / self.spread(np.add.reduceat(powers, self.starts))
+            centred = scores - self.spread(np.add.reduceat(chance * scores, self.starts))
+            slope = float(((target - chance) * scores).sum()) - _RIDGE * scale
+            bend = float((chance * centred**2).sum()) + _RIDGE
+            # Newton may overshoot far from the maximum; a step at most doubles or halves.
+            new = min(max(scale + slope / bend, scale / 2), scale * 2)
+            if abs(new - scale) < 1e-8 * scale:
+                break
+            scale = new
+        return scale
