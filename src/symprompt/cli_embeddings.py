@@ -241,7 +241,8 @@ def _map_senses(arguments: Sequence[str]) -> None:
         raise ConfigError("the word is empty; give a word, or several forms parted by commas.")
     if flags.colour == "sense" and not flags.senses:
         raise ConfigError("--colour sense needs --senses, a folder that senses train wrote.")
-    texts = find_occurrences(read_corpus(flags.corpus, "line"), forms, flags.most, flags.seed)
+    lines = read_corpus(flags.corpus, "line", holding=forms)
+    texts = find_occurrences(lines, forms, flags.most, flags.seed)
     senses = SenseVectors.load(flags.senses) if flags.senses else None
     place = flags.model or (senses.about["model"] if senses else SHIPPED)
     backbone = Backbone.load(place, device=flags.device)

@@ -101,17 +101,26 @@ def embed(
     )
 
 
-def read_corpus(sources: Sequence[str | Path], by: By = "document") -> Iterator[Text]:
+def read_corpus(
+    sources: Sequence[str | Path], by: By = "document", *, holding: Sequence[str] = ()
+) -> Iterator[Text]:
     """Yield the texts of files or folders: documents, or each of their lines by itself.
 
     A source may carry its language in front (``de=FILE``), which becomes the texts' label.
 
+    Args:
+        sources: files and folders.
+        by: document or line.
+        holding: only texts with one of these in them, in upper or lower case; empty takes all.
+
     Raises:
         DataError: a source is missing, empty or not text.
     """
+    wanted = [word.casefold() for word in holding]
     for document in read_documents(sources):
         for part in document.lines if by == "line" else ("\n".join(document.lines),):
-            yield Text.running(part, document.language)
+            if not wanted or any(word in part.casefold() for word in wanted):
+                yield Text.running(part, document.language)
 
 
 def describe_corpus(sources: Sequence[str | Path], by: By = "document") -> dict[str, Any]:
