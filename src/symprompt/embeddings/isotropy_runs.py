@@ -55,8 +55,8 @@ class IsotropyReport:
 def draw_lines(sources: Sequence[str], limit: int, seed: int = 0) -> list[Text]:
     """Return lines drawn from all over a corpus, with about so many words together; 0 takes all.
 
-    The words of one document are about one thing, so their vectors point one way more than random
-    words do: a few whole documents would not do. Each line is kept or not by a number drawn for it.
+    The words of one document are about one thing, so a few whole documents are no sample of random
+    words. Each line is kept or not by a number drawn for it.
     """
     generator = random.Random(derive_seed("lines", seed))
     kept: list[tuple[float, int, int, str]] = []
