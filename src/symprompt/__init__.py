@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from symprompt.answering import Answer, Run
 from symprompt.backbone import Backbone
 from symprompt.config import RunConfig, load_config, make_config, override, shipped_configs
+from symprompt.embeddings import embed
 from symprompt.errors import SympromptError
 from symprompt.experiment import train
 from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
@@ -57,6 +58,7 @@ __all__ = [
     "Template",
     "TuneConfig",
     "check",
+    "embed",
     "load_config",
     "load_facts",
     "load_pretrain_config",

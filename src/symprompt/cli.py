@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 from symprompt import __version__
 from symprompt.answering import Run
 from symprompt.cli_data import print_json, run_data
+from symprompt.cli_embeddings import run_embed, run_isotropy, run_senses, run_similarity
 from symprompt.cli_tasks import run_predict, run_tune, table_of_tasks
 from symprompt.config import (
     Command,
@@ -315,6 +316,10 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "rerank": (run_rerank, "ask back on top of any run's candidates"),
     "prompts": (run_prompts, "prompts show: the words nearest to a run's learned vectors"),
     "data": (run_data, "data check: look at facts; data vocabulary: words that models share"),
+    "embed": (run_embed, "write a contextual vector of every word of a text"),
+    "similarity": (run_similarity, "compare word occurrences by cosine"),
+    "isotropy": (run_isotropy, "say how alike all word vectors are, layer by layer; standardise"),
+    "senses": (run_senses, "senses train, evaluate, tag, map: which meaning a word has where"),
     "reproduce": (run_reproduce, "make the papers' tables on your models, every method and seed"),
     "demo": (run_demo, "see it all at work on facts about the world, without a download"),
     "configs": (run_configs, "list the configs that ship, or print one"),
@@ -355,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _help() -> str:
-    lines = [f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items()]
+    lines = [f"  {name:<10} {about}" for name, (_, about) in COMMANDS.items()]
     return (
         f"symprompt {__version__}: ask a frozen language model what it knows, both ways\n\n"
         "usage: symprompt COMMAND [flags]      (symprompt COMMAND --help teaches each)\n\n"

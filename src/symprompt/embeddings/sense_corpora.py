@@ -1,0 +1,229 @@
+"""Text whose words are tagged with WordNet senses: SemCor and the five standard test sets."""
+
+from __future__ import annotations
+
+import html
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from symprompt.embeddings.words import Text
+from symprompt.errors import DataError
+
+SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
+"""The five all-words test sets, as Raganato et al. (2017) unified them."""
+
+_POS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
+_POS_OF_TYPE = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
+# How the Penn Treebank writes what people write otherwise; models have read the latter.
+_WRITTEN = {
+    "``": '"',
+    "''": '"',
+    "-LRB-": "(",
+    "-RRB-": ")",
+    "-LCB-": "{",
+    "-RCB-": "}",
+    "-LSB-": "[",
+    "-RSB-": "]",
+}
+_TAGGED = re.compile(r"<(?:wf|punc)\b([^>]*)>([^<]*)</")
+_ATTRIBUTE = re.compile(r"""(\w+)=(?:"([^"]*)"|([^\s>]+))""")
+# Old releases write the syntactic mark of an adjective into the head of a satellite's key.
+_MARK = re.compile(r"\((?:a|p|ip)\)")
+_CONTEXT = re.compile(r"<contextfile\b")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A word, or several that are one lemma, and what it means.
+
+    Attributes:
+        first, last: its words in the sentence, last not included.
+        lemma: in lower case, joined by "_".
+        pos: n, v, a or r.
+        keys: right sense keys; empty in text that is to be tagged.
+        name: what the test sets call it.
+    """
+
+    first: int
+    last: int
+    lemma: str
+    pos: str
+    keys: tuple[str, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The words of a sentence and those that are tagged."""
+
+    document: str
+    words: tuple[str, ...]
+    instances: tuple[Instance, ...]
+
+    def text(self) -> Text:
+        """Return the sentence as the model reads it."""
+        return Text.of_words(self.words, self.document)
+
+
+@dataclass(frozen=True)
+class SenseCorpus:
+    """Sentences in order, and what was left out of the tags with the reason and number."""
+
+    name: str
+    sentences: tuple[Sentence, ...]
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def instances(self) -> list[Instance]:
+        """Every tagged word in order."""
+        return [instance for sentence in self.sentences for instance in sentence.instances]
+
+
+def load_sense_corpus(path: str | Path, known: Collection[str]) -> SenseCorpus:
+    """Read sense-tagged text in either layout.
+
+    Args:
+        path: a folder of SemCor's context files (``<contextfile>``, one document each, WordNet 3.0
+            sense numbers), or a file NAME.data.xml with NAME.gold.key.txt beside it, or a folder
+            that holds one such pair.
+        known: WordNet's sense keys; tags that are not among them are left out and counted.
+
+    Raises:
+        DataError: nothing of the kind is there, or it is garbled.
+    """
+    place = Path(path)
+    if place.is_file() and place.name.endswith(".data.xml"):
+        return _load_unified(place, known)
+    if not place.is_dir():
+        raise DataError(f"{place} is no folder of tagged text; give SemCor's or a test set's.")
+    pairs = sorted(place.glob("*.data.xml"))
+    if pairs:
+        return _load_unified(pairs[0], known)
+    return _load_context_files(place, known)
+
+
+def load_test_sets(folder: str | Path, known: Collection[str]) -> dict[str, SenseCorpus]:
+    """Read the standard test sets that a folder holds, each in a folder of its name.
+
+    Raises:
+        DataError: it holds none.
+    """
+    place = Path(folder)
+    found = {
+        name: load_sense_corpus(place / name / f"{name}.data.xml", known)
+        for name in SETS
+        if (place / name / f"{name}.data.xml").is_file()
+    }
+    if not found:
+        raise DataError(
+            f"{place} holds none of the test sets ({', '.join(SETS)}), each as "
+            "NAME/NAME.data.xml with NAME/NAME.gold.key.txt; give the folder they lie in."
+        )
+    return found
+
+
+def _load_context_files(folder: Path, known: Collection[str]) -> SenseCorpus:
+    sentences: list[Sentence] = []
+    dropped: Counter[str] = Counter()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        text = _read(path)
+        if _CONTEXT.match(text.lstrip()):
+            sentences += _context_sentences(path.name, text, known, dropped)
+    if not any(sentence.instances for sentence in sentences):
+        raise DataError(
+            f"{folder} holds no SemCor files whose tags WordNet knows; give the folder of files "
+            "that begin with <contextfile>, tagged with WordNet 3.0 senses."
+        )
+    return SenseCorpus(folder.name, tuple(sentences), dict(dropped))
+
+
+def _context_sentences(
+    name: str, text: str, known: Collection[str], dropped: Counter[str]
+) -> Iterator[Sentence]:
+    words: list[str] = []
+    instances: list[Instance] = []
+    for line in text.splitlines():
+        if line.startswith("</s"):
+            if words:
+                yield Sentence(name, tuple(words), tuple(instances))
+            words, instances = [], []
+        match = _TAGGED.match(line)
+        if match is None:
+            continue
+        own = [_WRITTEN.get(part, part) for part in html.unescape(match[2]).split("_") if part]
+        first = len(words)
+        words += own
+        tags = {
+            key: html.unescape(one or other) for key, one, other in _ATTRIBUTE.findall(match[1])
+        }
+        if own and "lexsn" in tags:
+            keys = _keys(tags["lemma"], tags["lexsn"], known)
+            if keys:
+                pos = _POS_OF_TYPE[keys[0].rpartition("%")[2][0]]
+                lemma = keys[0].rpartition("%")[0]
+                instances.append(Instance(first, len(words), lemma, pos, keys))
+            else:
+                dropped["sense not in WordNet 3.0"] += 1
+    if words:
+        yield Sentence(name, tuple(words), tuple(instances))
+
+
+def _keys(lemma: str, senses: str, known: Collection[str]) -> tuple[str, ...]:
+    keys = (f"{lemma.lower()}%{_MARK.sub('', sense)}" for sense in senses.split(";"))
+    return tuple(key for key in keys if key in known)
+
+
+def _load_unified(path: Path, known: Collection[str]) -> SenseCorpus:
+    name = path.name.removesuffix(".data.xml")
+    gold: dict[str, list[str]] = {}
+    for line in _read(path.with_name(f"{name}.gold.key.txt")).splitlines():
+        if line.strip():
+            instance, *keys = line.split()
+            gold[instance] = keys
+    dropped: Counter[str] = Counter()
+    try:
+        root = ElementTree.fromstring(_read(path).encode())
+        sentences = tuple(
+            _unified_sentence(f"{name}.{document.get('id')}", sentence, gold, known, dropped)
+            for document in root
+            for sentence in document
+        )
+    except (ElementTree.ParseError, KeyError) as error:
+        raise DataError(f"{path} is garbled ({error}); give the file as it was released.") from None
+    return SenseCorpus(name, sentences, dict(dropped))
+
+
+def _unified_sentence(
+    document: str,
+    node: ElementTree.Element,
+    gold: dict[str, list[str]],
+    known: Collection[str],
+    dropped: Counter[str],
+) -> Sentence:
+    words: list[str] = []
+    instances: list[Instance] = []
+    for entry in node:
+        own = [_WRITTEN.get(part, part) for part in re.split(r"[ _]", entry.text or "") if part]
+        first = len(words)
+        words += own
+        if entry.tag != "instance" or not own:
+            continue
+        keys = tuple(key for key in gold[entry.attrib["id"]] if key in known)
+        if not keys:
+            dropped["sense not in WordNet 3.0"] += 1
+            continue
+        lemma, pos = entry.attrib["lemma"].lower(), _POS[entry.attrib["pos"]]
+        instances.append(Instance(first, len(words), lemma, pos, keys, entry.attrib["id"]))
+    return Sentence(document, tuple(words), tuple(instances))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}); give a UTF-8 text file.") from None

@@ -1,0 +1,358 @@
+"""Word senses by the nearest sense vector (equations 11.8 and 11.9 of the chapter).
+
+A sense's vector is the mean of its occurrences in tagged text. An occurrence is given the sense,
+among those its lemma has as its part of speech, whose vector has the highest cosine with its own.
+Two additions, each of which can be turned off: how often a sense occurs counts too, weighted as
+fits documents that were held out; and senses without occurrences get a vector through WordNet's
+relations (Loureiro and Jorge 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from symprompt.embeddings.isotropy import Moments, Standardiser, unit
+from symprompt.embeddings.sense_corpora import Instance, SenseCorpus
+from symprompt.embeddings.sense_relations import Relations
+from symprompt.embeddings.sense_scoring import Scoring, fit_scoring, pair_cosines, shares
+from symprompt.embeddings.wordnet import Sense, WordNet
+from symprompt.embeddings.words import Ints, Text
+from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.files import read_tensors, write_tensors
+
+Coverage = Literal["seen", "relations"]
+Rule = Literal["nearest", "fitted"]
+FOLDS = 5
+_FILE = "senses.safetensors"
+# What a sense without occurrences counts as having: less than one.
+_UNSEEN = 0.2
+
+
+@dataclass(frozen=True)
+class Tag:
+    """The sense given to one occurrence.
+
+    Attributes:
+        sense: the sense; None where WordNet does not know the lemma.
+        confidence: its probability among the candidates; None after backing off.
+        how: "vector", or "first" where no candidate has a vector and the first sense was taken.
+        scores: each candidate's logit, in the order of ``candidates``.
+    """
+
+    sense: Sense | None
+    confidence: float | None
+    how: str
+    candidates: tuple[Sense, ...] = ()
+    scores: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class SenseVectors:
+    """Sense vectors and what is needed to use them; final.
+
+    Attributes:
+        keys: sense keys.
+        vectors: [senses, h], the mean of each sense's occurrences (equation 11.8).
+        counts: [senses], their number.
+        scoring: the weights of cosine and frequency.
+        about: model, layers, pooling, corpus.
+        standardiser: applied to vectors before anything else; None leaves them as they are.
+    """
+
+    keys: tuple[str, ...]
+    vectors: npt.NDArray[np.float32]
+    counts: Ints
+    scoring: Scoring
+    about: dict[str, Any]
+    standardiser: Standardiser | None = None
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Sense key -> row."""
+        return {key: row for row, key in enumerate(self.keys)}
+
+    @cached_property
+    def count_of(self) -> dict[str, int]:
+        """Sense key -> occurrences."""
+        return dict(zip(self.keys, self.counts.tolist(), strict=True))
+
+    def save(self, folder: str | Path) -> None:
+        """Write them into a folder, as one safetensors file."""
+        tensors = {
+            "vectors": torch.from_numpy(self.vectors.astype(np.float16)),
+            "counts": torch.from_numpy(self.counts),
+        }
+        if self.standardiser is not None:
+            tensors["mean"] = torch.from_numpy(self.standardiser.mean)
+            tensors["deviation"] = torch.from_numpy(self.standardiser.deviation)
+        weights = {"cosine": self.scoring.cosine, "frequency": self.scoring.frequency}
+        about = {"keys": self.keys, "scoring": weights, "about": self.about}
+        write_tensors(Path(folder) / _FILE, tensors, about)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SenseVectors:
+        """Read them back.
+
+        Raises:
+            RunError: the folder holds none.
+        """
+        path = Path(folder) / _FILE
+        if not path.is_file():
+            raise RunError(
+                f"{folder} holds no sense vectors; make them with: symprompt senses train."
+            )
+        tensors, note = read_tensors(path)
+        try:
+            fitted = None
+            if "mean" in tensors:
+                fitted = Standardiser(tensors["mean"].numpy(), tensors["deviation"].numpy(), {})
+            return cls(
+                tuple(note["keys"]),
+                tensors["vectors"].numpy().astype(np.float32),
+                tensors["counts"].numpy(),
+                Scoring(**note["scoring"]),
+                note["about"],
+                fitted,
+            )
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{path} holds no sense vectors ({error}); make them again.") from None
+
+
+def instance_texts(corpus: SenseCorpus) -> list[Text]:
+    """Return the sentences that have tagged words, as texts whose only words those are."""
+    texts = []
+    for sentence in corpus.sentences:
+        if sentence.instances:
+            whole = sentence.text()
+            first = np.array([entry.first for entry in sentence.instances])
+            last = np.array([entry.last for entry in sentence.instances]) - 1
+            texts.append(Text(whole.text, whole.starts[first], whole.ends[last], sentence.document))
+    return texts
+
+
+def document_numbers(corpus: SenseCorpus) -> Ints:
+    """Return the document of every tagged word, numbered in order of appearance."""
+    numbers: dict[str, int] = {}
+    found = [
+        numbers.setdefault(sentence.document, len(numbers))
+        for sentence in corpus.sentences
+        for _ in sentence.instances
+    ]
+    return np.array(found, dtype=np.int64)
+
+
+def train_senses(
+    corpus: SenseCorpus,
+    vectors: npt.NDArray[np.floating],
+    wordnet: WordNet,
+    about: dict[str, Any],
+    *,
+    standardise: bool = False,
+) -> SenseVectors:
+    """Average every sense's occurrences, and fit how much frequency counts.
+
+    The weights are fitted by likelihood on documents whose occurrences are left out of the
+    averages: five times, a fifth of the documents each. They do not know WordNet's order of senses,
+    which was made from the same text.
+
+    Args:
+        corpus: tagged text.
+        vectors: [instances, h], of its tagged words in order.
+        wordnet: the senses of each lemma.
+        about: what the vectors were made with.
+        standardise: z-score the vectors first.
+
+    Raises:
+        DataError: there are fewer vectors than tagged words, or none.
+    """
+    instances = corpus.instances
+    if not instances or len(instances) != len(vectors):
+        raise DataError(f"there are {len(vectors)} vectors for {len(instances)} tagged words.")
+    ready = np.asarray(vectors, dtype=np.float32)
+    fitted = None
+    if standardise:
+        moments = Moments()
+        moments.add(ready)
+        fitted = moments.standardiser()
+        ready = np.asarray(fitted.apply(ready), dtype=np.float32)
+    keys = sorted({key for entry in instances for key in entry.keys})
+    rows = {key: row for row, key in enumerate(keys)}
+    pairs = [(place, rows[key]) for place, entry in enumerate(instances) for key in entry.keys]
+    owner, sense = np.array(pairs, dtype=np.int64).T
+    fold = document_numbers(corpus) % FOLDS
+    sums = np.zeros((FOLDS, len(keys), ready.shape[1]), dtype=np.float32)
+    counts = np.zeros((FOLDS, len(keys)), dtype=np.int64)
+    np.add.at(sums, (fold[owner], sense), ready[owner])
+    np.add.at(counts, (fold[owner], sense), 1)
+    total, number = sums.sum(axis=0), counts.sum(axis=0)
+    made = SenseVectors(
+        tuple(keys), total / number[:, None], number, Scoring(), dict(about), fitted
+    )
+    groups = []
+    for place in range(FOLDS):
+        others = np.maximum(number - counts[place], 0)
+        part = replace(
+            made, vectors=(total - sums[place]) / np.maximum(others, 1)[:, None], counts=others
+        )
+        own = np.flatnonzero(fold == place)
+        groups.append(_examples(part, wordnet, [instances[row] for row in own], ready[own]))
+    return replace(made, scoring=fit_scoring(groups))
+
+
+def _examples(
+    senses: SenseVectors, wordnet: WordNet, instances: Sequence[Instance], ready: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], Ints]:
+    """Return each candidate's cosine, log frequency, whether it is right, and its instance."""
+    rows, owner, right = [], [], []
+    for place, entry in enumerate(instances):
+        found = [senses.index.get(sense.key) for sense in wordnet.of(entry.lemma, entry.pos)]
+        own = [row for row in found if row is not None and senses.counts[row]]
+        good = [senses.keys[row] in entry.keys for row in own]
+        if len(own) > 1 and any(good):
+            rows += own
+            right += good
+            owner += [place] * len(own)
+    row, of = np.array(rows, dtype=np.int64), np.array(owner, dtype=np.int64)
+    cosines = pair_cosines(unit(senses.vectors), unit(ready), row, of)
+    return cosines, np.log(senses.counts[row]), np.array(right, dtype=bool), of
+
+
+class SenseTagger:
+    """Gives occurrences their senses; final.
+
+    Args:
+        senses: the sense vectors.
+        wordnet: the candidates of each lemma.
+        rule: nearest (the chapter's equation 11.9: cosine alone) or fitted (frequency counts too).
+        coverage: seen (only senses with occurrences) or relations (all of WordNet's, through their
+            synset, hypernyms or broad class).
+
+    Raises:
+        ConfigError: another rule or coverage.
+    """
+
+    def __init__(
+        self,
+        senses: SenseVectors,
+        wordnet: WordNet,
+        *,
+        rule: Rule = "fitted",
+        coverage: Coverage = "seen",
+    ) -> None:
+        if rule not in get_args(Rule) or coverage not in get_args(Coverage):
+            raise ConfigError(
+                f"rule is {rule!r} and coverage {coverage!r}; use nearest or fitted, and seen or "
+                "relations."
+            )
+        self.senses, self.wordnet = senses, wordnet
+        self.scoring = senses.scoring if rule == "fitted" else senses.scoring.nearest()
+        self._units = unit(senses.vectors)
+        self._relations = None
+        if coverage == "relations":
+            self._relations = Relations(wordnet, senses.index, self._units)
+
+    def candidates(self, lemma: str, pos: str) -> tuple[Sense, ...]:
+        """Return a lemma's senses that have a vector."""
+        return tuple(
+            sense
+            for sense in self.wordnet.of(lemma, pos)
+            if sense.key in self.senses.index
+            or (self._relations is not None and self._relations.vector(sense) is not None)
+        )
+
+    def tag(
+        self,
+        names: Sequence[Sequence[tuple[str, str]]],
+        vectors: npt.NDArray[np.floating],
+        groups: Sequence[object] | None = None,
+    ) -> list[Tag]:
+        """Return each occurrence's sense.
+
+        Args:
+            names: for each occurrence the (lemma, part of speech) pairs it may be of.
+            vectors: [occurrences, h], as the model gave them.
+            groups: a document for each occurrence, in which a lemma keeps one sense: the one whose
+                scores add up to most there. None decides each by itself.
+        """
+        ready = np.asarray(vectors, dtype=np.float32)
+        if self.senses.standardiser is not None:
+            ready = np.asarray(self.senses.standardiser.apply(ready), dtype=np.float32)
+        cache: dict[tuple[str, str], tuple[Sense, ...]] = {}
+        for pair in {pair for pairs in names for pair in pairs}:
+            cache[pair] = self.candidates(*pair)
+        options = [tuple(sense for pair in pairs for sense in cache[pair]) for pairs in names]
+        counts = np.array([len(own) for own in options], dtype=np.int64)
+        owner = np.repeat(np.arange(len(options)), counts)
+        flat = [sense for own in options for sense in own]
+        logits = self._logits(flat, unit(ready), owner)
+        bounds = np.append(0, np.cumsum(counts))
+        scores = [logits[bounds[place] : bounds[place + 1]] for place in range(len(options))]
+        if groups is not None:
+            scores = _one_per_group(options, scores, groups)
+        return [
+            self._decide(pairs, own, score)
+            for pairs, own, score in zip(names, options, scores, strict=True)
+        ]
+
+    def _logits(
+        self, flat: Sequence[Sense], ready: npt.NDArray[np.floating], owner: Ints
+    ) -> npt.NDArray[np.float64]:
+        table, rows, seen = self._units, [], {}
+        extra: list[npt.NDArray[np.floating]] = []
+        for sense in flat:
+            row = self.senses.index.get(sense.key)
+            if row is None:
+                if sense.key not in seen:
+                    assert self._relations is not None
+                    vector = self._relations.vector(sense)
+                    assert vector is not None
+                    seen[sense.key] = len(table) + len(extra)
+                    extra.append(vector)
+                row = seen[sense.key]
+            rows.append(row)
+        whole = np.concatenate([table, np.stack(extra).astype(table.dtype)]) if extra else table
+        counts = np.array([self.senses.count_of.get(sense.key, _UNSEEN) for sense in flat])
+        cosines = pair_cosines(whole, ready, np.array(rows, dtype=np.int64), owner)
+        return self.scoring.logits(cosines, np.log(counts))
+
+    def _decide(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        options: tuple[Sense, ...],
+        scores: npt.NDArray[np.float64],
+    ) -> Tag:
+        if not len(options):
+            every = [sense for pair in pairs for sense in self.wordnet.of(*pair)]
+            # Of several lemmas the sense that WordNet counted most; its order says so within one.
+            first = max(every, key=lambda sense: (sense.count, -sense.number), default=None)
+            single = len(set(pairs)) == 1 and every
+            return Tag(every[0] if single else first, None, "first")
+        best = int(np.argmax(scores))
+        probabilities = shares(scores)
+        return Tag(
+            options[best], float(probabilities[best]), "vector", options, tuple(scores.tolist())
+        )
+
+
+def _one_per_group(
+    options: Sequence[tuple[Sense, ...]],
+    scores: Sequence[npt.NDArray[np.float64]],
+    groups: Sequence[object],
+) -> list[npt.NDArray[np.float64]]:
+    """Return scores in which every occurrence of a lemma in a document has their sum."""
+    sums: dict[object, npt.NDArray[np.float64]] = {}
+    names = [
+        (group, tuple(sense.key for sense in own))
+        for group, own in zip(groups, options, strict=True)
+    ]
+    for name, score in zip(names, scores, strict=True):
+        sums[name] = sums[name] + score if name in sums else score
+    return [sums[name] for name in names]

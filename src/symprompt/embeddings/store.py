@@ -1,0 +1,303 @@
+"""Word vectors on disk: a memory-mapped array, an index of the words, and the texts.
+
+A folder holds ``vectors.npy`` [words, h], ``words.npy`` [words, 4] (text, first character,
+character after the last, sub-tokens), ``texts.jsonl`` and, written last, ``embeddings.json``. While
+it is being written the first three end in ``.part`` and ``state.json`` says how much is sure.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from symprompt.backbone import Backbone
+from symprompt.embeddings.states import Choice, Vectors, embed_chunks
+from symprompt.embeddings.words import Text
+from symprompt.errors import ConfigError, RunError
+from symprompt.files import part_of, read_json, reason, write_json
+from symprompt.runtime import Tick, silent
+
+_VECTORS, _WORDS, _TEXTS = "vectors.npy", "words.npy", "texts.jsonl"
+_ABOUT, _STATE = "embeddings.json", "state.json"
+# Characters of text that are made sure of together; 0 chooses by device.
+_CHUNK = 0
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.float16),
+    "float32": np.dtype(np.float32),
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """One occurrence of a word: its row, the text it stands in and where."""
+
+    row: int
+    text: int
+    start: int
+    end: int
+    tokens: int
+    word: str
+
+
+class EmbeddingStore:
+    """A finished folder of word vectors, read as it is needed; final.
+
+    Attributes:
+        about: what it was made with: model, layers, pool, number of words and texts.
+        vectors: [words, h], memory-mapped; of width h for each word of each text, in order.
+        words: [words, 4], memory-mapped: text, first character, character after the last, number of
+            sub-tokens (0: the tokenizer left the word out, and its vector is zero).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.about: dict[str, Any] = read_json(folder / _ABOUT)
+        self.vectors: npt.NDArray[np.floating] = _load_array(folder / _VECTORS)
+        self.words: npt.NDArray[np.int32] = _load_array(folder / _WORDS)
+        if len(self.vectors) != len(self.words) or len(self.words) != self.about.get("words"):
+            raise RunError(
+                f"{folder} holds {len(self.vectors)} vectors for {len(self.words)} words; it is "
+                "damaged: make it again."
+            )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> EmbeddingStore:
+        """Open a folder that ``write_embeddings`` finished.
+
+        Raises:
+            RunError: it is missing, unfinished or damaged.
+        """
+        place = Path(folder)
+        if (place / _STATE).exists() and not (place / _ABOUT).exists():
+            raise RunError(f"{place} is not finished; go on with the command that began it.")
+        return cls(place)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def texts(self) -> list[dict[str, str]]:
+        """Every text with its label, in order."""
+        try:
+            with (self.folder / _TEXTS).open(encoding="utf-8") as stream:
+                return [json.loads(line) for line in stream]
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {self.folder / _TEXTS}: {error}.") from error
+
+    def word(self, row: int) -> Word:
+        """Return the word of a row."""
+        text, start, end, tokens = (int(value) for value in self.words[row])
+        return Word(row, text, start, end, tokens, self.texts[text]["text"][start:end])
+
+    def spelled(self) -> npt.NDArray[np.str_]:
+        """Return every row's word as it is written."""
+        texts = self.texts
+        return np.array(
+            [texts[text]["text"][start:end] for text, start, end, _ in self.words.tolist()],
+            dtype=np.str_,
+        )
+
+    def find(self, word: str, *, ignore_case: bool = False) -> list[Word]:
+        """Return a word's occurrences, in order."""
+        wanted = word.casefold() if ignore_case else word
+        spelled = self.spelled()
+        if ignore_case:
+            spelled = np.char.lower(spelled)
+        return [self.word(int(row)) for row in np.flatnonzero(spelled == wanted)]
+
+
+def write_embeddings(
+    backbone: Backbone,
+    texts: Iterable[Text],
+    out: str | Path,
+    choice: Choice | None = None,
+    *,
+    dtype: str = "float16",
+    source: Mapping[str, Any] | None = None,
+    total: int = 0,
+    tick: Tick = silent,
+) -> EmbeddingStore:
+    """Write the vectors of every word of every text; what was killed goes on where it was.
+
+    Args:
+        backbone: the model, masked or causal.
+        texts: the same texts in the same order each time.
+        out: the folder to write. If it is finished and was made alike, it is only opened.
+        choice: layers and pooling; the last layer and the mean by default.
+        dtype: float16 or float32.
+        source: where the texts come from; a folder made from another source is not gone on with.
+        total: number of texts, for the progress; 0 if it is not known.
+        tick: told of the texts done, stage "embed".
+
+    Raises:
+        ConfigError: another dtype, or layers the model does not have.
+        RunError: the folder was made with other settings, or cannot be written.
+    """
+    chosen = choice or Choice()
+    if dtype not in _DTYPES:
+        raise ConfigError(f"dtype of stored vectors is {dtype!r}; use float16 or float32.")
+    if chosen.layers == "all":
+        raise ConfigError("layers is all, which cannot be stored; name one layer or a sum.")
+    chosen.check(backbone)
+    folder = Path(out)
+    about = {
+        "model": backbone.source,
+        "fingerprint": backbone.fingerprint,
+        "layers": chosen.layers,
+        "pool": chosen.pool,
+        "window": chosen.window,
+        "dtype": dtype,
+        "width": int(backbone.model.config.get_text_config().hidden_size),
+        "source": dict(source or {}),
+    }
+    if (folder / _ABOUT).exists():
+        _check_same(folder, about, read_json(folder / _ABOUT))
+        return EmbeddingStore.load(folder)
+    with _Writer.open(folder, about) as writer:
+        rest = islice(iter(texts), writer.texts, None)
+        tick("embed", writer.texts, total or writer.texts, "texts")
+        for found in embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK):
+            writer.add(found)
+            tick("embed", writer.texts, max(total, writer.texts), f"texts, {writer.rows} words")
+        writer.finish()
+    return EmbeddingStore.load(folder)
+
+
+class _Writer:
+    """Appends vectors, words and texts; ``state.json`` is renewed after each chunk is on disk."""
+
+    def __init__(self, folder: Path, about: dict[str, Any], state: Mapping[str, Any]) -> None:
+        self.folder, self.about = folder, about
+        self.rows, self.texts = int(state["rows"]), int(state["texts"])
+        self.size = int(state["size"])
+        self.dtype, self.width = np.dtype(about["dtype"]), int(about["width"])
+        self.streams: list[BinaryIO] = []
+
+    @classmethod
+    def open(cls, folder: Path, about: dict[str, Any]) -> _Writer:
+        state: dict[str, Any] = {"rows": 0, "texts": 0, "size": 0}
+        if (folder / _STATE).exists():
+            state = read_json(folder / _STATE)
+            _check_same(folder, about, state.get("about", {}))
+        return cls(folder, about, state)
+
+    def __enter__(self) -> _Writer:
+        lengths = (
+            len(_header(self.dtype, (0, self.width)))
+            + self.rows * self.width * self.dtype.itemsize,
+            len(_header(np.dtype(np.int32), (0, 4))) + self.rows * 16,
+            self.size,
+        )
+        heads = (_header(self.dtype, (0, self.width)), _header(np.dtype(np.int32), (0, 4)), b"")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, length, head in zip((_VECTORS, _WORDS, _TEXTS), lengths, heads, strict=True):
+                path = part_of(self.folder / name)
+                if self.texts and not path.exists() and (self.folder / name).exists():
+                    # Killed while all was done but said so: the file is in its place already.
+                    (self.folder / name).replace(path)
+                fresh = self.texts == 0 or not path.exists() or path.stat().st_size < length
+                if fresh and self.texts:
+                    raise RunError(f"{path} is shorter than state.json says; delete the folder.")
+                stream = path.open("w+b" if fresh else "r+b")
+                self.streams.append(stream)
+                if fresh:
+                    stream.write(head)
+                stream.seek(length)
+                stream.truncate()
+        except OSError as error:
+            raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in self.streams:
+            with suppress(OSError):
+                stream.close()
+
+    def add(self, found: Vectors) -> None:
+        """Append some texts; they count once they are on the disk."""
+        counts = np.array([len(text) for text in found.texts], dtype=np.int64)
+        words = np.empty((int(counts.sum()), 4), dtype=np.int32)
+        words[:, 0] = np.repeat(np.arange(len(counts)) + self.texts, counts)
+        words[:, 1] = np.concatenate([text.starts for text in found.texts])
+        words[:, 2] = np.concatenate([text.ends for text in found.texts])
+        words[:, 3] = found.tokens
+        lines = "".join(
+            json.dumps({"text": text.text, "label": text.label}, ensure_ascii=False) + "\n"
+            for text in found.texts
+        ).encode("utf-8", errors="surrogatepass")
+        parts = (found.vectors.tobytes(), words.tobytes(), lines)
+        try:
+            for stream, part in zip(self.streams, parts, strict=True):
+                stream.write(part)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
+        self.rows += len(words)
+        self.texts += len(counts)
+        self.size += len(lines)
+        state = {"rows": self.rows, "texts": self.texts, "size": self.size, "about": self.about}
+        write_json(self.folder / _STATE, state)
+
+    def finish(self) -> None:
+        """Write the true number of rows, put the files in place, and say that all is done."""
+        if not self.texts:
+            raise RunError(f"there is no text to embed into {self.folder}; give at least one word.")
+        heads = (
+            _header(self.dtype, (self.rows, self.width)),
+            _header(np.dtype(np.int32), (self.rows, 4)),
+        )
+        try:
+            for stream, head in zip(self.streams, heads, strict=False):
+                stream.seek(0)
+                stream.write(head)
+            for stream in self.streams:
+                stream.flush()
+                os.fsync(stream.fileno())
+            for name in (_VECTORS, _WORDS, _TEXTS):
+                part_of(self.folder / name).replace(self.folder / name)
+        except OSError as error:
+            raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
+        write_json(self.folder / _ABOUT, {**self.about, "words": self.rows, "texts": self.texts})
+        (self.folder / _STATE).unlink(missing_ok=True)
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
+    """Return the head of a .npy file; numpy leaves room in it, so its length is always the same."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream,
+        {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape},
+    )
+    return stream.getvalue()
+
+
+def _load_array(path: Path) -> npt.NDArray[Any]:
+    try:
+        found: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        return found
+    except (OSError, EOFError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}.") from error
+
+
+def _check_same(folder: Path, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+    """Refuse a folder that was begun with other settings."""
+    for key, value in wanted.items():
+        # Where the model lies may change; its fingerprint says whether it is the same.
+        if key != "model" and there.get(key) != value:
+            raise RunError(
+                f"{folder} was made with {key} {there.get(key)!r}, not {value!r}; give another "
+                "folder or delete it."
+            )

@@ -1,0 +1,230 @@
+"""WordNet's database files: senses by lemma and part of speech, glosses, relations, base forms."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from symprompt.errors import DataError
+
+PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+"""Parts of speech by WordNet's letter; satellite adjectives ("s") count as adjectives."""
+
+_OF_NUMBER = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
+_PLACES = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/share/wordnet/dict")
+_HYPERNYMS = ("@", "@i")
+_SIMILAR = "&"
+GET_IT = (
+    "install Debian's wordnet-base and wordnet-sense-index (apt-get install wordnet-base "
+    "wordnet-sense-index), or give the dict folder of WordNet 3.0 with --wordnet"
+)
+# Morphy's endings and what takes their place, tried in this order.
+_ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "n": (
+        *(("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z")),
+        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
+    ),
+    "v": (
+        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
+        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    ),
+    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "r": (),
+}
+
+
+@dataclass(frozen=True)
+class Sense:
+    """One sense of a lemma.
+
+    Attributes:
+        key: the sense key, lemma%type:file:id:head:headid.
+        lemma: in lower case, words joined by "_".
+        pos: n, v, a or r.
+        synset: the synset's name, offset and letter ("02084071n").
+        number: its place among the lemma's senses, from 1; by frequency in tagged text.
+        count: how often it was tagged when WordNet was made.
+    """
+
+    key: str
+    lemma: str
+    pos: str
+    synset: str
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Synset:
+    """A meaning: its lemmas, its lexicographer file (a broad class), gloss and relations."""
+
+    name: str
+    lemmas: tuple[str, ...]
+    lexname: int
+    gloss: str
+    hypernyms: tuple[str, ...]
+    similar: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WordNet:
+    """A read database; final.
+
+    Attributes:
+        senses: sense key -> sense.
+        by_lemma: (lemma, part of speech) -> its senses, the most frequent first.
+        synsets: name -> synset.
+        exceptions: part of speech -> irregular form -> base forms.
+
+    Example:
+        >>> wordnet = WordNet.load()                                     # doctest: +SKIP
+        >>> [wordnet.gloss(sense) for sense in wordnet.of("die", "n")]   # doctest: +SKIP
+    """
+
+    senses: dict[str, Sense]
+    by_lemma: dict[tuple[str, str], tuple[Sense, ...]]
+    synsets: dict[str, Synset]
+    exceptions: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: str | Path = "") -> WordNet:
+        """Read index.sense, data.* and *.exc.
+
+        Args:
+            folder: where they lie; empty looks at $WNSEARCHDIR, $WNHOME/dict and where Debian's
+                packages put them.
+
+        Raises:
+            DataError: they are not there, or not WordNet's.
+        """
+        place = find_wordnet(folder)
+        senses = {sense.key: sense for sense in _read_senses(place / "index.sense")}
+        grouped: dict[tuple[str, str], list[Sense]] = {}
+        for sense in senses.values():
+            grouped.setdefault((sense.lemma, sense.pos), []).append(sense)
+        by_lemma = {
+            name: tuple(sorted(found, key=lambda sense: sense.number))
+            for name, found in grouped.items()
+        }
+        synsets: dict[str, Synset] = {}
+        for letter, part in PARTS.items():
+            synsets |= {
+                found.name: found for found in _read_synsets(place / f"data.{part}", letter)
+            }
+        exceptions = {
+            letter: _read_exceptions(place / f"{part}.exc") for letter, part in PARTS.items()
+        }
+        return cls(senses, by_lemma, synsets, exceptions)
+
+    def of(self, lemma: str, pos: str) -> tuple[Sense, ...]:
+        """Return a lemma's senses as one part of speech, the most frequent first."""
+        return self.by_lemma.get((as_lemma(lemma), pos), ())
+
+    def gloss(self, sense: Sense) -> str:
+        """Return what a sense means, in words."""
+        found = self.synsets.get(sense.synset)
+        return found.gloss if found else ""
+
+    def base_forms(self, word: str, pos: str) -> tuple[str, ...]:
+        """Return the lemmas a written form may be of: itself, Morphy's exceptions or endings."""
+        forms = self.possible_forms(word, pos)
+        return tuple(form for form in forms if (form, pos) in self.by_lemma)
+
+    def possible_forms(self, word: str, pos: str) -> tuple[str, ...]:
+        """Return the same with those that are no lemma by themselves, but may be part of one."""
+        form = as_lemma(word)
+        irregular = self.exceptions.get(pos, {}).get(form, ())
+        return tuple(dict.fromkeys((form, *(irregular or _without_endings(form, pos)))))
+
+
+def _without_endings(form: str, pos: str) -> Iterator[str]:
+    whole, full = (form[: -len("ful")], "ful") if form.endswith("ful") else (form, "")
+    for ending, instead in _ENDINGS[pos]:
+        # -ss is no plural: "glass" is not several of "glas".
+        if whole.endswith(ending) and len(whole) > len(ending) and not whole.endswith("ss"):
+            yield whole[: len(whole) - len(ending)] + instead + full
+
+
+def as_lemma(word: str) -> str:
+    """Return a word as WordNet writes lemmas."""
+    return word.strip().lower().replace(" ", "_")
+
+
+def find_wordnet(folder: str | Path = "") -> Path:
+    """Return the folder of WordNet's files.
+
+    Raises:
+        DataError: there is none; the message says what to install.
+    """
+    homes = [os.environ.get("WNSEARCHDIR", ""), os.environ.get("WNHOME", "")]
+    listed = [homes[0], homes[1] and f"{homes[1]}/dict", *_PLACES]
+    places = [folder] if folder else [place for place in listed if place]
+    for place in places:
+        if (Path(place) / "data.noun").is_file():
+            if not (Path(place) / "index.sense").is_file():
+                raise DataError(f"{place} holds WordNet but no index.sense; {GET_IT}.")
+            return Path(place)
+    raise DataError(f"WordNet is not in {' or '.join(map(str, places))}; {GET_IT}.")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, start=1):
+                # The licence at the head of a file is indented.
+                if line.strip() and not line.startswith("  "):
+                    yield number, line
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}); {GET_IT}.") from None
+
+
+def _read_senses(path: Path) -> Iterator[Sense]:
+    for number, line in _lines(path):
+        try:
+            key, offset, place, count = line.split()
+            lemma, _, rest = key.rpartition("%")
+            pos = _OF_NUMBER[rest[0]]
+            yield Sense(key, lemma, pos, offset + pos, int(place), int(count))
+        except (ValueError, KeyError, IndexError):
+            raise _garbled(path, number, line) from None
+
+
+def _read_synsets(path: Path, letter: str) -> Iterator[Synset]:
+    for number, line in _lines(path):
+        head, _, gloss = line.partition("|")
+        words = head.split()
+        try:
+            count = int(words[3], 16)
+            lemmas = [name.split("(")[0].lower() for name in words[4 : 4 + 2 * count : 2]]
+            at = 4 + 2 * count
+            pointers = [
+                words[at + 1 + 4 * place : at + 5 + 4 * place] for place in range(int(words[at]))
+            ]
+            yield Synset(
+                words[0] + letter,
+                tuple(lemmas),
+                int(words[1]),
+                gloss.strip(),
+                _targets(pointers, _HYPERNYMS),
+                _targets(pointers, (_SIMILAR,)),
+            )
+        except (ValueError, IndexError):
+            raise _garbled(path, number, line) from None
+
+
+def _targets(pointers: Sequence[Sequence[str]], kinds: Sequence[str]) -> tuple[str, ...]:
+    return tuple(
+        offset + ("a" if pos == "s" else pos) for kind, offset, pos, _ in pointers if kind in kinds
+    )
+
+
+def _read_exceptions(path: Path) -> dict[str, tuple[str, ...]]:
+    if not path.is_file():
+        return {}
+    return {words[0]: tuple(words[1:]) for words in (line.split() for _, line in _lines(path))}
+
+
+def _garbled(path: Path, number: int, line: str) -> DataError:
+    return DataError(f"{path}, line {number}: {line[:60]!r} is not WordNet's; {GET_IT}.")

@@ -1,0 +1,177 @@
+"""Expected cosines, shares of dimensions and standardising, against loops over all pairs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symprompt.backbone import Backbone
+from symprompt.embeddings import Choice, Text, embed, write_embeddings
+from symprompt.embeddings.isotropy import (
+    Directions,
+    Moments,
+    Standardiser,
+    layer_vectors,
+    measure_isotropy,
+    with_sum,
+)
+from symprompt.embeddings.isotropy_runs import draw_lines
+from symprompt.embeddings.similarity import (
+    Occurrence,
+    check_standardiser,
+    compare,
+    cosine,
+    cosine_by_frequency,
+)
+from symprompt.embeddings.states import embed_chunks
+from symprompt.errors import DataError, RunError
+
+
+def rogue(count: int, seed: int = 0) -> np.ndarray:
+    """Vectors of two layers; dimension 5 of the second is far from zero and varies widely."""
+    vectors = np.random.default_rng(seed).normal(size=(count, 2, 8))
+    vectors[:, 1, 5] = vectors[:, 1, 5] * 6 + 40
+    return vectors
+
+
+def slow_cosine(one: np.ndarray, other: np.ndarray) -> float:
+    return float(sum(a * b for a, b in zip(one, other, strict=True))) / float(
+        np.sqrt((one**2).sum() * (other**2).sum())
+    )
+
+
+def test_the_expected_cosine_is_the_mean_over_all_pairs() -> None:
+    vectors = rogue(40)
+    directions = Directions()
+    directions.add(vectors[:7])
+    directions.add(vectors[7:])
+    for layer in (0, 1):
+        pairs = [slow_cosine(a, b) for a, b in combinations(vectors[:, layer], 2)]
+        assert directions.expected_cosine()[layer] == pytest.approx(np.mean(pairs))
+    shares = directions.contributions()[1] / directions.expected_cosine()[1]
+    assert shares.argmax() == 5
+    assert shares[5] > 0.95
+    assert shares.sum() == pytest.approx(1)
+
+
+def test_moments_are_those_of_all_at_once() -> None:
+    vectors = rogue(20_000)
+    vectors[:, 0, 3] = 7  # never changes
+    moments = Moments()
+    for part in np.array_split(vectors, 7):
+        moments.add(part)
+    found = moments.standardiser({"model": "x"})
+    np.testing.assert_allclose(found.mean, vectors.mean(axis=0), atol=1e-10)
+    np.testing.assert_allclose(found.deviation, vectors.std(axis=0), atol=1e-10)
+    assert np.isfinite(found.apply(vectors)).all()
+    standard = found.at(1).apply(vectors[:, 1])
+    np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(standard.std(axis=0), 1, atol=1e-9)
+
+
+def test_standardising_on_one_corpus_makes_another_isotropic(tmp_path: Path) -> None:
+    moments = Moments()
+    moments.add(rogue(5000, seed=1))
+    fitted = moments.standardiser({"layers": "all"})
+    fitted.save(tmp_path / "fitted.safetensors")
+    again = Standardiser.load(tmp_path / "fitted.safetensors")
+    assert again.about == {"layers": "all", "words": 5000}
+    rows = measure_isotropy([rogue(500, 2), rogue(500, 3)], again, ["0", "1"])
+    assert rows[1].before > 0.9
+    assert abs(rows[1].after) < 0.02
+    assert rows[1].shares[0][0] == 5
+    assert abs(rows[0].before) < 0.02
+
+
+def test_all_layers_and_the_sum_of_the_last(bert: Backbone) -> None:
+    texts = [Text.running(f"The capital of {name} is old .") for name in ("Peru", "Cuba", "Chile")]
+    (every,) = layer_vectors(embed_chunks(bert, texts, Choice("all")))
+    assert every.shape == (21, 4, 32)
+    both = with_sum(embed(texts, model=bert, layers="all").vectors, 2)[:, -1]
+    expected = embed(texts, model=bert, layers="sum-last-2").vectors
+    np.testing.assert_allclose(both, expected, rtol=1e-4, atol=1e-5)
+    (few,) = layer_vectors(embed_chunks(bert, texts, Choice("all")), limit=5)
+    np.testing.assert_array_equal(few, every[:5])
+
+
+def test_two_occurrences_are_compared(bert: Backbone, tmp_path: Path) -> None:
+    marked = ["The [capital] of Peru .", "the old [capital]", "The [river] of Peru ."]
+    found = compare([Occurrence.parse(text) for text in marked], bert, Choice("last"))
+    one = embed(["The capital of Peru ."], model=bert).vectors[1]
+    other = embed(["the old capital"], model=bert).vectors[2]
+    assert found[0, 1] == pytest.approx(cosine(one, other), abs=1e-6)
+    np.testing.assert_allclose(np.diag(found), 1)
+    about = {"fingerprint": bert.fingerprint, "layers": "last", "pool": "mean"}
+    scaled = Standardiser(np.full(32, 0.5), np.full(32, 2.0), about)
+    changed = compare([Occurrence.parse(text) for text in marked], bert, Choice("last"), scaled)
+    assert changed[0, 1] == pytest.approx(slow_cosine((one - 0.5) / 2, (other - 0.5) / 2), abs=1e-6)
+    with pytest.raises(RunError, match="layers 'last', not 'sum-last-2'"):
+        compare([Occurrence.parse(marked[0])], bert, Choice("sum-last-2"), scaled)
+    with pytest.raises(RunError, match="shape"):
+        check_standardiser(scaled, Choice(), 7, bert.fingerprint)
+
+
+@pytest.mark.parametrize("text", ["no mark", "[two] [marks]", "[two words]", "half[word]", "[ ]"])
+def test_what_marks_no_word_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match="word"):
+        Occurrence.parse(text)
+
+
+def test_cosines_by_frequency_are_means_over_pairs(bert: Backbone, tmp_path: Path) -> None:
+    texts = ["The capital of Peru .", "the capital city", "the river of Peru", "Lima", "The river"]
+    store = write_embeddings(
+        bert, [Text.running(text) for text in texts], tmp_path / "out", dtype="float32"
+    )
+    words = [word.lower() for word in store.spelled()]
+    rows = {word: [r for r, other in enumerate(words) if other == word] for word in words}
+    bands = cosine_by_frequency(store.spelled(), store.vectors, base=2)
+    assert [(band.low, band.high, band.types) for band in bands] == [(2, 3, 4), (4, 7, 1)]
+    twice = [word for word, own in rows.items() if len(own) in (2, 3) and word.isalpha()]
+    assert len(twice) == 4
+    same = [
+        np.mean([slow_cosine(store.vectors[a], store.vectors[b]) for a, b in combinations(own, 2)])
+        for own in (rows[word] for word in twice)
+    ]
+    assert bands[0].same == pytest.approx(np.mean(same), abs=1e-5)
+    other = [
+        slow_cosine(store.vectors[a], store.vectors[b])
+        for one, two in combinations(twice, 2)
+        for a in rows[one]
+        for b in rows[two]
+    ]
+    assert bands[0].other == pytest.approx(np.mean(other), abs=1e-5)
+    scaled = Standardiser(np.ones(32), np.full(32, 3.0), {})
+    assert (
+        cosine_by_frequency(store.spelled(), store.vectors, scaled, base=2)[0].same != bands[0].same
+    )
+
+
+def test_lines_are_drawn_from_all_over(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(f"line number {number} ." for number in range(500)) + "\n")
+    found = draw_lines([str(path)], 80)
+    numbers = [int(text.words()[2]) for text in found]
+    assert len(numbers) == 20
+    assert numbers == sorted(numbers)
+    assert numbers[0] < 150 < 350 < numbers[-1]
+    assert len(draw_lines([str(path)], 0)) == 500
+    assert [text.text for text in draw_lines([str(path)], 80)] == [text.text for text in found]
+    assert [text.text for text in draw_lines([str(path)], 80, 1)] != [text.text for text in found]
+
+
+def test_too_few_words_are_told(tmp_path: Path) -> None:
+    moments, directions = Moments(), Directions()
+    moments.add(np.ones((1, 4)))
+    directions.add(np.ones((1, 4)))
+    with pytest.raises(DataError, match="too few"):
+        moments.standardiser()
+    with pytest.raises(DataError, match="no pair"):
+        directions.expected_cosine()
+    from symprompt.files import write_tensors
+
+    write_tensors(tmp_path / "other.safetensors", {}, {})
+    with pytest.raises(RunError, match="no mean and deviation"):
+        Standardiser.load(tmp_path / "other.safetensors")
