@@ -214,6 +214,7 @@ def make_card(job: _Job, file: str) -> dict[str, Any]:
         },
         "prefix": asdict(config.prefix),
         "lora": {**asdict(config.lora), "targets": list(config.lora.targets)},
+        "weights": asdict(config.weights),
         "head": asdict(config.head),
     }
 

@@ -86,6 +86,14 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
+class WeightsConfig:
+    """Which of the model's own weights are trained; concerns ft alone."""
+
+    layers: int = -1
+    """How many layers, counted from the last; -1: every weight; 0: none, the head alone."""
+
+
+@dataclass(frozen=True)
 class HeadConfig:
     """What reads classes, tags or answers off the hidden states."""
 
@@ -152,7 +160,7 @@ class TuneConfig:
     out: str = ""
     """Run folder to write."""
     method: TuneMethod = "pt2"
-    """ft (every weight), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
+    """ft (the weights), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
     mpt2 (a prefix that several tasks learned first)."""
     seed: int = 11
     """Seed of prompts, head and order."""
@@ -173,6 +181,7 @@ class TuneConfig:
     task: TaskConfig = field(default_factory=TaskConfig)
     prefix: PrefixConfig = field(default_factory=PrefixConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
@@ -213,6 +222,7 @@ def check_tune_config(config: TuneConfig) -> None:
         "prefix.length": (config.prefix.length, 1),
         "prefix.hidden": (config.prefix.hidden, 0),
         "lora.rank": (config.lora.rank, 1),
+        "weights.layers": (config.weights.layers, -1),
         "learning.weight_decay": (learning.weight_decay, 0),
         "learning.head_rate": (learning.head_rate, 0),
         "learning.clip": (learning.clip, 0),
@@ -264,6 +274,11 @@ def _check_together(config: TuneConfig) -> None:
         raise ConfigError(
             f"task.name is {config.task.name!r}, which is not one of mixture.tasks "
             f"({', '.join(named)}); leave it out, or name one of them."
+        )
+    if config.weights.layers != -1 and config.method != "ft":
+        raise ConfigError(
+            f"weights.layers is {config.weights.layers}, and method is {config.method!r}, which "
+            'trains none of the model\'s weights; use method = "ft", or leave it out.'
         )
     if config.start_from and config.method in ("ft", "lora", "mpt2"):
         raise ConfigError(

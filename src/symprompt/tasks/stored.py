@@ -48,6 +48,8 @@ class StoredPrompt:
         try:
             method = "pt2" if card["method"] == "mpt2" else card["method"]
             tables = {key: card[key] for key in ("prefix", "lora", "head")}
+            # Cards of older runs have fewer tables.
+            tables |= {key: card[key] for key in ("weights", "span") if key in card}
             config = make_tune_config({"method": method, **tables})
             if card["kind"] not in KINDS:
                 raise ValueError(f"kind is {card['kind']!r}")
