@@ -77,6 +77,11 @@ class StoredPrompt:
         """The labels that its head scores."""
         return LabelSet(tuple(self.card["labels"]))
 
+    @property
+    def relations(self) -> LabelSet:
+        """The relations between spans that its head scores."""
+        return LabelSet(tuple(self.card.get("relations", ())))
+
     def model(self, backbone: Backbone) -> TaskModel:
         """Return the model with this prompt and head in place.
 
@@ -85,7 +90,16 @@ class StoredPrompt:
         """
         check_backbone(self.card, backbone, self.path)
         body = make_body(backbone, self.config, seed=())
-        head = make_task_head(self.kind, len(self.labels), body, self.config.head, seed=())
+        head = make_task_head(
+            self.kind,
+            self.labels,
+            body,
+            self.config.head,
+            seed=(),
+            span=self.config.span,
+            relations=len(self.relations),
+            every_token=bool(self.card["features"].get("label_all_tokens", False)),
+        )
         model = TaskModel(body, {self.task: head})
         load_numbers(model, self.task, self.tensors)
         return model

@@ -25,6 +25,7 @@ from symprompt.tasks.loaders.columns import check_tags, read_tagged
 from symprompt.tasks.loaders.questions import read_flat, read_paragraphs
 from symprompt.tasks.loaders.reading import TABLES, load_lines, load_rows, text_in, words_in
 from symprompt.tasks.loaders.roles import predicate_in
+from symprompt.tasks.loaders.spans import read_spans, with_spans
 
 _IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
 _SPLIT_FILES = {
@@ -44,6 +45,7 @@ class Columns:
         first, second: of the two texts of a pair.
         label: of the class.
         words, tags: of a sentence's words and their tags (kinds tagging, roles).
+        spans, relations: of a sentence's spans, and of the relations between them.
         predicate: of the place of the predicate among the words, from 0 on (kind roles).
         question, context, answers: of a question (kind question).
         id: of a name for each row; rows are counted without it.
@@ -57,6 +59,8 @@ class Columns:
     label: str = "label"
     words: str = "words"
     tags: str = "tags"
+    spans: str = "spans"
+    relations: str = "relations"
     predicate: str = "predicate"
     question: str = "question"
     context: str = "context"
@@ -117,6 +121,18 @@ def read_own(
         return _read_questions(path, columns, split, labelled)
     if kind == "tagging" and ending in _IN_COLUMNS:
         return _read_columns(path, columns, split, labelled)
+    if kind == "spans" and ending in _IN_COLUMNS:
+        return with_spans(_read_columns(path, columns, split, labelled))
+    if kind in ("spans", "relations"):
+        return read_spans(
+            path,
+            split,
+            words=columns.words,
+            spans=columns.spans,
+            relations=columns.relations if kind == "relations" else None,
+            identity=columns.id,
+            labelled=labelled,
+        )
     return _read_words(path, kind, columns, split, labelled)
 
 
