@@ -130,6 +130,11 @@ def test_columns_with_tags_are_read_as_spans(tmp_path: Path) -> None:
     (example,) = load_examples(path, "spans")
     assert isinstance(example, SpanExample)
     assert example.spans == (("PER", 0, 2), ("LOC", 3, 4))
+    table = tmp_path / "own.jsonl"
+    row = {"words": ["Kim", "Lee", "in", "Oslo"], "tags": ["B-PER", "I-PER", "O", "B-LOC"]}
+    table.write_text(json.dumps(row) + "\n")
+    (again,) = load_examples(table, "spans")
+    assert again.spans == example.spans  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------- rows

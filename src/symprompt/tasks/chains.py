@@ -173,9 +173,13 @@ def path_score(
             of a last tag.
     """
     own = emissions.gather(2, tags[..., None]).squeeze(2)
-    steps = between[tags[:, :-1], tags[:, 1:]] * mask[:, 1:]
-    end = tags.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
-    return (own * mask).sum(1) + steps.sum(1) + first[tags[:, 0]] + last[end]
+    rows, count = len(tags), len(first)
+    # Gathered row by row: the gradient is then a sum over rows, not a sort of places.
+    pairs = tags[:, :-1] * count + tags[:, 1:]
+    steps = between.flatten().expand(rows, -1).gather(1, pairs) * mask[:, 1:]
+    end = tags.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))
+    outer = first.expand(rows, -1).gather(1, tags[:, :1]) + last.expand(rows, -1).gather(1, end)
+    return (own * mask).sum(1) + steps.sum(1) + outer.squeeze(1)
 
 
 def log_partition(

@@ -238,9 +238,9 @@ class RelationHead(Head):
         weights = parts.weights(states, starts, ends)
         left = self.one(self.one.tokens(states, parts), starts, ends, weights)
         right = self.other(self.other.tokens(states, parts), starts, ends, weights)
-        classes = functional.one_hot(spans[..., 2].long().clamp(min=0), self.output.out_features)
-        left = left + self.one_class(classes.to(states.dtype))
-        right = right + self.other_class(classes.to(states.dtype))
+        names = torch.arange(self.output.out_features, device=states.device)
+        classes = (spans[..., 2:3].clamp(min=0) == names).to(states.dtype)
+        left, right = left + self.one_class(classes), right + self.other_class(classes)
         begin = torch.minimum(ends[:, :, None], ends[:, None]) + 1
         end = torch.maximum(starts[:, :, None], starts[:, None]) - 1
         # A causal model's last token may end a span: what follows it is beyond the row.

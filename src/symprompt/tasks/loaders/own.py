@@ -123,6 +123,8 @@ def read_own(
         return _read_columns(path, columns, split, labelled)
     if kind == "spans" and ending in _IN_COLUMNS:
         return with_spans(_read_columns(path, columns, split, labelled))
+    if kind == "spans" and _has_tags_alone(path, columns):
+        return with_spans(_read_words(path, "tagging", columns, split, labelled))
     if kind in ("spans", "relations"):
         return read_spans(
             path,
@@ -209,6 +211,12 @@ def _read_words(
             place = predicate_in(value, len(words), path, number)
             read.add(RolesExample(name, words, place, tags), path, number)
     return read
+
+
+def _has_tags_alone(path: Path, columns: Columns) -> bool:
+    """Say whether a table has tags of words and no spans."""
+    first = next(iter(load_rows(path)), (0, {}))[1]
+    return columns.tags in first and columns.spans not in first
 
 
 def _split_files(folder: Path) -> dict[str, Path]:
