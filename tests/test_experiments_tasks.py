@@ -43,6 +43,8 @@ def words(
         for task in ("conll2003", "conll2004", "ner"):
             monkeypatch.setitem(script.TASKS, f"{task}:{method}", short)
     monkeypatch.setattr(script, "NER_SETS", ["conll2003", "conll2004"])
+    # Wide enough that no name in the table is parted.
+    monkeypatch.setenv("COLUMNS", "200")
     place = {"model": family_folder("bert"), "packs": tmp_path / "packs", "runs": tmp_path / "runs"}
     flags = [word for key, value in place.items() for word in (f"--{key}", str(value))]
     return [*flags, "--device", "cpu", "--results", str(tmp_path / "results"), "--name", "x"]

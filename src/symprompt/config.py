@@ -216,7 +216,9 @@ Command = Literal["train", "pretrain", "tune"]
 TABLES: dict[Command, frozenset[str]] = {
     "train": frozenset({"facts", "prompt", "method", "ensemble", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
-    "tune": frozenset({"task", "pattern", "prefix", "lora", "head", "learning", "mixture"}),
+    "tune": frozenset(
+        {"task", "pattern", "prefix", "lora", "weights", "head", "span", "learning", "mixture"}
+    ),
 }
 
 

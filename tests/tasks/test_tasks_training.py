@@ -191,3 +191,14 @@ def test_other_epochs_and_seeds_have_other_orders() -> None:
 def test_widths_grow_with_length(length: int, width: int) -> None:
     assert round_width(length, 512) == width
     assert round_width(length, 20) == min(width, 20)
+
+
+def test_a_parameter_that_a_step_does_not_use_forgets_its_last_gradient() -> None:
+    used, other = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = FlatAdamW([Group({"used": used, "other": other}, 0.1)], clip=0.0)
+    optimizer.set_rate(1.0)
+    optimizer.step(used.sum() + other.sum())
+    optimizer.step(used.sum())
+    gradient = optimizer.values[0].grad
+    assert gradient is not None
+    assert [float(gradient[0]), float(gradient[64])] == [1.0, 0.0]

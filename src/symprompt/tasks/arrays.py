@@ -37,6 +37,10 @@ class Features:
         own: whether this row answers for the token's word: overlaps of rows are parted [n, t].
         offsets: the characters of the context that each token covers, -1 outside the context
             [n, t, 2]; questions only.
+        spans: labelled spans of each row: first word within the row, words beside it, label; -1
+            where there is none [n, g, 3]; spans and relations only.
+        pairs: relations of each row: places of the two spans in ``spans``, label; -1 for none
+            [n, p, 3]; relations only.
         cut: how many examples were shortened, which only happens when it is asked for.
     """
 
@@ -54,6 +58,8 @@ class Features:
     first: Flags | None = None
     own: Flags | None = None
     offsets: Ints | None = None
+    spans: Ints | None = None
+    pairs: Ints | None = None
     cut: int = 0
 
     def __len__(self) -> int:
@@ -74,7 +80,41 @@ class Features:
             starts=None if self.starts is None else _long(self.starts[chosen]),
             ends=None if self.ends is None else _long(self.ends[chosen]),
             allowed=self._allowed(chosen, width),
+            spans=None if self.spans is None else _long(self.spans[chosen]),
+            pairs=None if self.pairs is None else _long(self.pairs[chosen]),
+            **self._words(chosen, width),
         )
+
+    def first_words(self) -> NDArray[np.int64]:
+        """Return the word of its example that each row begins with [n]."""
+        if self.words is None:
+            raise ValueError("these features are not of words")
+        known = np.where(self.words < 0, np.iinfo(np.int32).max, self.words)
+        found: NDArray[np.int64] = known.min(1).astype(np.int64)
+        return found
+
+    def _words(self, rows: NDArray[np.int64], width: int) -> dict[str, Tensor]:
+        """Return which word each token is of, and for spans each word's tokens."""
+        if self.words is None or self.own is None:
+            return {}
+        base = self.first_words()[rows, None]
+        words = self.words[rows, :width]
+        place = np.where(words >= 0, words - base, -1)
+        found = {"words": _long(place)}
+        if self.spans is None:
+            return found
+        row, column = np.nonzero(place >= 0)
+        firsts, lasts = (np.full(place.shape, -1) for _ in range(2))
+        owned = np.zeros(place.shape, np.bool_)
+        lasts[row, place[row, column]] = column
+        owned[row, place[row, column]] = self.own[rows[row], column]
+        firsts[row[::-1], place[row, column][::-1]] = column[::-1]
+        return {
+            **found,
+            "firsts": _long(firsts),
+            "lasts": _long(lasts),
+            "owned": torch.from_numpy(owned),
+        }
 
     def _allowed(self, rows: NDArray[np.int64], width: int) -> Tensor | None:
         if self.offsets is None or self.null is None:

@@ -21,6 +21,11 @@ class Batch:
         starts, ends: first and last token of the answer [b]; ``null`` where there is none, -100
             where it is not known.
         allowed: tokens that can be an answer's first or last, the null token among them [b, t].
+        words: which word of its row each token is of, from 0 on, -1 for none [b, t].
+        firsts, lasts: first and last token of each word of the row; -1 for none [b, t].
+        owned: whether this row answers for the word [b, t].
+        spans: labelled spans: first word, words beside it, label; -1 where there is none [b, g, 3].
+        pairs: relations: places among the row's spans of the two, label; -1 for none [b, p, 3].
     """
 
     ids: Tensor
@@ -30,6 +35,12 @@ class Batch:
     starts: Tensor | None = None
     ends: Tensor | None = None
     allowed: Tensor | None = None
+    words: Tensor | None = None
+    firsts: Tensor | None = None
+    lasts: Tensor | None = None
+    owned: Tensor | None = None
+    spans: Tensor | None = None
+    pairs: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -52,7 +63,8 @@ class Batch:
 
         def chosen(value: Tensor) -> Tensor:
             found = value[rows]
-            return found if width is None or found.dim() == 1 else found[:, :width]
+            # Lists of spans have three axes, the second of which is no token's.
+            return found if width is None or found.dim() != 2 else found[:, :width]
 
         return self._each(chosen)
 
@@ -72,4 +84,10 @@ class Batch:
             starts=other(self.starts),
             ends=other(self.ends),
             allowed=other(self.allowed),
+            words=other(self.words),
+            firsts=other(self.firsts),
+            lasts=other(self.lasts),
+            owned=other(self.owned),
+            spans=other(self.spans),
+            pairs=other(self.pairs),
         )

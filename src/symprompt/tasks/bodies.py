@@ -16,6 +16,7 @@ from symprompt.errors import ModelError, RunError
 from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
 from symprompt.runtime import make_generator
 from symprompt.tasks.batches import Batch
+from symprompt.tasks.freezing import ALL, trained_parameters
 from symprompt.tasks.settings import LoraConfig, PrefixConfig, TuneConfig
 
 _TASK = "task"
@@ -134,13 +135,17 @@ class InputPrompts(Body):
 
 
 class FullWeights(Body):
-    """FT: every weight of the body, on a copy of the model in float32; final.
+    """FT: the weights of the body, on a copy of the model in float32; final.
 
     Args:
         half: run the passes in bfloat16, weights and moments staying in float32.
+        layers: how many layers are trained, counted from the last; -1 is every weight, 0 none.
+            Only what is trained is stored.
     """
 
-    def __init__(self, backbone: Backbone, *, dropout: float = 0.0, half: bool = False) -> None:
+    def __init__(
+        self, backbone: Backbone, *, dropout: float = 0.0, half: bool = False, layers: int = ALL
+    ) -> None:
         super().__init__(copied(backbone), dropout=dropout)
         if backbone.dtype not in (torch.float32, torch.float64):
             raise ModelError(
@@ -148,16 +153,19 @@ class FullWeights(Body):
                 "small changes of weights vanish; load it with dtype float32 to fine-tune it."
             )
         self.half = half
-        self.backbone.model.base_model.requires_grad_(True)
+        self._trained = trained_parameters(self.backbone, layers)
+        for value in self._trained.values():
+            value.requires_grad_(True)
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Return the weights of the body, tied ones once."""
-        return dict(self.backbone.model.base_model.named_parameters())
+        """Return the weights that are trained, tied ones once."""
+        return dict(self._trained)
 
     def states(self, batch: Batch) -> Tensor:
         """Return the states that the weights as they are now give."""
         with self._casting():
-            return body_states(self.backbone, self._inputs(batch), grad_model=True)
+            trained = bool(self._trained)
+            return body_states(self.backbone, self._inputs(batch), grad_model=trained)
 
     def _casting(self) -> AbstractContextManager[object]:
         if not self.half:
@@ -167,7 +175,7 @@ class FullWeights(Body):
         return torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the body's weights."""
+        """Return the weights that were trained."""
         return {f"body.{name}": value.detach() for name, value in self.parameters().items()}
 
     @torch.no_grad()
@@ -303,7 +311,7 @@ def make_body(backbone: Backbone, config: TuneConfig, *, seed: tuple[object, ...
         half = config.dtype == "bfloat16" or (
             config.dtype == "auto" and backbone.device.type == "cuda"
         )
-        return FullWeights(backbone, dropout=dropout, half=half)
+        return FullWeights(backbone, dropout=dropout, half=half, layers=config.weights.layers)
     if config.method == "lora":
         return Adapters(backbone, config.lora, dropout=dropout, seed=seed)
     if config.method == "pt":

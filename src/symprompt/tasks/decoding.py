@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from symprompt.tasks.arrays import Features
 from symprompt.tasks.examples import QuestionExample
 from symprompt.tasks.labels import LabelSet, repaired
+from symprompt.tasks.span_decoding import SpanPrediction
 
 Scores = NDArray[np.floating]
 Combine = Literal["first", "mean"]
@@ -53,7 +54,7 @@ class AnswerPrediction:
         return replace(self, text="" if none else best)
 
 
-Prediction = str | tuple[str, ...] | AnswerPrediction
+Prediction = str | tuple[str, ...] | AnswerPrediction | SpanPrediction
 
 
 def class_scores(features: Features, scores: Scores) -> Scores:

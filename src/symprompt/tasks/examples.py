@@ -10,9 +10,9 @@ import numpy as np
 
 from symprompt.errors import DataError
 from symprompt.runtime import derive_seed
-from symprompt.tasks.labels import LabelSet, Unseen
+from symprompt.tasks.labels import LabelSet, Span, Unseen
 
-TaskKind = Literal["sequence", "pair", "tagging", "roles", "question"]
+TaskKind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
 KINDS: tuple[TaskKind, ...] = get_args(TaskKind)
 
 
@@ -83,7 +83,31 @@ class QuestionExample:
     impossible: bool = False
 
 
-Example = TextExample | PairExample | TaggedExample | RolesExample | QuestionExample
+@dataclass(frozen=True)
+class Relation:
+    """How two spans of a sentence are related, by their places among its spans."""
+
+    name: str
+    one: int
+    other: int
+
+
+@dataclass(frozen=True)
+class SpanExample:
+    """A sentence in words and its spans, which may lie in one another.
+
+    Attributes:
+        spans: (type, first word, word after the last); None if they are not known.
+        relations: between two of the spans; None if they are not known.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    spans: tuple[Span, ...] | None = None
+    relations: tuple[Relation, ...] | None = None
+
+
+Example = TextExample | PairExample | TaggedExample | RolesExample | QuestionExample | SpanExample
 
 
 @dataclass(frozen=True)
@@ -98,6 +122,7 @@ class TaskData:
         unseen: labels that other splits have and training has not. Nothing can predict them, so
             they count as errors.
         dropped: how many examples a reason left out ("train: no gold label": 3).
+        relations: the relations between spans of the training split; empty for other kinds.
     """
 
     kind: TaskKind
@@ -106,6 +131,7 @@ class TaskData:
     labels: LabelSet
     unseen: tuple[Unseen, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
+    relations: LabelSet = field(default_factory=lambda: LabelSet(()))
 
     def split(self, name: str) -> Sequence[Example]:
         """Return a split's examples, or refuse its name."""

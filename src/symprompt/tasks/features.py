@@ -7,10 +7,17 @@ from typing import cast
 
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.tasks.arrays import Features
-from symprompt.tasks.examples import Example, QuestionExample, TaskData, TaskKind
+from symprompt.tasks.examples import (
+    Example,
+    QuestionExample,
+    SpanExample,
+    TaskData,
+    TaskKind,
+)
 from symprompt.tasks.labels import LabelSet
 from symprompt.tasks.laying.questions import lay_out_questions
 from symprompt.tasks.laying.rows import LongTexts, Sheet
+from symprompt.tasks.laying.spans import lay_out_spans
 from symprompt.tasks.laying.texts import Texts, lay_out_texts
 from symprompt.tasks.laying.words import Tagged, lay_out_words
 
@@ -39,6 +46,7 @@ def make_features(
         label_all_tokens=label_all_tokens,
         token_types=token_types,
         long_texts=long_texts,
+        relations=data.relations,
     )
 
 
@@ -53,6 +61,7 @@ def lay_out(
     label_all_tokens: bool = False,
     token_types: bool | None = None,
     long_texts: LongTexts = "windows",
+    relations: LabelSet | None = None,
 ) -> Features:
     """Lay out examples of one kind as arrays; nothing is cut unless ``long_texts`` says so.
 
@@ -67,6 +76,7 @@ def lay_out(
         long_texts: what happens to texts and pairs that are too long: "windows" splits the longer
             text of the example (its score is the mean over its windows), "cut" drops the end of the
             longer text and counts it. Sentences with tags and contexts are always split.
+        relations: the relations between spans that are known.
 
     Raises:
         DataError: an example's other parts leave no room for the text that is split.
@@ -75,6 +85,9 @@ def lay_out(
     sheet = Sheet.make(vocabulary, max_length=max_length, stride=stride, token_types=token_types)
     if kind == "question":
         return lay_out_questions(cast(Sequence[QuestionExample], examples), sheet)
+    if kind in ("spans", "relations"):
+        sentences = cast(Sequence[SpanExample], examples)
+        return lay_out_spans(kind, sentences, labels, relations or LabelSet(()), sheet)
     if kind in ("tagging", "roles"):
         tagged = cast(Sequence[Tagged], examples)
         return lay_out_words(kind, tagged, labels, sheet, label_all_tokens=label_all_tokens)

@@ -95,6 +95,10 @@ class FlatAdamW:
             if gradient is not None
         ]
         with torch.no_grad():
+            # Another task's head is not used in this step: what it learned from last is over.
+            unused = [v for v, entry in zip(self._views, found, strict=True) if entry is None]
+            if unused:
+                torch._foreach_zero_(unused)
             torch._foreach_copy_([view for view, _ in used], [entry for _, entry in used])
             if self.clip:
                 gradients = [flat.grad for flat in self.values if flat.grad is not None]

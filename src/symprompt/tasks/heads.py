@@ -41,8 +41,8 @@ class Head(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.hidden = _make_linear(width, width, generator) if kind == "mlp" else None
-        self.output = _make_linear(width, outputs, generator)
+        self.hidden = make_linear(width, width, generator) if kind == "mlp" else None
+        self.output = make_linear(width, outputs, generator)
 
     @abstractmethod
     def loss(self, states: Tensor, batch: Batch) -> Tensor:
@@ -181,7 +181,7 @@ def make_head(
     )
 
 
-def _make_linear(width: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
+def make_linear(width: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
     """Make a layer as transformers starts its heads: N(0, 0.02) and no bias."""
     # Made without memory first: torch's own start would draw from the global generator.
     layer = nn.Linear(width, outputs, device="meta").to_empty(device="cpu")

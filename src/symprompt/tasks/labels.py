@@ -9,6 +9,8 @@ from functools import cached_property
 from symprompt.errors import DataError
 
 OUTSIDE = "O"
+NULL = "NULL"
+"""The class of spans, and of pairs of spans, that are of no interest."""
 NO_LABEL = -100
 Span = tuple[str, int, int]  # type, first word, word after the last
 
@@ -47,6 +49,11 @@ class LabelSet:
         """
         types = sorted({tag[2:] for tag in set(tags) if tag != OUTSIDE})
         return cls((OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI")))
+
+    @classmethod
+    def of_spans(cls, types: Iterable[str]) -> LabelSet:
+        """Return NULL and the types of spans, or relations, that occur, sorted."""
+        return cls((NULL, *sorted(set(types) - {NULL})))
 
     def __len__(self) -> int:
         return len(self.names)

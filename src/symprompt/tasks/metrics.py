@@ -18,11 +18,14 @@ from symprompt.tasks.examples import (
     Example,
     QuestionExample,
     RolesExample,
+    SpanExample,
     TaggedExample,
     TaskData,
     TaskKind,
 )
 from symprompt.tasks.labels import spans_of
+from symprompt.tasks.span_decoding import SpanPrediction
+from symprompt.tasks.span_metrics import relation_metrics, span_metrics
 from symprompt.tasks.squad import squad_scores
 
 PREDICATE = "V"
@@ -33,6 +36,8 @@ MAIN_METRIC: dict[TaskKind, str] = {
     "tagging": "f1",
     "roles": "f1",
     "question": "f1",
+    "spans": "f1",
+    "relations": "f1",
 }
 
 
@@ -75,6 +80,14 @@ def evaluate_examples(
         if any(not entry.answers and not entry.impossible for entry in questions):
             raise _unlabelled(name)
         return squad_scores(questions, answers)
+    if kind in ("spans", "relations"):
+        sentences = [entry for entry in examples if isinstance(entry, SpanExample)]
+        spans = [entry for entry in predictions if isinstance(entry, SpanPrediction)]
+        wanted = "relations" if kind == "relations" else "spans"
+        if any(getattr(entry, wanted) is None for entry in sentences):
+            raise _unlabelled(name)
+        measure = relation_metrics if kind == "relations" else span_metrics
+        return measure(sentences, spans)
     if kind in ("tagging", "roles"):
         gold = [entry.tags for entry in examples if isinstance(entry, TaggedExample | RolesExample)]
         tags = [entry for entry in predictions if isinstance(entry, tuple)]

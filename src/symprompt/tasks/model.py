@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from symprompt.runtime import Tick, make_generator, silent
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.bodies import Body, hidden_size
+from symprompt.tasks.chains import ChainHead
 from symprompt.tasks.examples import TaskKind
 from symprompt.tasks.features import Features
 from symprompt.tasks.heads import Head, make_head
+from symprompt.tasks.labels import LabelSet
 from symprompt.tasks.passes import plan_asking
-from symprompt.tasks.settings import HeadConfig
+from symprompt.tasks.settings import HeadConfig, SpanConfig
+from symprompt.tasks.span_heads import RelationHead, SpanClassHead, SpanShape
 
 
 class TaskModel:
@@ -88,22 +91,79 @@ class TaskModel:
 
 
 def make_task_head(
-    kind: TaskKind, labels: int, body: Body, config: HeadConfig, *, seed: tuple[object, ...]
+    kind: TaskKind,
+    labels: LabelSet | int,
+    body: Body,
+    config: HeadConfig,
+    *,
+    seed: tuple[object, ...],
+    span: SpanConfig | None = None,
+    relations: int = 0,
+    every_token: bool = False,
 ) -> Head:
-    """Return a head at its start, on the body's device."""
-    backbone = body.backbone
-    head = make_head(
-        kind,
-        hidden_size(backbone),
-        labels,
-        causal=backbone.causal,
-        kind=config.kind,
-        dropout=config.dropout,
-        generator=make_generator(*seed, "head"),
-    )
+    """Return a head at its start, on the body's device.
+
+    Args:
+        labels: the labels, or how many; chains of tags need the labels.
+        span: how spans are represented, for kinds that have them.
+        relations: how many relations there are, NULL among them.
+        every_token: tags count for every token of a word.
+    """
+    backbone, width = body.backbone, hidden_size(body.backbone)
+    generator = make_generator(*seed, "head")
+    count = labels if isinstance(labels, int) else len(labels)
+    plain = config.decoder == "softmax" and not config.constrain and config.combine == "first"
+    head: Head
+    if kind in ("spans", "relations"):
+        shape = span_shape(kind, span or SpanConfig())
+        head = (
+            SpanClassHead(width, count, shape, dropout=config.dropout, generator=generator)
+            if kind == "spans"
+            else RelationHead(
+                width, count, relations, shape, dropout=config.dropout, generator=generator
+            )
+        )
+    elif kind in ("tagging", "roles") and not plain:
+        if isinstance(labels, int):
+            raise ValueError("a chain of tags needs their names")
+        head = ChainHead(
+            width,
+            labels.names,
+            crf=config.decoder == "crf",
+            constrain=config.constrain,
+            combine=config.combine,
+            every_token=every_token,
+            kind=config.kind,
+            dropout=config.dropout,
+            generator=generator,
+        )
+    else:
+        head = make_head(
+            kind,
+            width,
+            count,
+            causal=backbone.causal,
+            kind=config.kind,
+            dropout=config.dropout,
+            generator=generator,
+        )
     if backbone.dtype == torch.float64:
         head = head.double()
     return head.to(backbone.device).eval()
+
+
+def span_shape(kind: TaskKind, config: SpanConfig) -> SpanShape:
+    """Return how a task's spans are represented."""
+    # Pairs are the square of candidates.
+    candidates = config.candidates or (32 if kind == "relations" else 64)
+    return SpanShape(
+        length=config.length,
+        boundary=config.boundary,
+        summary=config.summary,
+        hidden=config.hidden,
+        negatives=config.negatives,
+        candidates=candidates,
+    )
 
 
 def ask(
@@ -124,7 +184,8 @@ def ask(
         max_tokens: most tokens in one pass.
 
     Returns:
-        [n, classes] log-probabilities, [n, t] best tags, or [n, t, 2] logits of answers.
+        [n, classes] log-probabilities, [n, t] best tags, [n, t, 2] logits of answers, or
+        candidate spans [n, c, ...].
     """
     widest = int(features.ids.shape[1])
     plan = plan_asking(features.lengths, max_tokens=max_tokens, widest=widest)
@@ -152,7 +213,7 @@ class Gathered:
             scores = scores.argmax(-1)
         if self._found is None:
             shape = [len(self.features), *scores.shape[1:]]
-            if self.features.labels is None or self.features.labels.ndim > 1:
+            if self.features.kind in ("tagging", "roles", "question"):
                 shape[1] = int(self.features.ids.shape[1])
             floor = -torch.inf if scores.is_floating_point() else 0
             self._found = scores.new_full(shape, floor)

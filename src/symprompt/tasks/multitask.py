@@ -18,10 +18,10 @@ from symprompt.errors import ConfigError
 from symprompt.runtime import Tick, derive_seed, silent
 from symprompt.tasks.bodies import make_body
 from symprompt.tasks.folder import HISTORY, METRICS, PROMPT, STATE, TaskFolder
-from symprompt.tasks.model import TaskModel, make_task_head
+from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.problem import LaidTask, Session
-from symprompt.tasks.run import FORMAT, TaskRun, history_of, run_task, run_trainer
+from symprompt.tasks.run import FORMAT, TaskRun, head_of, history_of, run_task, run_trainer
 from symprompt.tasks.settings import TuneConfig, check_tune_config
 from symprompt.tasks.training import TaskTrainer
 
@@ -100,10 +100,7 @@ def _share(
     laid = {name: session.task(part, backbone, taken=body.taken) for name, part in parts.items()}
     _check_kinds(laid)
     heads = {
-        name: make_task_head(
-            task.data.kind, len(task.data.labels), body, config.head, seed=(config.seed, name)
-        )
-        for name, task in laid.items()
+        name: head_of(config, task, body, seed=(config.seed, name)) for name, task in laid.items()
     }
     inputs = {name: task.splits["train"].inputs for name, task in laid.items()}
     model = TaskModel(body, heads, inputs)
@@ -121,6 +118,7 @@ def _share(
         model,
         max_tokens=config.max_tokens or backbone.token_budget(),
         unanswerable=config.task.unanswerable,
+        overlaps=config.span.overlaps,
     )
 
     def score() -> tuple[float, dict[str, float]]:

@@ -19,12 +19,19 @@ from symprompt.tasks.decoding import (
     decode_classes,
     decode_tags,
 )
-from symprompt.tasks.examples import Example, QuestionExample, TaskKind
+from symprompt.tasks.examples import Example, QuestionExample, SpanExample, TaskKind
 from symprompt.tasks.features import Features
 from symprompt.tasks.labels import LabelSet
 from symprompt.tasks.metrics import MAIN_METRIC, evaluate_examples
 from symprompt.tasks.model import TaskModel, ask
 from symprompt.tasks.problem import LaidTask
+from symprompt.tasks.span_decoding import (
+    LOWEST,
+    Overlaps,
+    SpanPrediction,
+    best_span_threshold,
+    decode_spans,
+)
 from symprompt.tasks.squad import best_threshold
 
 _KEPT = 3
@@ -46,14 +53,21 @@ class Asker:
         model: with its heads.
         max_tokens: most tokens in one pass.
         unanswerable: whether questions may have no answer: as training says, or always.
+        overlaps: which spans may stand together.
     """
 
     def __init__(
-        self, model: TaskModel, *, max_tokens: int, unanswerable: Literal["data", "always"] = "data"
+        self,
+        model: TaskModel,
+        *,
+        max_tokens: int,
+        unanswerable: Literal["data", "always"] = "data",
+        overlaps: Overlaps = "flat",
     ) -> None:
         self.model = model
         self.max_tokens = max_tokens
         self.unanswerable = unanswerable
+        self.overlaps = overlaps
 
     def measure(self, task: str, laid: LaidTask, split: str) -> dict[str, float]:
         """Return a split's figures in percent, the main one first."""
@@ -81,16 +95,23 @@ class Asker:
         return Outcome(measure(laid.data.kind, examples, predictions), rows)
 
     def threshold(self, laid: LaidTask) -> float | None:
-        """Return the threshold on no answer before any is chosen: 0, or None: always answer."""
+        """Return the threshold on no answer, or on spans, before any is chosen: 0, or None."""
+        if laid.data.kind in ("spans", "relations"):
+            return 0.0
         train = laid.data.split("train")
         asked = [entry for entry in train if isinstance(entry, QuestionExample)]
         may = self.unanswerable == "always" or any(entry.impossible for entry in asked)
         return 0.0 if asked and may else None
 
     def choose_threshold(self, task: str, laid: LaidTask) -> float | None:
-        """Return the threshold on no answer that is best on the split that chooses epochs."""
+        """Return the threshold that is best on the split that chooses epochs."""
         if self.threshold(laid) is None:
             return None
+        if laid.data.kind in ("spans", "relations"):
+            given = self._predictions(task, laid, laid.choice, LOWEST)[0]
+            spans = [entry for entry in given if isinstance(entry, SpanPrediction)]
+            own = [e for e in laid.data.split(laid.choice) if isinstance(e, SpanExample)]
+            return best_span_threshold(own, spans)[0]
         predictions = self._predictions(task, laid, laid.choice, 0.0)[0]
         examples = [e for e in laid.data.split(laid.choice) if isinstance(e, QuestionExample)]
         answers = [entry for entry in predictions if isinstance(entry, AnswerPrediction)]
@@ -115,7 +136,17 @@ class Asker:
             stage=f"asking {split}",
         )
         examples = data.split(split)
-        return decode(data.kind, examples, data.labels, own.features, scores, threshold), scores
+        found = decode(
+            data.kind,
+            examples,
+            data.labels,
+            own.features,
+            scores,
+            threshold,
+            overlaps=self.overlaps,
+            relations=data.relations,
+        )
+        return found, scores
 
 
 def decode(
@@ -125,9 +156,23 @@ def decode(
     features: Features,
     scores: Tensor,
     threshold: float | None,
+    *,
+    overlaps: Overlaps = "flat",
+    relations: LabelSet | None = None,
 ) -> list[Prediction]:
     """Return one prediction for each example from the scores of all rows."""
     values = scores.numpy()
+    if kind in ("spans", "relations"):
+        return list(
+            decode_spans(
+                features,
+                values,
+                labels,
+                threshold=threshold or 0.0,
+                overlaps=overlaps,
+                relations=relations,
+            )
+        )
     if kind == "question":
         questions = [entry for entry in examples if isinstance(entry, QuestionExample)]
         return list(decode_answers(features, values, questions, threshold=threshold))
@@ -185,6 +230,8 @@ def to_rows(
                 {"text": entry.text, "score": round(entry.score, 4)}
                 for entry in prediction.candidates[:_KEPT]
             ]
+        elif isinstance(prediction, SpanPrediction) and isinstance(example, SpanExample):
+            row |= _span_row(example, prediction)
         else:
             row["prediction"] = list(prediction) if isinstance(prediction, tuple) else prediction
         if sure is not None:
@@ -196,7 +243,31 @@ def to_rows(
     return rows
 
 
+def _span_row(example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
+    """Return spans, in the order of the sentence, and relations as plain values."""
+    order = sorted(
+        zip(prediction.spans, prediction.odds, strict=True), key=lambda pair: pair[0][1:]
+    )
+    place = {span: number for number, (span, _) in enumerate(order)}
+    row: dict[str, Any] = {
+        "prediction": [list(span) for span, _ in order],
+        "texts": [" ".join(example.words[start:end]) for (_, start, end), _ in order],
+        "odds": [round(odds, 4) for _, odds in order],
+    }
+    if prediction.relations or example.relations is not None:
+        row["relations"] = [
+            [name, place[one], place[other]] for name, one, other in prediction.relations
+        ]
+    if example.relations is not None:
+        row["gold_relations"] = [
+            [entry.name, entry.one, entry.other] for entry in example.relations
+        ]
+    return row
+
+
 def _gold(example: Example) -> Any:
+    if isinstance(example, SpanExample):
+        return None if example.spans is None else [list(span) for span in example.spans]
     if isinstance(example, QuestionExample):
         texts = [answer.text for answer in example.answers]
         return texts if texts or example.impossible else None

@@ -16,6 +16,7 @@ from symprompt.tasks.examples import (
     Example,
     QuestionExample,
     RolesExample,
+    SpanExample,
     TaggedExample,
     TaskData,
     hold_out,
@@ -23,6 +24,7 @@ from symprompt.tasks.examples import (
 from symprompt.tasks.features import Features, make_features
 from symprompt.tasks.frames import takes_types
 from symprompt.tasks.loaders import Columns, load_task
+from symprompt.tasks.loaders.spans import identified
 from symprompt.tasks.settings import TaskConfig, TuneConfig
 
 HELD_OUT = "held-out"
@@ -125,7 +127,15 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
         data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
     else:
         data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
-    bare = [name for name, own in data.splits.items() if not is_labelled(own)]
+    if task.identify:
+        if data.kind != "spans":
+            raise ConfigError(
+                f"task.identify finds spans, and {data.name} is read as {data.kind}; set task.kind "
+                'to "spans".'
+            )
+        data = identified(data)
+    related = data.kind == "relations"
+    bare = [name for name, own in data.splits.items() if not is_labelled(own, relations=related)]
     if bare:
         # Nothing can be measured there; predict is for such files.
         dropped = {f"{name}: no labels": len(data.splits[name]) for name in bare}
@@ -175,13 +185,19 @@ def asked_splits(laid: LaidTask) -> list[str]:
     return [name for name in laid.splits if name != "train"]
 
 
-def is_labelled(examples: Sequence[Example]) -> bool:
-    """Say whether every example has its label, tags or answers."""
+def is_labelled(examples: Sequence[Example], *, relations: bool = False) -> bool:
+    """Say whether every example has its label, tags, answers or spans.
+
+    Args:
+        relations: whether spans need relations too.
+    """
     for example in examples:
         if isinstance(example, QuestionExample):
             known = bool(example.answers) or example.impossible
         elif isinstance(example, TaggedExample | RolesExample):
             known = example.tags is not None
+        elif isinstance(example, SpanExample):
+            known = (example.relations if relations else example.spans) is not None
         else:
             known = example.label is not None
         if not known:

@@ -12,7 +12,7 @@ from torch import Tensor
 from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, RunError
 from symprompt.runtime import Tick, describe_environment, silent
-from symprompt.tasks.bodies import make_body
+from symprompt.tasks.bodies import Body, make_body
 from symprompt.tasks.folder import (
     CARD,
     ENVIRONMENT,
@@ -22,6 +22,7 @@ from symprompt.tasks.folder import (
     STATE,
     TaskFolder,
 )
+from symprompt.tasks.heads import Head
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.problem import LaidTask, Session, asked_splits
@@ -61,6 +62,7 @@ class _Job:
             self.model,
             max_tokens=self.config.max_tokens or self.backbone.token_budget(),
             unanswerable=self.config.task.unanswerable,
+            overlaps=self.config.span.overlaps,
         )
 
 
@@ -117,8 +119,7 @@ def run_task(
     backbone = session.backbone(config)
     body = make_body(backbone, config, seed=(config.seed,))
     laid = session.task(config, backbone, taken=body.taken)
-    kind, labels = laid.data.kind, len(laid.data.labels)
-    head = make_task_head(kind, labels, body, config.head, seed=(config.seed,))
+    head = head_of(config, laid, body, seed=(config.seed,))
     model = TaskModel(body, {laid.name: head}, {laid.name: laid.splits["train"].inputs})
     seconds["preparing"] = time.perf_counter() - begun
     job = _Job(folder, config, backbone, laid, model, tick, seconds, asked)
@@ -128,6 +129,20 @@ def run_task(
         _begin_from(job, start)
     _learn(job)
     return TaskRun(folder, _finish(job))
+
+
+def head_of(config: TuneConfig, laid: LaidTask, body: Body, *, seed: tuple[object, ...]) -> Head:
+    """Return the head of a task at its start."""
+    return make_task_head(
+        laid.data.kind,
+        laid.data.labels,
+        body,
+        config.head,
+        seed=seed,
+        span=config.span,
+        relations=len(laid.data.relations),
+        every_token=config.task.label_all_tokens,
+    )
 
 
 def _learn(job: _Job) -> None:
@@ -214,7 +229,10 @@ def make_card(job: _Job, file: str) -> dict[str, Any]:
         },
         "prefix": asdict(config.prefix),
         "lora": {**asdict(config.lora), "targets": list(config.lora.targets)},
+        "weights": asdict(config.weights),
         "head": asdict(config.head),
+        "span": asdict(config.span),
+        "relations": list(laid.data.relations.names),
     }
 
 

@@ -185,6 +185,7 @@ def lay_out_for(prompt: StoredPrompt, examples: Sequence[Example], backbone: Bac
         stride=int(settings["stride"]),
         label_all_tokens=bool(settings.get("label_all_tokens", False)),
         token_types=takes_types(backbone),
+        relations=prompt.relations,
     )
 
 
@@ -193,9 +194,18 @@ def predictions_of(
 ) -> Outcome:
     """Return what a stored prompt predicts; figures too where every label is known."""
     threshold = prompt.card.get("threshold")
-    predictions = decode(prompt.kind, examples, prompt.labels, features, scores, threshold)
+    predictions = decode(
+        prompt.kind,
+        examples,
+        prompt.labels,
+        features,
+        scores,
+        threshold,
+        overlaps=prompt.config.span.overlaps,
+        relations=prompt.relations,
+    )
     rows = to_rows(prompt.kind, examples, predictions, features, scores)
-    labelled = is_labelled(examples)
+    labelled = is_labelled(examples, relations=prompt.kind == "relations")
     return Outcome(measure(prompt.kind, examples, predictions) if labelled else {}, rows)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from symprompt.config import build_config, read_config
 from symprompt.errors import ConfigError
 
-Kind = Literal["sequence", "pair", "tagging", "roles", "question"]
+Kind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
 TuneMethod = Literal["ft", "pt", "pt2", "lora", "mpt2"]
 METHODS: dict[str, str] = {
     "ft": "fine-tuning of every weight",
@@ -26,9 +26,15 @@ class TaskConfig:
     name: str = ""
     """A task that is known (rte, boolq, cb, mnli, sst2, conll2003, conll2004, wikigold, gum,
     ontonotes, squad, squad2, propbank-ewt, conll05, conll12); empty: files of your own."""
-    kind: Literal["auto", "sequence", "pair", "tagging", "roles", "question"] = "auto"
+    kind: Literal[
+        "auto", "sequence", "pair", "tagging", "roles", "question", "spans", "relations"
+    ] = "auto"
     """What your own files ask for: the class of a text or of two, the tag of every word, every
-    word's role to a predicate, or the answer to a question; auto: a known task says it itself."""
+    word's role to a predicate, the answer to a question, the spans of a sentence, or spans and how
+    they are related; auto: a known task says it itself. Entities can be read as spans too, and
+    conll2004 as relations."""
+    identify: bool = False
+    """Only find spans: all their types are one (kind spans)."""
     columns: tuple[str, ...] = ()
     """Names of columns in your own files, as text=review or label=stars."""
     max_length: int = 128
@@ -52,8 +58,8 @@ class TaskConfig:
     unanswerable: Literal["data", "always"] = "data"
     """always: every question may have no answer, also where no training question is such."""
     choose_threshold: bool = False
-    """Choose how much higher no answer must score than the best one on the split that chooses
-    epochs, instead of 0."""
+    """Choose how much higher no answer must score than the best one, or how much higher a span's
+    class than none, on the split that chooses epochs, instead of 0."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,14 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
+class WeightsConfig:
+    """Which of the model's own weights are trained; concerns ft alone."""
+
+    layers: int = -1
+    """How many layers, counted from the last; -1: every weight; 0: none, the head alone."""
+
+
+@dataclass(frozen=True)
 class HeadConfig:
     """What reads classes, tags or answers off the hidden states."""
 
@@ -93,6 +107,33 @@ class HeadConfig:
     """linear, or mlp: a layer with tanh before it."""
     dropout: float = 0.1
     """Of the states that the head reads, while training."""
+    decoder: Literal["softmax", "crf"] = "softmax"
+    """What chooses tags: each word's own distribution, or a conditional random field, which
+    learns which tags follow each other."""
+    constrain: bool = False
+    """Give only sequences of tags that IOB2 allows: the best of them, not a repaired one."""
+    combine: Literal["first", "mean"] = "first"
+    """Read a word's tag off its first token, or off the distributions of all its tokens."""
+
+
+@dataclass(frozen=True)
+class SpanConfig:
+    """How spans are represented, scored and chosen; concerns the kinds spans and relations."""
+
+    length: int = 8
+    """Most words of a span."""
+    boundary: Literal["plain", "ffn"] = "ffn"
+    """A span's start and end: the states of its first and last token, or two networks' outputs."""
+    summary: Literal["mean", "attention"] = "mean"
+    """What stands for a span's tokens: the mean of their states, or attention over them."""
+    hidden: int = 256
+    """Inner size of the classifiers."""
+    negatives: int = 0
+    """About how many spans of no class each input trains on, drawn anew at each step; 0: all."""
+    candidates: int = 0
+    """How many spans of an input are kept for decoding; 0: 64, and 32 with relations."""
+    overlaps: Literal["flat", "nested", "all"] = "flat"
+    """Which spans may stand together: flat: none share a word; nested: one may lie in another."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +193,7 @@ class TuneConfig:
     out: str = ""
     """Run folder to write."""
     method: TuneMethod = "pt2"
-    """ft (every weight), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
+    """ft (the weights), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
     mpt2 (a prefix that several tasks learned first)."""
     seed: int = 11
     """Seed of prompts, head and order."""
@@ -173,7 +214,9 @@ class TuneConfig:
     task: TaskConfig = field(default_factory=TaskConfig)
     prefix: PrefixConfig = field(default_factory=PrefixConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
+    span: SpanConfig = field(default_factory=SpanConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
 
@@ -213,6 +256,11 @@ def check_tune_config(config: TuneConfig) -> None:
         "prefix.length": (config.prefix.length, 1),
         "prefix.hidden": (config.prefix.hidden, 0),
         "lora.rank": (config.lora.rank, 1),
+        "weights.layers": (config.weights.layers, -1),
+        "span.length": (config.span.length, 1),
+        "span.hidden": (config.span.hidden, 1),
+        "span.negatives": (config.span.negatives, 0),
+        "span.candidates": (config.span.candidates, 0),
         "learning.weight_decay": (learning.weight_decay, 0),
         "learning.head_rate": (learning.head_rate, 0),
         "learning.clip": (learning.clip, 0),
@@ -264,6 +312,16 @@ def _check_together(config: TuneConfig) -> None:
         raise ConfigError(
             f"task.name is {config.task.name!r}, which is not one of mixture.tasks "
             f"({', '.join(named)}); leave it out, or name one of them."
+        )
+    if config.weights.layers != -1 and config.method != "ft":
+        raise ConfigError(
+            f"weights.layers is {config.weights.layers}, and method is {config.method!r}, which "
+            'trains none of the model\'s weights; use method = "ft", or leave it out.'
+        )
+    if config.head.decoder == "crf" and config.head.combine == "mean":
+        raise ConfigError(
+            'head.combine = "mean" joins distributions of single tokens, and head.decoder = "crf" '
+            'has none; use combine = "first", or decoder = "softmax".'
         )
     if config.start_from and config.method in ("ft", "lora", "mpt2"):
         raise ConfigError(

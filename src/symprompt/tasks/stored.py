@@ -48,6 +48,8 @@ class StoredPrompt:
         try:
             method = "pt2" if card["method"] == "mpt2" else card["method"]
             tables = {key: card[key] for key in ("prefix", "lora", "head")}
+            # Cards of older runs have fewer tables.
+            tables |= {key: card[key] for key in ("weights", "span") if key in card}
             config = make_tune_config({"method": method, **tables})
             if card["kind"] not in KINDS:
                 raise ValueError(f"kind is {card['kind']!r}")
@@ -75,6 +77,11 @@ class StoredPrompt:
         """The labels that its head scores."""
         return LabelSet(tuple(self.card["labels"]))
 
+    @property
+    def relations(self) -> LabelSet:
+        """The relations between spans that its head scores."""
+        return LabelSet(tuple(self.card.get("relations", ())))
+
     def model(self, backbone: Backbone) -> TaskModel:
         """Return the model with this prompt and head in place.
 
@@ -83,7 +90,16 @@ class StoredPrompt:
         """
         check_backbone(self.card, backbone, self.path)
         body = make_body(backbone, self.config, seed=())
-        head = make_task_head(self.kind, len(self.labels), body, self.config.head, seed=())
+        head = make_task_head(
+            self.kind,
+            self.labels,
+            body,
+            self.config.head,
+            seed=(),
+            span=self.config.span,
+            relations=len(self.relations),
+            every_token=bool(self.card["features"].get("label_all_tokens", False)),
+        )
         model = TaskModel(body, {self.task: head})
         load_numbers(model, self.task, self.tensors)
         return model

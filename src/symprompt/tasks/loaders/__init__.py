@@ -14,6 +14,7 @@ from symprompt.tasks.loaders.entities import ENTITY_SETS, load_entity_set
 from symprompt.tasks.loaders.own import Columns, check_kind, load_own, read_own
 from symprompt.tasks.loaders.questions import QUESTION_SETS, join_questions, load_question_set
 from symprompt.tasks.loaders.roles import ROLE_SETS, load_role_set
+from symprompt.tasks.loaders.spans import load_relation_set, to_spans
 
 __all__ = ["NAMES", "Columns", "join_questions", "load_examples", "load_task"]
 
@@ -34,7 +35,8 @@ def load_task(
     Args:
         name_or_path: one of ``NAMES``, or the path of your own file or folder.
         path: where a standard set lies; with your own data, nothing.
-        kind: what your own examples are; a standard set knows it.
+        kind: what your own examples are; a standard set knows it. Sets of entities can be read as
+            "spans" too, CoNLL-2004 as "relations".
         columns: what the columns of your own files are called.
         seed: parts one file into splits where nothing else does.
         unseen: what happens to labels of your own that training does not have: "refuse" or "keep".
@@ -52,7 +54,7 @@ def load_task(
             raise ConfigError(
                 f"{name_or_path} needs the path of the folder that holds its files; give one."
             )
-        return _load_known(name_or_path, Path(path), seed)
+        return _load_known(name_or_path, Path(path), kind, seed)
     own = Path(name_or_path if path is None else path)
     if not own.exists():
         close = difflib.get_close_matches(name_or_path, NAMES, n=1)
@@ -61,7 +63,7 @@ def load_task(
     if kind is None:
         raise ConfigError(
             f"{own} is your own data, so say what its examples are: kind is one of sequence, "
-            "pair, tagging, roles, question."
+            "pair, tagging, roles, question, spans, relations."
         )
     name = "" if path is None else name_or_path
     return load_own(own, kind, columns or Columns(), name=name, seed=seed, unseen=unseen)
@@ -81,7 +83,20 @@ def load_examples(
     return read.examples
 
 
-def _load_known(name: str, folder: Path, seed: int) -> TaskData:
+def _load_known(name: str, folder: Path, kind: TaskKind | None, seed: int) -> TaskData:
+    if kind == "relations":
+        if name != "conll2004":
+            raise ConfigError(
+                f"{name} has no relations between spans; conll2004 has, or bring files of your own."
+            )
+        return load_relation_set(name, folder)
+    if kind == "spans":
+        if name not in ENTITY_SETS:
+            raise ConfigError(
+                f"{name} has no spans; sets that have are {', '.join(ENTITY_SETS)}, or bring files "
+                "of your own."
+            )
+        return to_spans(load_entity_set(name, folder, seed=seed))
     if name in CLASS_SETS:
         return load_class_set(name, folder)
     if name in ENTITY_SETS:

@@ -13,6 +13,7 @@ from symprompt.tasks.examples import (
     PairExample,
     QuestionExample,
     RolesExample,
+    SpanExample,
     TaggedExample,
     TaskData,
     TaskKind,
@@ -74,7 +75,9 @@ def make_task(
         if not part.examples:
             raise DataError(f"the split {split!r} of {name} has no examples; add some.")
     labels = _labels_of(kind, parts.get("train"))
-    found = tuple(entry for split, part in parts.items() for entry in _unseen(split, part, labels))
+    relations = _relations_of(kind, parts.get("train"))
+    both = LabelSet((*labels.names, *relations.names))
+    found = tuple(entry for split, part in parts.items() for entry in _unseen(split, part, both))
     if kind == "question":
         found = ()
     if found and unseen == "refuse":
@@ -96,6 +99,7 @@ def make_task(
             for split, part in parts.items()
             for reason, count in part.dropped.items()
         },
+        relations=relations,
     )
 
 
@@ -105,12 +109,41 @@ def labels_in(example: Example) -> tuple[str, ...]:
         return ()
     if isinstance(example, TaggedExample | RolesExample):
         return example.tags or ()
+    if isinstance(example, SpanExample):
+        return tuple(span[0] for span in example.spans or ()) + relations_in(example)
     return () if example.label is None else (example.label,)
+
+
+def relations_in(example: Example) -> tuple[str, ...]:
+    """Return the names of an example's relations."""
+    if not isinstance(example, SpanExample):
+        return ()
+    return tuple(entry.name for entry in example.relations or ())
+
+
+def _relations_of(kind: TaskKind, train: Read | None) -> LabelSet:
+    if kind != "relations" or train is None:
+        return LabelSet(())
+    found = LabelSet.of_spans(name for entry in train.examples for name in relations_in(entry))
+    if len(found) < 2:
+        path, line = train.places[0]
+        raise DataError(
+            f"{path}, line {line}: no training example has a relation between its spans; add some, "
+            "or read the file as spans."
+        )
+    return found
 
 
 def _labels_of(kind: TaskKind, train: Read | None) -> LabelSet:
     if kind == "question" or train is None:
         return LabelSet(())
+    if kind in ("spans", "relations"):
+        spans = (entry.spans or () for entry in train.examples if isinstance(entry, SpanExample))
+        types = LabelSet.of_spans(span[0] for own in spans for span in own)
+        if len(types) < 2:
+            path, line = train.places[0]
+            raise DataError(f"{path}, line {line}: no training example has a span; add some.")
+        return types
     found = (label for example in train.examples for label in labels_in(example))
     labels = LabelSet.of_tags(found) if kind in ("tagging", "roles") else LabelSet.of_classes(found)
     path, line = train.places[0]

@@ -25,6 +25,7 @@ from symprompt.tasks.loaders.columns import check_tags, read_tagged
 from symprompt.tasks.loaders.questions import read_flat, read_paragraphs
 from symprompt.tasks.loaders.reading import TABLES, load_lines, load_rows, text_in, words_in
 from symprompt.tasks.loaders.roles import predicate_in
+from symprompt.tasks.loaders.spans import read_spans, with_spans
 
 _IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
 _SPLIT_FILES = {
@@ -44,6 +45,7 @@ class Columns:
         first, second: of the two texts of a pair.
         label: of the class.
         words, tags: of a sentence's words and their tags (kinds tagging, roles).
+        spans, relations: of a sentence's spans, and of the relations between them.
         predicate: of the place of the predicate among the words, from 0 on (kind roles).
         question, context, answers: of a question (kind question).
         id: of a name for each row; rows are counted without it.
@@ -57,6 +59,8 @@ class Columns:
     label: str = "label"
     words: str = "words"
     tags: str = "tags"
+    spans: str = "spans"
+    relations: str = "relations"
     predicate: str = "predicate"
     question: str = "question"
     context: str = "context"
@@ -117,6 +121,20 @@ def read_own(
         return _read_questions(path, columns, split, labelled)
     if kind == "tagging" and ending in _IN_COLUMNS:
         return _read_columns(path, columns, split, labelled)
+    if kind == "spans" and ending in _IN_COLUMNS:
+        return with_spans(_read_columns(path, columns, split, labelled))
+    if kind == "spans" and _has_tags_alone(path, columns):
+        return with_spans(_read_words(path, "tagging", columns, split, labelled))
+    if kind in ("spans", "relations"):
+        return read_spans(
+            path,
+            split,
+            words=columns.words,
+            spans=columns.spans,
+            relations=columns.relations if kind == "relations" else None,
+            identity=columns.id,
+            labelled=labelled,
+        )
     return _read_words(path, kind, columns, split, labelled)
 
 
@@ -193,6 +211,12 @@ def _read_words(
             place = predicate_in(value, len(words), path, number)
             read.add(RolesExample(name, words, place, tags), path, number)
     return read
+
+
+def _has_tags_alone(path: Path, columns: Columns) -> bool:
+    """Say whether a table has tags of words and no spans."""
+    first = next(iter(load_rows(path)), (0, {}))[1]
+    return columns.tags in first and columns.spans not in first
 
 
 def _split_files(folder: Path) -> dict[str, Path]:

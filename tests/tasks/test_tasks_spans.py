@@ -1,0 +1,493 @@
+"""Spans from file to figure: loaders, rows, decoding, thresholds, metrics, runs that learn them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from span_toys import write_spans
+from tune_toys import run_toy, toy_config, write_toy
+
+from symprompt.backbone import Backbone
+from symprompt.errors import ConfigError, DataError
+from symprompt.files import read_tensors
+from symprompt.tasks.arrays import Features
+from symprompt.tasks.bodies import make_body
+from symprompt.tasks.examples import Relation, SpanExample, TaggedExample
+from symprompt.tasks.features import lay_out, make_features
+from symprompt.tasks.labels import LabelSet, spans_of
+from symprompt.tasks.loaders import load_examples, load_task
+from symprompt.tasks.metrics import entity_scores, seqeval_scores
+from symprompt.tasks.model import make_task_head
+from symprompt.tasks.predicting import predict_file
+from symprompt.tasks.run import tune
+from symprompt.tasks.settings import SpanConfig, make_tune_config
+from symprompt.tasks.span_decoding import (
+    LOWEST,
+    SpanPrediction,
+    best_span_threshold,
+    decode_spans,
+)
+from symprompt.tasks.span_metrics import relation_metrics, span_metrics
+from tiny import PLAIN_WORDS
+
+LABELS = LabelSet.of_spans(["LOC", "PER"])
+CONLL04 = """#doc 1
+0\tKim\tB-Peop\t['N']\t[0]
+1\tLee\tI-Peop\t['Live_In', 'Work_For']\t[3, 5]
+2\tof\tO\t['N']\t[2]
+3\tOslo\tB-Loc\t['N']\t[3]
+4\tat\tO\t['N']\t[4]
+5\tAcme\tB-Org\t['N']\t[5]
+"""
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+def test_conll2004_has_entities_and_relations(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.txt").write_text(CONLL04)
+    data = load_task("conll2004", tmp_path, kind="relations")
+    example = data.split("dev")[0]
+    assert isinstance(example, SpanExample)
+    assert example.spans == (("Peop", 0, 2), ("Loc", 3, 4), ("Org", 5, 6))
+    assert example.relations == (Relation("Live_In", 0, 1), Relation("Work_For", 0, 2))
+    assert data.labels.names == ("NULL", "Loc", "Org", "Peop")
+    assert data.relations.names == ("NULL", "Live_In", "Work_For")
+    spans = load_task("conll2004", tmp_path, kind="spans")
+    assert spans.kind == "spans"
+    assert spans.split("test")[0].spans == example.spans  # type: ignore[union-attr]
+    assert load_task("conll2004", tmp_path).kind == "tagging"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("['Live_In', 'Work_For']", "['Live_In'", "is no list of words"),
+        ("[3, 5]", "[3, 'x']", "is no list of whole numbers"),
+        ("[3, 5]", "[3]", "every relation needs one"),
+        ("[3, 5]", "[3, 4]", "not both end an entity"),
+        ("B-Loc", "Loc", "is no tag"),
+    ],
+)
+def test_a_garbled_relation_is_named_with_its_line(
+    old: str, new: str, words: str, tmp_path: Path
+) -> None:
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.txt").write_text(CONLL04.replace(old, new))
+    with pytest.raises(DataError, match=rf"train\.txt, line [35].*{words}"):
+        load_task("conll2004", tmp_path, kind="relations")
+
+
+def test_sets_without_spans_or_relations_say_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="conll2003 has no relations"):
+        load_task("conll2003", tmp_path, kind="relations")
+    with pytest.raises(ConfigError, match="rte has no spans"):
+        load_task("rte", tmp_path, kind="spans")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"spans": [["LOC", 0, 3]]}, r"not within the 2 word\(s\)"),
+        ({"spans": [["LOC", 1, 1]]}, "not within"),
+        ({"spans": [["LOC", 0]]}, r"is not a span \[type"),
+        ({"spans": [["NULL", 0, 1]]}, "NULL is taken"),
+        ({"spans": [["LOC", True, 2]]}, r"is not a span \[type"),
+        ({"spans": [["LOC", 0, 1], ["PER", 0, 1]]}, "the same words"),
+        ({"spans": "LOC"}, "only a list is allowed"),
+        ({}, "only a list is allowed"),
+        ({"spans": [["A", 0, 1], ["B", 1, 2]], "relations": [["R", 0, 2]]}, "not between two"),
+        ({"spans": [["A", 0, 1], ["B", 1, 2]], "relations": [["R", 1, 1]]}, "not between two"),
+        ({"spans": [["A", 0, 1], ["B", 1, 2]], "relations": [0]}, r"is not a relation \[name"),
+        ({"spans": [["A", 0, 1]], "relations": []}, "no training example has a relation"),
+        ({"spans": [], "relations": []}, "no training example has a span"),
+    ],
+)
+def test_bad_spans_are_one_sentence(row: dict[str, Any], words: str, tmp_path: Path) -> None:
+    line = json.dumps({"words": ["in", "Oslo"], **row}) + "\n"
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.jsonl").write_text(line)
+    with pytest.raises(DataError, match=words):
+        load_task(str(tmp_path), kind="relations")
+
+
+def test_a_type_that_training_lacks_is_refused(tmp_path: Path) -> None:
+    for split, name in (("train", "LOC"), ("dev", "PER")):
+        row = {"words": ["in", "Oslo"], "spans": [[name, 1, 2]]}
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match="'PER' of dev"):
+        load_task(str(tmp_path), kind="spans")
+
+
+def test_columns_with_tags_are_read_as_spans(tmp_path: Path) -> None:
+    path = tmp_path / "own.conll"
+    path.write_text("Kim B-PER\nLee I-PER\nin O\nOslo B-LOC\n")
+    (example,) = load_examples(path, "spans")
+    assert isinstance(example, SpanExample)
+    assert example.spans == (("PER", 0, 2), ("LOC", 3, 4))
+    table = tmp_path / "own.jsonl"
+    row = {"words": ["Kim", "Lee", "in", "Oslo"], "tags": ["B-PER", "I-PER", "O", "B-LOC"]}
+    table.write_text(json.dumps(row) + "\n")
+    (again,) = load_examples(table, "spans")
+    assert again.spans == example.spans  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("max_length", [10, 14, 64])
+def test_every_span_is_in_the_row_that_answers_for_it(
+    max_length: int, load_family: Callable[..., Backbone]
+) -> None:
+    vocabulary = load_family("bert").vocabulary
+    words = tuple(PLAIN_WORDS[place % len(PLAIN_WORDS)] for place in range(20))
+    spans = tuple(("LOC", place, place + 1 + place % 2) for place in range(19))
+    relations = tuple(Relation("R", place, place + 1) for place in range(18))
+    examples = [SpanExample("a", words, spans, relations), SpanExample("b", words[:2], (), ())]
+    features = lay_out(
+        "relations",
+        examples,
+        LABELS,
+        vocabulary,
+        max_length=max_length,
+        stride=4,
+        relations=LabelSet.of_spans(["R"]),
+    )
+    batch, found = features.batch(), set()
+    base = features.first_words()
+    for row in range(len(features)):
+        own = [entry for entry in batch.need("spans")[row].tolist() if entry[2] >= 0]
+        for word, more, label in own:
+            assert batch.need("owned")[row, word]
+            start, end = batch.need("firsts")[row, word], batch.need("lasts")[row, word + more]
+            assert 0 < start <= end < features.lengths[row] - 1
+            at = int(base[row]) + word
+            found.add((LABELS.names[label], at, at + more + 1))
+        for one, other, label in batch.need("pairs")[row].tolist():
+            assert (label >= 0) == (one >= 0) == (other >= 0)
+            assert other == one + 1 or label < 0
+    assert found == set(spans) if max_length == 64 else found <= set(spans)
+    assert (features.cut == 0) == (max_length == 64)
+    assert len(found) >= 15
+
+
+# --------------------------------------------------------------------------------------- decoding
+
+
+def make_features_of(examples: int, words: int) -> Features:
+    table = np.tile(np.arange(words, dtype=np.int32), (examples, 1))
+    return Features(
+        kind="spans",
+        examples=examples,
+        ids=table,
+        lengths=np.full(examples, words, np.int32),
+        example=np.arange(examples, dtype=np.int32),
+        words=table,
+        own=np.ones(table.shape, np.bool_),
+        first=np.ones(table.shape, np.bool_),
+    )
+
+
+CANDIDATES = np.array(
+    [[[1, 1, 1, 3.0], [0, 2, 2, 2.5], [2, 1, 1, 2.0], [4, 0, 2, 0.5], [3, 0, 1, -1.0]]]
+)
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "threshold", "wanted"),
+    [
+        ("flat", 0.0, [("LOC", 1, 3), ("PER", 4, 5)]),
+        ("nested", 0.0, [("LOC", 1, 3), ("PER", 0, 3), ("PER", 4, 5)]),
+        ("all", 0.0, [("LOC", 1, 3), ("PER", 0, 3), ("LOC", 2, 4), ("PER", 4, 5)]),
+        ("flat", 1.0, [("LOC", 1, 3)]),
+        ("flat", -2.0, [("LOC", 1, 3), ("PER", 4, 5), ("LOC", 3, 4)]),
+    ],
+)
+def test_spans_are_taken_greedily(
+    overlaps: Any, threshold: float, wanted: list[tuple[str, int, int]]
+) -> None:
+    features = make_features_of(1, 6)
+    options = {"overlaps": overlaps}
+    found = decode_spans(features, CANDIDATES, LABELS, threshold=threshold, **options)[0]
+    assert list(found.spans) == wanted
+    low = decode_spans(features, CANDIDATES, LABELS, threshold=LOWEST, **options)[0]
+    assert low.at(threshold).spans == found.spans
+
+
+def test_the_threshold_is_the_best_of_all() -> None:
+    random = np.random.default_rng(0)
+    examples, predictions = [], []
+    for number in range(30):
+        spans = tuple(("LOC", place, place + 1) for place in range(6))
+        odds = np.sort(random.normal(size=6).round(1))[::-1]
+        right = tuple(s for s, o in zip(spans, odds, strict=True) if o + random.normal() > 0.7)
+        examples.append(SpanExample(str(number), ("w",) * 6, right))
+        predictions.append(SpanPrediction(spans, tuple(odds.tolist())))
+    threshold, score = best_span_threshold(examples, predictions)
+
+    def at(value: float) -> float:
+        return span_metrics(examples, [entry.at(value) for entry in predictions])["f1"]
+
+    assert at(threshold) == pytest.approx(score)
+    assert score == max(at(value) for value in np.arange(-4, 4, 0.05))
+    assert best_span_threshold([], []) == (0.0, 0.0)
+
+
+def test_relations_stand_between_taken_spans() -> None:
+    scores = np.full((1, 6, 10), -np.inf)
+    scores[0, :3, :4] = [[0, 0, 1, 2.0], [0, 1, 2, 1.0], [3, 0, 2, 0.5]]
+    scores[0, :3, 4:7] = 1
+    scores[0, 0, 9], scores[0, 1, 9], scores[0, 2, 7] = 0.4, 3.0, -0.1
+    scores[0, 3:5, :4] = [[0, 2, 1, 0.0], [4, 0, 2, 0.0]]
+    scores[0, 3:, 4:7] = 1
+    scores[0, 3, 8] = 2.0
+    features = make_features_of(1, 6)
+    names = LabelSet.of_spans(["R"])
+    (found,) = decode_spans(features, scores, LABELS, relations=names)
+    assert found.spans == (("LOC", 0, 1), ("PER", 3, 4))
+    assert found.relations == (("R", ("LOC", 0, 1), ("PER", 3, 4)),)
+    assert found.given == (("R", ("LOC", 0, 3), ("PER", 4, 5)),)
+    assert found.at(1.0).relations == ()
+    gold = SpanExample("a", ("w",) * 6, (("LOC", 0, 3), ("PER", 4, 5)), (Relation("R", 0, 1),))
+    measured = relation_metrics([gold], [found])
+    assert measured == {"f1": 0, "precision": 0, "recall": 0, "span_f1": 0, "given_f1": 1}
+
+
+def test_spans_are_counted_as_seqeval_counts_tags() -> None:
+    pytest.importorskip("seqeval")
+    random = np.random.default_rng(1)
+    tags = np.array(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
+    rows = [tuple(tags[random.integers(0, 5, 8)].tolist()) for _ in range(80)]
+    gold, found = rows[:40], rows[40:]
+    examples = [SpanExample(str(n), ("w",) * 8, tuple(spans_of(t))) for n, t in enumerate(gold)]
+    predictions = [SpanPrediction(tuple(spans_of(t)), (1.0,) * len(spans_of(t))) for t in found]
+    measured = span_metrics(examples, predictions)
+    for other in (entity_scores(gold, found), seqeval_scores(gold, found)):
+        assert measured == pytest.approx({key: other[key] for key in measured})
+
+
+def test_inner_and_outer_spans_are_counted_apart() -> None:
+    gold = SpanExample("a", ("w",) * 4, (("ORG", 0, 3), ("LOC", 2, 3), ("PER", 3, 4)))
+    found = SpanPrediction((("ORG", 0, 3), ("PER", 3, 4)), (1.0, 1.0))
+    measured = span_metrics([gold], [found])
+    assert (measured["inner_recall"], measured["outer_recall"]) == (0.0, 1.0)
+    assert "inner_recall" not in span_metrics([SpanExample("a", ("w",), (("X", 0, 1),))], [found])
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def bert(knowing_bert: Backbone) -> Path:
+    return Path(knowing_bert.source)
+
+
+@pytest.mark.parametrize(
+    ("method", "span"),
+    [
+        ("ft", {"boundary": "ffn", "summary": "mean"}),
+        ("ft", {"boundary": "plain", "summary": "attention", "negatives": 6}),
+        ("pt2", {"boundary": "ffn", "summary": "attention"}),
+    ],
+)
+def test_a_run_learns_spans_that_lie_in_one_another(
+    method: str, span: dict[str, Any], bert: Path, tmp_path: Path
+) -> None:
+    data = write_spans(tmp_path / "data")
+    changes = {f"span__{key}": value for key, value in span.items()}
+    run = run_toy(
+        data,
+        bert,
+        tmp_path / "run",
+        "spans",
+        method=method,
+        learning__rate=3e-3 if method == "ft" else 2e-2,
+        learning__epochs=15,
+        span__hidden=32,
+        span__length=3,
+        span__overlaps="nested",
+        task__choose_threshold=True,
+        **changes,
+    )
+    measured = run.metrics["splits"]["test"]
+    assert measured["f1"] > 85
+    assert measured["inner_recall"] > 80
+    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
+    assert found.metrics == measured
+    assert run.folder.load_card()["threshold"] != 0
+    row = json.loads((run.folder.path / "predictions/test.jsonl").read_text().splitlines()[0])
+    assert len(row["prediction"]) == len(row["texts"]) == len(row["odds"])
+
+
+def test_a_run_learns_relations(bert: Path, tmp_path: Path) -> None:
+    data = write_spans(tmp_path / "data", relations=True)
+    run = run_toy(
+        data,
+        bert,
+        tmp_path / "run",
+        "relations",
+        method="ft",
+        learning__rate=3e-3,
+        learning__epochs=15,
+        span__hidden=32,
+        span__length=2,
+        span__candidates=6,
+    )
+    measured = run.metrics["splits"]["test"]
+    assert next(iter(measured)) == "f1"
+    assert measured["f1"] > 80
+    assert measured["given_f1"] > 85
+    assert measured["span_f1"] > 85
+    assert run.folder.load_card()["relations"] == ["NULL", "OF"]
+    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
+    assert found.metrics == measured
+    bare = tmp_path / "bare.jsonl"
+    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+    bare.write_text("".join(json.dumps({"words": row["words"]}) + "\n" for row in rows))
+    again = predict_file(tmp_path / "run", bare, device="cpu")
+    assert again.metrics == {}
+    assert [row["prediction"] for row in again.rows] == [row["prediction"] for row in found.rows]
+
+
+def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "tagging")
+    with pytest.raises(ConfigError, match=r"task\.identify finds spans"):
+        run_toy(data, bert, tmp_path / "no", "tagging", task__identify=True)
+    data = write_spans(tmp_path / "spans")
+    run = run_toy(
+        data,
+        bert,
+        tmp_path / "run",
+        "spans",
+        learning__epochs=12,
+        span__length=3,
+        span__hidden=32,
+        span__overlaps="nested",
+        task__identify=True,
+    )
+    assert run.folder.load_card()["labels"] == ["NULL", "SPAN"]
+    assert run.metrics["splits"]["test"]["f1"] > 80
+
+
+def _contract(backbone: Backbone) -> None:
+    """Spans and chains are read off every family, whatever its tokens are."""
+    words = ("New", "York", "is", "in", "France")
+    examples = [
+        SpanExample("a", words, (("LOC", 0, 2), ("LOC", 4, 5)), (Relation("R", 0, 1),)),
+        SpanExample("b", words[3:], (("LOC", 1, 2),), ()),
+    ]
+    names = LabelSet.of_spans(["R"])
+    body = make_body(backbone, make_tune_config({"method": "ft"}), seed=(1,))
+    for kind in ("spans", "relations"):
+        features = lay_out(
+            kind, examples, LABELS, backbone.vocabulary, max_length=24, stride=4, relations=names
+        )
+        batch = features.batch().to(backbone.device)
+        head = make_task_head(
+            kind,  # type: ignore[arg-type]
+            LABELS,
+            body,
+            make_tune_config({}).head,
+            seed=(1,),
+            span=SpanConfig(length=3, hidden=8, candidates=6),
+            relations=2,
+        )
+        loss = head.loss(body.states(batch), batch)
+        assert torch.isfinite(loss).all()
+        torch.autograd.grad(loss.sum(), list(head.parameters()))
+        with torch.no_grad():
+            scores = head.scores(body.states(batch), batch)
+        found = decode_spans(features, scores.numpy(), LABELS, relations=names, threshold=LOWEST)
+        assert all(
+            0 <= s < e <= len(x.words)
+            for x, p in zip(examples, found, strict=True)
+            for _, s, e in p.spans
+        )
+        assert all(entry.spans for entry in found)
+    tagged = [TaggedExample("a", words, ("B-LOC", "I-LOC", "O", "O", "B-LOC"))]
+    tags = LabelSet.of_tags(["B-LOC"])
+    features = lay_out("tagging", tagged, tags, backbone.vocabulary, max_length=24, stride=4)
+    config = make_tune_config({"head": {"decoder": "crf", "constrain": True}})
+    head = make_task_head("tagging", tags, body, config.head, seed=(1,))
+    batch = features.batch().to(backbone.device)
+    assert torch.isfinite(head.loss(body.states(batch), batch)).all()
+
+
+def test_every_family_has_spans_and_chains(backbone: Backbone) -> None:
+    _contract(backbone)
+
+
+def test_every_causal_family_has_spans_and_chains(causal: Backbone) -> None:
+    _contract(causal)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"span": {"length": 0}}, r"span\.length is 0"),
+        ({"span": {"summary": "max"}}, r"span\.summary is 'max'; allowed are"),
+        ({"span": {"overlaps": "some"}}, r"span\.overlaps"),
+        ({"span": {"negatives": -1}}, r"span\.negatives is -1"),
+        ({"head": {"decoder": "hmm"}}, r"head\.decoder"),
+    ],
+)
+def test_settings_out_of_range_are_refused(table: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_tune_config(table)
+
+
+def test_features_of_a_split_know_its_relations(
+    tmp_path: Path, load_family: Callable[..., Backbone]
+) -> None:
+    data = load_task(str(write_spans(tmp_path, relations=True)), kind="relations")
+    features = make_features(data, "train", load_family("bert").vocabulary, max_length=24)
+    assert features.pairs is not None
+    assert (features.pairs[..., 2] >= 0).sum() > 40
+    assert features.cut == 0
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["spans", "relations"])
+def test_a_resumed_run_ends_with_the_same_bits(
+    kind: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symprompt.tasks.training._LOOK_EVERY", 1)
+    monkeypatch.setattr("symprompt.tasks.training._TICK_EVERY", 1)
+    sizes = {"train": 32, "dev": 8, "test": 8}
+    data = write_spans(tmp_path / "data", relations=kind == "relations", sizes=sizes)
+    changes: dict[str, Any] = {
+        "method": "ft",
+        "weights__layers": 1,
+        "learning__rate": 1e-3,
+        "learning__epochs": 3,
+        "learning__dropout": 0.2,
+        "head__dropout": 0.2,
+        "span__negatives": 3,
+        "span__hidden": 16,
+        "span__candidates": 6,
+        "checkpoint_seconds": 0.0,
+    }
+    whole = run_toy(data, bert, tmp_path / "whole", kind, **changes)
+    config = toy_config(data, bert, tmp_path / "cut", kind, **changes)
+
+    def kill(stage: str, done: int, total: int, note: str) -> None:
+        if stage == "training" and done == 6:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        tune(config, tick=kill)
+    cut = tune(config, resume=True)
+    name = cut.folder.load_card()["file"]
+    ours, theirs = (read_tensors(run.folder.path / name)[0] for run in (cut, whole))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert cut.metrics["splits"] == whole.metrics["splits"]
