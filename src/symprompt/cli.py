@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 from symprompt import __version__
 from symprompt.answering import Run
 from symprompt.cli_data import print_json, run_data
+from symprompt.cli_tasks import run_predict, run_tune, table_of_tasks
 from symprompt.config import (
     Command,
     RunConfig,
@@ -58,7 +59,8 @@ from symprompt.report.paper import reproduce
 from symprompt.report.paper.summary import show_plan, show_reproduction
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.report.prompts import prompts_table
-from symprompt.report.stored import is_stored, load_stored
+from symprompt.report.stored import StoredResults, is_stored, load_stored
+from symprompt.report.tasks import TaskResults
 from symprompt.reproduction import make_plan
 from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
@@ -177,6 +179,10 @@ def run_table(arguments: Sequence[str]) -> None:
     if any(map(is_stored, flags.runs)):
         _show_stored(flags)
         return
+    tasks = table_of_tasks(flags.runs, flags.split if "--split" in arguments else "")
+    if tasks is not None:
+        _show_tables(tasks, flags)
+        return
     rows = []
     for path in flags.runs:
         options: dict[str, Any] = {
@@ -210,13 +216,16 @@ def _show_stored(flags: TableFlags) -> None:
                 f"--{name} needs run folders; stored results are printed as they are."
             )
     for path in flags.runs:
-        stored = load_stored(path)
-        if flags.json:
-            print_json(stored.values)
-        elif flags.markdown:
-            print(stored.to_markdown())
-        else:
-            show(stored.to_rich())
+        _show_tables(load_stored(path), flags)
+
+
+def _show_tables(tables: StoredResults | TaskResults, flags: TableFlags) -> None:
+    if flags.json:
+        print_json(tables.values)
+    elif flags.markdown:
+        print(tables.to_markdown())
+    else:
+        show(tables.to_rich())
 
 
 def run_reproduce(arguments: Sequence[str]) -> None:
@@ -299,6 +308,8 @@ def run_configs(arguments: Sequence[str]) -> None:
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (run_train, "train a method on facts and write a run folder"),
     "pretrain": (run_pretrain, "train a masked language model on text from scratch"),
+    "tune": (run_tune, "train a prompt, adapters or all weights on a labelled task"),
+    "predict": (run_predict, "predict for a file with what tune has learned"),
     "ask": (run_ask, "ask a run for objects or subjects"),
     "table": (run_table, "compare runs"),
     "rerank": (run_rerank, "ask back on top of any run's candidates"),

@@ -210,12 +210,13 @@ LEARN_NO_VECTORS = ("lpaqa", "majority", "manual", "finetune")
 # The methods that can ask for objects of several tokens.
 ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
 
-Command = Literal["train", "pretrain"]
+Command = Literal["train", "pretrain", "tune"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
     "train": frozenset({"facts", "prompt", "method", "ensemble", "training", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
+    "tune": frozenset({"task", "pattern", "prefix", "lora", "head", "learning", "mixture"}),
 }
 
 
@@ -260,7 +261,7 @@ def read_config(kind: type[T], name: str, check: Callable[[T], None]) -> T:
             f"{', '.join(shipped)}."
         )
     table = _read(path)
-    theirs = _command_of(table)
+    theirs = _command_of(key for key, value in table.items() if isinstance(value, dict))
     if theirs is not None and theirs != command:
         raise ConfigError(
             f"{name} is a config for symprompt {theirs}, not for symprompt {command}; its tables "
@@ -384,10 +385,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _command_of(keys: Iterable[str]) -> Command | None:
     """Return the command that a config with these keys is for; None if nothing tells."""
-    for key in keys:
-        for command, tables in TABLES.items():
-            if key in tables:
-                return command
+    given = set(keys)
+    # "method" is a table of train and a plain key of tune, whose tables are its own.
+    for command in ("tune", "pretrain", "train"):
+        if given & TABLES[command]:
+            return command
     return None
 
 

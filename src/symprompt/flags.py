@@ -265,7 +265,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def full_names(arguments: Sequence[str], config: PretrainConfig) -> list[str]:
+def full_names(arguments: Sequence[str], config: object) -> list[str]:
     """Put the table before every flag that has none: --batch becomes --optimizer.batch."""
     words = []
     for word in arguments:

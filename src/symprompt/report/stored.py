@@ -2,7 +2,7 @@
 
 Read are the files of ``symprompt reproduce`` (results.json) and of ``experiments/compare.py``: a
 table whose entries with "metrics" are methods, each perhaps with "minus NAME", its difference to
-another one.
+another one. A list "tasks" holds results on labelled tasks, see ``symprompt.report.tasks``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from symprompt.averages import METRICS, OVER_FACTS, OVER_RELATIONS
 from symprompt.errors import RunError
 from symprompt.files import read_json
 from symprompt.report.grid import Grid
+from symprompt.report.tasks import TaskResults
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -71,16 +72,17 @@ def is_stored(path: str) -> bool:
     return path.endswith(".json") and Path(path).is_file()
 
 
-def load_stored(path: str) -> StoredResults:
+def load_stored(path: str) -> StoredResults | TaskResults:
     """Read a file of results.
 
     Raises:
         RunError: it holds none.
     """
     values = read_json(Path(path))
-    results = StoredResults(path, values)
+    of_tasks = isinstance(values, dict) and isinstance(values.get("tasks"), list)
+    results = TaskResults(values) if of_tasks else StoredResults(path, values)
     try:
-        if not _methods(values):
+        if not of_tasks and not _methods(values):
             raise ValueError("no entry has metrics")
         results.grids()
     except (AttributeError, KeyError, TypeError, ValueError) as error:

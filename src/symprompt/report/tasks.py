@@ -1,0 +1,162 @@
+"""Runs on labelled tasks as tables: from their folders, or from results stored as JSON.
+
+Stored results are a table with a list "tasks"; an entry is one method on one task over its seeds:
+task, method, model, split, seeds, metrics (name -> value and deviation, in percent), and perhaps
+trainable_parameters, seconds and published (who -> number).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from symprompt.report.grid import Grid
+from symprompt.tasks.folder import TaskFolder
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_LABELS = {
+    "ft": "FT",
+    "pt": "PT",
+    "pt2": "PT-2",
+    "lora": "LoRA",
+    "mpt2": "MPT-2",
+}
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """Results on labelled tasks; final.
+
+    Attributes:
+        values: as they are stored, see above.
+    """
+
+    values: dict[str, Any]
+
+    def grids(self) -> list[Grid]:
+        """Return one table for each task and model, a row for each method."""
+        groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+        for entry in self.values["tasks"]:
+            key = (entry["task"], str(entry.get("model", "")), str(entry.get("split", "")))
+            groups.setdefault(key, []).append(entry)
+        return [_grid(*key, entries) for key, entries in groups.items()]
+
+    @property
+    def note(self) -> str:
+        """What the results are about."""
+        return str(self.values.get("note", ""))
+
+    def to_markdown(self) -> str:
+        """Return the tables and the note as Markdown."""
+        notes = [f"- {self.note}"] if self.note else []
+        return "\n\n".join([*(grid.to_markdown() for grid in self.grids()), *notes]) + "\n"
+
+    def to_rich(self) -> Group:
+        """Return the tables and the note as one rich renderable."""
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(*(grid.to_rich() for grid in self.grids()), Text(self.note))
+
+
+def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:
+    """Read finished runs as results, runs that differ in the seed alone together.
+
+    Args:
+        split: which split's numbers; empty takes what each run reports.
+
+    Raises:
+        RunError: a folder holds no finished run, or its files are damaged.
+    """
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for path in paths:
+        folder = TaskFolder(path)
+        folder.require_finished()
+        metrics = folder.load_metrics()
+        wanted = split or str(metrics.get("reported", "test"))
+        recipe = str(metrics.get("recipe", ""))
+        key = (metrics["task"], metrics["method"], metrics["model"], wanted, recipe)
+        groups.setdefault(key, []).append(metrics)
+    return TaskResults({"tasks": [summarise(runs, key[3]) for key, runs in groups.items()]})
+
+
+def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
+    """Return runs of one method on one task as one entry: means and deviations over seeds."""
+    numbers: dict[str, list[float]] = {}
+    for run in runs:
+        for name, value in run["splits"].get(split, {}).items():
+            numbers.setdefault(name, []).append(float(value))
+    first = runs[0]
+    return {
+        "task": first["task"],
+        "method": first["method"],
+        "model": first["model"],
+        "split": split,
+        "seeds": [run["seed"] for run in runs],
+        "metrics": {
+            name: {"value": _mean(values), "deviation": _deviation(values), "values": values}
+            for name, values in numbers.items()
+        },
+        "trainable_parameters": first["trainable_parameters"],
+        "seconds": _mean([float(run["seconds"].get("training", 0.0)) for run in runs]),
+    }
+
+
+def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
+    """Return predictions as a table: each one's number, and what was predicted."""
+    cells = [(str(row["id"]), _shown(row["prediction"])) for row in rows]
+    return Grid("", ("example", "prediction"), (tuple(cells),))
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _grid(task: str, model: str, split: str, entries: Sequence[Mapping[str, Any]]) -> Grid:
+    names = list(dict.fromkeys(name for entry in entries for name in entry["metrics"]))
+    published = list(dict.fromkeys(name for e in entries for name in e.get("published", {})))
+    rows = []
+    for entry in entries:
+        cells = [_cell(entry["metrics"].get(name)) for name in names]
+        trained = entry.get("trainable_parameters")
+        seconds = entry.get("seconds")
+        rows.append(
+            (
+                str(entry.get("label") or _LABELS.get(entry["method"], entry["method"])),
+                str(len(entry.get("seeds", [])) or ""),
+                *cells,
+                "" if trained is None else f"{trained:,}",
+                "" if seconds is None else f"{seconds:.1f}",
+                *(_number(entry.get("published", {}).get(name)) for name in published),
+            )
+        )
+    about = ", ".join(part for part in (task, split, model) if part)
+    header = ("method", "seeds", *names, "trained", "seconds", *published)
+    marked = tuple(range(len(header) - len(published), len(header)))
+    return Grid(about, header, (tuple(rows),), marked)
+
+
+def _cell(value: Mapping[str, float] | None) -> str:
+    if value is None:
+        return ""
+    deviation = value.get("deviation")
+    return f"{value['value']:.2f}" + (f" ± {deviation:.2f}" if deviation else "")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Return the deviation over seeds, with n - 1 below; 0 for one seed."""
+    if len(values) < 2:
+        return 0.0
+    middle = _mean(values)
+    return float((sum((value - middle) ** 2 for value in values) / (len(values) - 1)) ** 0.5)

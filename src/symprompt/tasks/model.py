@@ -1,0 +1,168 @@
+"""A body and the heads of one task or several: losses to train on, scores to decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from symprompt.runtime import Tick, make_generator, silent
+from symprompt.tasks.batches import Batch
+from symprompt.tasks.bodies import Body, hidden_size
+from symprompt.tasks.examples import TaskKind
+from symprompt.tasks.features import Features
+from symprompt.tasks.heads import Head, make_head
+from symprompt.tasks.passes import plan_asking
+from symprompt.tasks.settings import HeadConfig
+
+
+class TaskModel:
+    """What is trained and asked: a body, and a head for each task; final.
+
+    Args:
+        body: the language model with what is trained of it.
+        heads: task -> its head, on the body's device.
+        inputs: task -> all its training inputs, on the body's device; none if it is only asked.
+    """
+
+    def __init__(
+        self, body: Body, heads: Mapping[str, Head], inputs: Mapping[str, Batch] | None = None
+    ) -> None:
+        self.body = body
+        self.heads = dict(heads)
+        self.inputs = dict(inputs or {})
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.body.backbone.device
+
+    def body_parameters(self) -> dict[str, nn.Parameter]:
+        """Return what is trained of the body."""
+        return self.body.parameters()
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """Return what is trained of the heads."""
+        return {
+            f"head.{task}.{name}": value
+            for task, head in self.heads.items()
+            for name, value in head.named_parameters()
+        }
+
+    @property
+    def size(self) -> int:
+        """How many numbers are trained."""
+        values = [*self.body_parameters().values(), *self.head_parameters().values()]
+        return sum(value.numel() for value in values)
+
+    def loss(self, task: str, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Return the losses [b] of training inputs of a task, and what each counts [b]."""
+        batch = self.inputs[task].select(rows, width)
+        states = self.body.states(batch)
+        head = self.heads[task]
+        return head.loss(states, batch), head.weights(batch)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Have dropout on."""
+        for head in self.heads.values():
+            head.train()
+        try:
+            with self.body.training():
+                yield
+        finally:
+            for head in self.heads.values():
+                head.eval()
+
+    @torch.no_grad()
+    def scores(self, task: str, batch: Batch) -> Tensor:
+        """Return what a task's head says of inputs."""
+        return self.heads[task].scores(self.body.states(batch), batch)
+
+    def tensors(self, task: str) -> dict[str, Tensor]:
+        """Return what is stored for a task: the body's numbers and the head's."""
+        head = {f"head.{key}": value for key, value in self.heads[task].state_dict().items()}
+        return {**self.body.tensors(), **head}
+
+
+def make_task_head(
+    kind: TaskKind, labels: int, body: Body, config: HeadConfig, *, seed: tuple[object, ...]
+) -> Head:
+    """Return a head at its start, on the body's device."""
+    backbone = body.backbone
+    head = make_head(
+        kind,
+        hidden_size(backbone),
+        labels,
+        causal=backbone.causal,
+        kind=config.kind,
+        dropout=config.dropout,
+        generator=make_generator(*seed, "head"),
+    )
+    if backbone.dtype == torch.float64:
+        head = head.double()
+    return head.to(backbone.device).eval()
+
+
+def ask(
+    model: TaskModel,
+    task: str,
+    features: Features,
+    inputs: Batch,
+    *,
+    max_tokens: int,
+    tick: Tick = silent,
+    stage: str = "asking",
+) -> Tensor:
+    """Return a task's scores of all inputs of a split, on the CPU.
+
+    Args:
+        features: the split.
+        inputs: the same on the device.
+        max_tokens: most tokens in one pass.
+
+    Returns:
+        [n, classes] log-probabilities, [n, t] best tags, or [n, t, 2] logits of answers.
+    """
+    widest = int(features.ids.shape[1])
+    plan = plan_asking(features.lengths, max_tokens=max_tokens, widest=widest)
+    gathered = Gathered(features)
+    for number, step in enumerate(plan):
+        rows = torch.from_numpy(step.rows).to(model.device)
+        gathered.add(rows, model.scores(task, inputs.select(rows, step.width)))
+        tick(stage, number + 1, len(plan), "")
+    return gathered.scores()
+
+
+class Gathered:
+    """The scores of all rows of a split, put together pass by pass; final.
+
+    Of tags only the best is kept, which is all that decoding reads.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self._found: Tensor | None = None
+
+    def add(self, rows: Tensor, scores: Tensor) -> None:
+        """Put the scores of some rows, perhaps narrower than the widest, in their places."""
+        if self.features.kind in ("tagging", "roles"):
+            scores = scores.argmax(-1)
+        if self._found is None:
+            shape = [len(self.features), *scores.shape[1:]]
+            if self.features.labels is None or self.features.labels.ndim > 1:
+                shape[1] = int(self.features.ids.shape[1])
+            floor = -torch.inf if scores.is_floating_point() else 0
+            self._found = scores.new_full(shape, floor)
+        if scores.shape[1:] == self._found.shape[1:]:
+            self._found[rows] = scores
+        else:
+            self._found[rows, : scores.shape[1]] = scores
+
+    def scores(self) -> Tensor:
+        """Return all scores, on the CPU."""
+        if self._found is None:
+            raise ValueError("no row has been asked")
+        return self._found.cpu()

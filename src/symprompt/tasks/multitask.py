@@ -1,0 +1,161 @@
+"""Multi-task P-tuning v2 (MPT-2): a prefix that several tasks learn together, then each alone.
+
+P-tuning v2, sections 2.3 and 3.3 (Liu et al., 2022); its authors released no code for it. The tasks
+share the prefix and have a linear head each; every step reads inputs of one task, drawn by size
+without replacement. Then every task trains prefix and head further on its own data.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from symprompt.errors import ConfigError
+from symprompt.runtime import Tick, derive_seed, silent
+from symprompt.tasks.bodies import make_body
+from symprompt.tasks.folder import HISTORY, METRICS, PROMPT, STATE, TaskFolder
+from symprompt.tasks.model import TaskModel, make_task_head
+from symprompt.tasks.outcome import Asker, choosing_metric
+from symprompt.tasks.problem import LaidTask, Session
+from symprompt.tasks.run import FORMAT, TaskRun, history_of, run_task, run_trainer
+from symprompt.tasks.settings import TuneConfig, check_tune_config
+from symprompt.tasks.training import TaskTrainer
+
+SHARED = "shared"
+
+
+def tune_mixture(
+    config: TuneConfig, *, resume: bool = False, tick: Tick = silent, session: Session | None = None
+) -> TaskRun:
+    """Train a mixture's shared prefix, then every task from it; write one folder for each task.
+
+    Returns:
+        The mixture's run; its metrics hold those of each task under "tasks".
+
+    Raises:
+        SympromptError: as ``symprompt.tasks.run.tune``; tasks of several kinds.
+    """
+    check_tune_config(config)
+    if not config.out:
+        raise ConfigError("--out is missing; name the run folder to write.")
+    folder, session = TaskFolder(config.out), session or Session()
+    if folder.start(config, resume=resume):
+        return TaskRun(folder, folder.load_metrics())
+    begun = time.perf_counter()
+    parts = task_configs(config)
+    tensors = _share(folder, config, parts, session, tick)
+    wanted = [config.task.name] if config.task.name else list(parts)
+    runs = {}
+    for name in wanted:
+        own = TaskFolder(folder.path / name)
+        if own.start(parts[name], resume=True):
+            runs[name] = own.load_metrics()
+            continue
+        start = {
+            key.replace(f"head.{name}.", "head."): value
+            for key, value in tensors.items()
+            if not key.startswith("head.") or key.startswith(f"head.{name}.")
+        }
+        run = run_task(own, parts[name], session=session, tick=_named(tick, name), start=start)
+        runs[name] = run.metrics
+    metrics = _metrics(config, runs)
+    metrics["seconds"] = {"all": round(time.perf_counter() - begun, 3)}
+    folder.write_json(METRICS, metrics)
+    return TaskRun(folder, metrics)
+
+
+def task_configs(config: TuneConfig) -> dict[str, TuneConfig]:
+    """Return each task's own config within a mixture."""
+    found: dict[str, TuneConfig] = {}
+    for entry in config.mixture.tasks:
+        name, _, inside = entry.partition("=")
+        if name in found:
+            raise ConfigError(f"mixture.tasks names {name} twice; name every task once.")
+        found[name] = replace(
+            config,
+            task=replace(config.task, name=name),
+            data=str(Path(config.data, inside)) if inside else config.data,
+            out=str(Path(config.out, name)),
+        )
+    return found
+
+
+def _share(
+    folder: TaskFolder,
+    config: TuneConfig,
+    parts: dict[str, TuneConfig],
+    session: Session,
+    tick: Tick,
+) -> dict[str, Tensor]:
+    """Train the shared prefix and all heads, or read them back; return their numbers."""
+    shared = TaskFolder(folder.path / SHARED)
+    if shared.has(PROMPT) and shared.has(HISTORY):
+        return shared.read_tensors(PROMPT)[0]
+    backbone = session.backbone(config)
+    body = make_body(backbone, config, seed=(config.seed,))
+    laid = {name: session.task(part, backbone, taken=body.taken) for name, part in parts.items()}
+    _check_kinds(laid)
+    heads = {
+        name: make_task_head(
+            task.data.kind, len(task.data.labels), body, config.head, seed=(config.seed, name)
+        )
+        for name, task in laid.items()
+    }
+    inputs = {name: task.splits["train"].inputs for name, task in laid.items()}
+    model = TaskModel(body, heads, inputs)
+    learning = config.learning
+    learning = replace(learning, rate=config.mixture.rate or learning.rate, patience=0)
+    trainer = TaskTrainer(
+        model,
+        {name: task.lengths for name, task in laid.items()},
+        {name: task.widest for name, task in laid.items()},
+        replace(learning, epochs=config.mixture.epochs),
+        seed=derive_seed(config.seed, "mixture"),
+        record=config.record,
+    )
+    asker = Asker(
+        model,
+        max_tokens=config.max_tokens or backbone.token_budget(),
+        unanswerable=config.task.unanswerable,
+    )
+
+    def score() -> tuple[float, dict[str, float]]:
+        found: dict[str, float] = {}
+        for name, task in laid.items():
+            measured = asker.measure(name, task, task.choice)
+            found[name] = choosing_metric(config.learning.choose, measured)
+        return sum(found.values()) / len(found), found
+
+    run_trainer(shared, trainer, score, config, tick)
+    tensors = {**body.tensors(), **{key: v.detach() for key, v in model.head_parameters().items()}}
+    shared.write_json(HISTORY, history_of(trainer))
+    shared.write_tensors(PROMPT, tensors, {"format": FORMAT})
+    shared.remove(STATE)
+    return shared.read_tensors(PROMPT)[0]
+
+
+def _check_kinds(laid: dict[str, LaidTask]) -> None:
+    kinds = {task.data.kind for task in laid.values()}
+    if len(kinds) > 1:
+        listed = ", ".join(f"{name} ({task.data.kind})" for name, task in laid.items())
+        raise ConfigError(f"mixture.tasks are of several kinds: {listed}; mix tasks of one kind.")
+
+
+def _metrics(config: TuneConfig, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    first = next(iter(runs.values()))
+    kept = ("method", "model", "model_fingerprint", "seed", "device", "trainable_parameters")
+    return {
+        "task": "+".join(name.partition("=")[0] for name in config.mixture.tasks),
+        **{key: first[key] for key in kept},
+        "versions": first["versions"],
+        "splits": {},
+        "tasks": runs,
+    }
+
+
+def _named(tick: Tick, name: str) -> Tick:
+    return lambda stage, done, total, note: tick(f"{name}: {stage}", done, total, note)

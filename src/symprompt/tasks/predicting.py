@@ -1,0 +1,65 @@
+"""Predict for a user's file with a stored prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from symprompt.backbone import Backbone
+from symprompt.files import write_file
+from symprompt.runtime import Tick, silent
+from symprompt.tasks.loaders import load_examples
+from symprompt.tasks.model import ask
+from symprompt.tasks.outcome import Outcome
+from symprompt.tasks.problem import columns_of
+from symprompt.tasks.serving import lay_out_for, predictions_of
+from symprompt.tasks.stored import StoredPrompt
+
+
+def predict_file(
+    run: str | Path,
+    file: str | Path,
+    *,
+    columns: Sequence[str] = (),
+    model: str = "",
+    device: str = "auto",
+    dtype: str = "auto",
+    max_tokens: int = 0,
+    out: str = "",
+    tick: Tick = silent,
+) -> Outcome:
+    """Return what a run's prompt predicts for the examples of a file, in their order.
+
+    Args:
+        columns: role=column pairs for the file.
+        model: where the model is now, if not where the run says.
+        out: file of JSON lines to write.
+
+    Returns:
+        One row for each example; figures too if every example has its label.
+
+    Raises:
+        SympromptError: the run, the file or the model cannot be used; a prompt for another model.
+    """
+    prompt = StoredPrompt.load(run)
+    examples = load_examples(file, prompt.kind, columns=columns_of(columns))
+    kept = "float32" if prompt.config.method == "ft" else dtype
+    name = model or str(prompt.card["base_model"])
+    backbone = Backbone.load(name, device=device, dtype=kept)
+    trained = prompt.model(backbone)
+    features = lay_out_for(prompt, examples, backbone)
+    scores = ask(
+        trained,
+        prompt.task,
+        features,
+        features.batch().to(backbone.device),
+        max_tokens=max_tokens or backbone.token_budget(),
+        tick=tick,
+        stage="predicting",
+    )
+    outcome = predictions_of(prompt, examples, features, scores)
+    if out:
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in outcome.rows)
+        write_file(Path(out), lines.encode())
+    return outcome

@@ -1,0 +1,125 @@
+"""Prompts that were learned and stored: read, checked against a model, put into use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from symprompt.backbone import Backbone
+from symprompt.errors import ConfigError, RunError
+from symprompt.tasks.bodies import make_body
+from symprompt.tasks.examples import KINDS, TaskKind
+from symprompt.tasks.folder import CARD, TaskFolder
+from symprompt.tasks.labels import LabelSet
+from symprompt.tasks.model import TaskModel, make_task_head
+from symprompt.tasks.settings import TuneConfig, make_tune_config
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPrompt:
+    """A prompt file and its card: what a task needs besides the model; final.
+
+    Attributes:
+        path: the folder it was read from.
+        card: what the prompt is.
+        config: how its body and head are made.
+        tensors: its numbers.
+    """
+
+    path: str
+    card: dict[str, Any]
+    config: TuneConfig
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def load(cls, path: str | Path) -> StoredPrompt:
+        """Read the prompt of a finished run.
+
+        Raises:
+            RunError: there is none, or it is damaged.
+        """
+        folder = TaskFolder(path)
+        folder.require_finished()
+        card = folder.load_card()
+        try:
+            method = "pt2" if card["method"] == "mpt2" else card["method"]
+            tables = {key: card[key] for key in ("prefix", "lora", "head")}
+            config = make_tune_config({"method": method, **tables})
+            if card["kind"] not in KINDS:
+                raise ValueError(f"kind is {card['kind']!r}")
+            _ = {key: int(card["features"][key]) for key in ("max_length", "stride")}
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{folder.path / CARD} is damaged: {error}.") from error
+        tensors, _ = folder.read_tensors(card["file"])
+        # A network that made a prefix is not stored, only what it gave.
+        plain = replace(config, prefix=replace(config.prefix, encoder="free"))
+        return cls(str(path), card, plain, tensors)
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return str(self.card["task"])
+
+    @property
+    def kind(self) -> TaskKind:
+        """The kind of task."""
+        kind: TaskKind = self.card["kind"]
+        return kind
+
+    @property
+    def labels(self) -> LabelSet:
+        """The labels that its head scores."""
+        return LabelSet(tuple(self.card["labels"]))
+
+    def model(self, backbone: Backbone) -> TaskModel:
+        """Return the model with this prompt and head in place.
+
+        Raises:
+            RunError: the prompt is for another model.
+        """
+        check_backbone(self.card, backbone, self.path)
+        body = make_body(backbone, self.config, seed=())
+        head = make_task_head(self.kind, len(self.labels), body, self.config.head, seed=())
+        model = TaskModel(body, {self.task: head})
+        load_numbers(model, self.task, self.tensors)
+        return model
+
+
+def check_backbone(card: Mapping[str, Any], backbone: Backbone, where: str) -> None:
+    """Refuse a prompt that was learned for another model.
+
+    Raises:
+        RunError: saying whose prompt it is.
+    """
+    if card["base_model_fingerprint"] != backbone.fingerprint:
+        raise RunError(
+            f"the prompt in {where} was learned for another model ({card['base_model']}, "
+            f"{card['base_model_fingerprint']}), not for {backbone.source} "
+            f"({backbone.fingerprint}); a prompt serves only its own model: name it with --model."
+        )
+
+
+def load_numbers(model: TaskModel, task: str, tensors: Mapping[str, Tensor]) -> None:
+    """Put a stored prompt and, if there is one, its head in place.
+
+    Raises:
+        RunError: they do not fit.
+    """
+    model.body.load(tensors)
+    head = {
+        name.removeprefix("head."): value
+        for name, value in tensors.items()
+        if name.startswith("head.")
+    }
+    if not head:
+        return
+    try:
+        model.heads[task].load_state_dict(head)
+    except RuntimeError as error:
+        raise RunError(
+            "the stored head does not fit the task: it has other labels or another kind."
+        ) from error

@@ -1,0 +1,175 @@
+"""Bodies: what every method trains of every family, and that nothing else moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from symprompt.backbone import Backbone
+from symprompt.backbone.hidden import body_states
+from symprompt.backbone.model import Inputs
+from symprompt.errors import ModelError, RunError
+from symprompt.tasks.batches import Batch
+from symprompt.tasks.bodies import Body, FullWeights, make_body
+from symprompt.tasks.model import TaskModel, make_task_head
+from symprompt.tasks.settings import HeadConfig, TuneConfig, make_tune_config
+from symprompt.tasks.training import TaskTrainer
+
+METHODS = ("ft", "pt", "pt2", "lora")
+# MPNet has attention of its own, which reads no prefix: it is refused by name.
+NO_PREFIX = ("mpnet",)
+
+
+def config_of(method: str, **tables: object) -> TuneConfig:
+    return make_tune_config({"method": method, "prefix": {"length": 3}, **tables})
+
+
+def make_batch(backbone: Backbone, *, rows: int = 6, width: int = 5) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, 30, (rows, width), generator=generator)
+    lengths = torch.tensor([width - row % 3 for row in range(rows)])
+    ids[torch.arange(width) >= lengths[:, None]] = backbone.vocabulary.pad_id
+    labels = torch.where(torch.arange(width) < lengths[:, None], ids % 3, -100)
+    return Batch(ids=ids, lengths=lengths, labels=labels)
+
+
+def make_model(backbone: Backbone, method: str, batch: Batch) -> TaskModel:
+    body = make_body(backbone, config_of(method), seed=(1,))
+    head = make_task_head("tagging", 3, body, HeadConfig(dropout=0.0), seed=(1,))
+    return TaskModel(body, {"toy": head}, {"toy": batch})
+
+
+def weights_of(backbone: Backbone) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in backbone.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_on_every_family(backbone: Backbone, family: str, method: str) -> None:
+    if method == "pt2" and family in NO_PREFIX:
+        with pytest.raises(ModelError, match="attention"):
+            make_body(backbone, config_of(method), seed=(1,))
+        return
+    _learns(backbone, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_on_every_causal_family(causal: Backbone, method: str) -> None:
+    _learns(causal, method)
+
+
+def _learns(backbone: Backbone, method: str) -> None:
+    before, batch = weights_of(backbone), make_batch(backbone)
+    model = make_model(backbone, method, batch)
+    started = {key: value.clone() for key, value in model.tensors("toy").items()}
+    config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
+    width = int(batch.ids.shape[1])
+    trainer = TaskTrainer(
+        model,
+        {"toy": batch.lengths.numpy()},
+        {"toy": width},
+        make_learning(config, batch=3),
+        seed=1,
+    )
+    trainer.run(lambda: (float(len(trainer.progress.history)), {}))
+    losses = [entry["loss"] for entry in trainer.progress.history]
+    assert losses[-1] < losses[0]
+    moved = model.tensors("toy")
+    assert all(not torch.equal(moved[key], started[key]) for key in moved if "prompt" in key)
+    assert any(not torch.equal(moved[key], started[key]) for key in moved if "head" not in key)
+    after = backbone.model.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert not any(value.requires_grad for value in backbone.model.parameters())
+
+
+def make_learning(config: TuneConfig, *, batch: int):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    return replace(config.learning, batch=batch)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stored_numbers_give_the_same_states(bert: Backbone, method: str) -> None:
+    batch = make_batch(bert)
+    body = make_body(bert, config_of(method), seed=(1,))
+    with torch.no_grad():
+        for value in body.parameters().values():
+            value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
+        wanted = body.states(batch)
+        other = make_body(bert, config_of(method), seed=(2,))
+        other.load(body.tensors())
+        assert torch.equal(other.states(batch), wanted)
+
+
+def test_a_network_behind_a_prefix_is_stored_as_what_it_gave(bert: Backbone) -> None:
+    batch = make_batch(bert)
+    config = config_of("pt2", prefix={"length": 3, "encoder": "mlp", "hidden": 7})
+    body = make_body(bert, config, seed=(1,))
+    with torch.no_grad():
+        wanted = body.states(batch)
+        other = make_body(bert, config, seed=(2,))
+        other.load(body.tensors())
+        torch.testing.assert_close(other.states(batch), wanted)
+
+
+def test_stored_numbers_of_another_length_are_refused(bert: Backbone) -> None:
+    body = make_body(bert, config_of("pt2"), seed=(1,))
+    other = make_body(bert, config_of("pt2", prefix={"length": 4}), seed=(1,))
+    with pytest.raises(RunError, match=r"prompt\.prefix is shape"):
+        other.load(body.tensors())
+    with pytest.raises(RunError, match="vectors is nothing"):
+        make_body(bert, config_of("pt"), seed=(1,)).load({})
+
+
+def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: Backbone) -> None:
+    batch = make_batch(bert, rows=1)
+    body = make_body(bert, config_of("pt"), seed=(1,))
+    words = torch.tensor([[7, 8, 9]])
+    with torch.no_grad():
+        body.load({"prompt.vectors": bert.embed(words)[0]})
+        ids = torch.cat((words, batch.ids), 1)
+        inputs = Inputs(bert.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        wanted = body_states(bert, inputs)[:, 3:]
+        torch.testing.assert_close(body.states(batch), wanted)
+
+
+def test_fresh_adapters_and_weights_change_nothing(bert: Backbone) -> None:
+    batch = make_batch(bert)
+    with torch.no_grad():
+        plain = body_states(bert, Inputs(bert.embed(batch.ids), batch.mask))
+        for method in ("ft", "lora"):
+            states = make_body(bert, config_of(method), seed=(1,)).states(batch)
+            torch.testing.assert_close(states, plain)
+
+
+def test_half_precision_weights_are_not_fine_tuned(
+    load_family: Callable[..., Backbone],
+) -> None:
+    with pytest.raises(ModelError, match="bfloat16"):
+        FullWeights(load_family("bert", "bfloat16"))
+
+
+def test_dropout_of_the_model_is_on_in_training_alone(bert: Backbone) -> None:
+    batch = make_batch(bert)
+    config = config_of("pt2", learning={"dropout": 0.5})
+    body: Body = make_body(bert, config, seed=(1,))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        plain = body.states(batch)
+        with body.training():
+            assert not torch.allclose(body.states(batch), plain)
+        assert torch.equal(body.states(batch), plain)
+
+
+def test_trainable_numbers_are_counted(bert: Backbone) -> None:
+    config = bert.model.config
+    layers, hidden = config.num_hidden_layers, config.hidden_size
+    sizes = {
+        "pt": 3 * hidden,
+        "pt2": 3 * layers * 2 * hidden,
+        "ft": sum(value.numel() for value in bert.model.base_model.parameters()),
+    }
+    for method, size in sizes.items():
+        model = make_model(bert, method, make_batch(bert))
+        assert model.size == size + 3 * hidden + 3

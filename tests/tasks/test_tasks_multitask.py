@@ -1,0 +1,145 @@
+"""Mixtures: a prefix that tasks share, then each task from it; killed and resumed to the bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from symprompt.errors import ConfigError
+from symprompt.files import read_tensors
+from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.multitask import tune_mixture
+from symprompt.tasks.settings import TuneConfig, make_tune_config
+from tiny import CITIES, COUNTRIES, FUNCTION_WORDS
+
+
+def write_entities(root: Path) -> Path:
+    """Write a made-up CoNLL-2003 and CoNLL-2004, each in its own layout."""
+    draw = random.Random(0)
+    layouts: dict[str, tuple[dict[str, str], str]] = {
+        "conll2003": (
+            {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"},
+            "{word} NN B-NP {tag}",
+        ),
+        "conll2004": (
+            {"train": "train.txt", "dev": "dev.txt", "test": "test.txt"},
+            "{at} {word} {tag}",
+        ),
+    }
+    for name, (files, line) in layouts.items():
+        (root / name).mkdir(parents=True)
+        for split, file in files.items():
+            text = ""
+            for _ in range({"train": 24 if name == "conll2003" else 12}.get(split, 8)):
+                words = [draw.choice(FUNCTION_WORDS) for _ in range(3)]
+                at = draw.randrange(3)
+                words[at] = draw.choice(CITIES[:2] + COUNTRIES[:2])
+                tag = "B-LOC" if words[at] in CITIES else "B-ORG"
+                for place, word in enumerate(words):
+                    own = tag if place == at else "O"
+                    text += line.format(at=place, word=word, tag=own).replace(" ", "\t") + "\n"
+                text += "\n"
+            (root / name / file).write_text(
+                text if name == "conll2004" else text.replace("\t", " ")
+            )
+    return root
+
+
+def mixture_config(data: Path, model: Path, out: Path, **changes: Any) -> TuneConfig:
+    return make_tune_config(
+        {
+            "method": "mpt2",
+            "model": str(model),
+            "data": str(data),
+            "out": str(out),
+            "device": "cpu",
+            "task": {"max_length": 32, "stride": 4},
+            "mixture": {"tasks": ["conll2003", "conll2004"], "epochs": 2},
+            "prefix": {"length": 3},
+            "learning": {"rate": 1e-2, "batch": 4, "epochs": 2},
+            "checkpoint_seconds": 0.0,
+        }
+        | changes
+    )
+
+
+@pytest.fixture
+def bert(family_folder: Callable[[str], Path]) -> Path:
+    return family_folder("bert")
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) -> None:
+    data = write_entities(tmp_path / "data")
+    run = tune_mixture(mixture_config(data, bert, tmp_path / "run"))
+    assert set(run.metrics["tasks"]) == {"conll2003", "conll2004"}
+    shared, _ = read_tensors(tmp_path / "run/shared/prompt.safetensors")
+    assert {key.split(".")[1] for key in shared if key.startswith("head.")} == {
+        "conll2003",
+        "conll2004",
+    }
+    history = TaskFolder(tmp_path / "run/shared").read_json("history.json")
+    assert set(history["epochs"][0]["dev"]) == {"conll2003", "conll2004"}
+    prefixes = []
+    for name in ("conll2003", "conll2004"):
+        folder = TaskFolder(tmp_path / "run" / name)
+        assert folder.load_card()["method"] == "mpt2"
+        prefixes.append(folder.read_tensors("prompt.safetensors")[0]["prompt.prefix"])
+    # Each went on from the shared prefix, and away from it.
+    assert not torch.equal(*prefixes)
+    apart = (prefixes[0] - shared["prompt.prefix"]).abs().max()
+    assert 0 < float(apart) < 1
+    assert tune_mixture(mixture_config(data, bert, tmp_path / "run")).metrics == run.metrics
+
+
+@pytest.mark.parametrize("stop", [3, 12])
+def test_a_killed_mixture_ends_with_the_same_bits(stop: int, bert: Path, tmp_path: Path) -> None:
+    data = write_entities(tmp_path / "data")
+    whole = tune_mixture(mixture_config(data, bert, tmp_path / "whole"))
+    config = mixture_config(data, bert, tmp_path / "cut")
+    seen: list[int] = []
+
+    def kill(stage: str, done: int, total: int, note: str) -> None:
+        seen.append(done)
+        if len(seen) == stop:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        tune_mixture(config, tick=kill)
+    cut = tune_mixture(config, resume=True)
+    for name in ("conll2003", "conll2004"):
+        ours, theirs = (
+            read_tensors(run.folder.path / name / "prompt.safetensors")[0] for run in (cut, whole)
+        )
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_one_task_of_a_mixture_can_be_asked_for(bert: Path, tmp_path: Path) -> None:
+    data = write_entities(tmp_path / "data")
+    config = mixture_config(
+        data, bert, tmp_path / "run", task={"name": "conll2004", "max_length": 32, "stride": 4}
+    )
+    assert set(tune_mixture(config).metrics["tasks"]) == {"conll2004"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mixture": {"tasks": ["conll2003", "conll2003=x"]}}, "twice"),
+        ({"mixture": {"tasks": []}}, "need each other"),
+        ({"task": {"name": "rte"}}, "not one of mixture.tasks"),
+    ],
+)
+def test_a_bad_mixture_is_refused(
+    changes: dict[str, Any], words: str, bert: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        tune_mixture(mixture_config(tmp_path, bert, tmp_path / "run", **changes))

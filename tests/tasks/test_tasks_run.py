@@ -1,0 +1,315 @@
+"""Runs on labelled tasks: they learn, are resumed to the bit, and refuse what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tune_toys import KINDS, run_toy, toy_config, write_toy
+
+from symprompt.backbone import Backbone
+from symprompt.errors import ConfigError, DataError, RunError, TrainingError
+from symprompt.files import read_tensors
+from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.predicting import predict_file
+from symprompt.tasks.problem import Session
+from symprompt.tasks.run import tune
+from symprompt.tasks.settings import TuneConfig
+
+MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1"}
+
+
+@pytest.fixture(scope="module")
+def bert(knowing_bert: Backbone) -> Path:
+    return Path(knowing_bert.source)
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("tagged"), "tagging")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_p_tuning_v2_learns_every_kind_of_task(kind: str, bert: Path, tmp_path: Path) -> None:
+    # What [CLS] says takes more examples to learn than what a word is.
+    train = 192 if kind in ("sequence", "pair") else 96
+    data = write_toy(tmp_path / "data", kind, sizes={"train": train, "dev": 16, "test": 24})
+    run = run_toy(data, bert, tmp_path / "run", kind, learning__epochs=20)
+    history = run.folder.read_json("history.json")["epochs"]
+    assert history[-1]["loss"] < 0.5 * history[0]["loss"]
+    assert run.metrics["splits"]["test"][MAIN.get(kind, "f1")] > 80
+    assert run.metrics["reported"] == "test"
+    assert run.metrics["chosen_on"] == "dev"
+    rows = (run.folder.path / "predictions/test.jsonl").read_text().splitlines()
+    assert len(rows) == 24
+    assert {"id", "prediction", "gold"} <= set(json.loads(rows[0]))
+
+
+@pytest.mark.parametrize("method", ["ft", "pt", "lora"])
+def test_other_methods_learn_to_tag(method: str, bert: Path, tagged: Path, tmp_path: Path) -> None:
+    rate = 3e-3 if method == "ft" else 2e-2
+    run = run_toy(
+        tagged,
+        bert,
+        tmp_path / "run",
+        "tagging",
+        method=method,
+        learning__rate=rate,
+        learning__epochs=12,
+    )
+    assert run.metrics["splits"]["test"]["f1"] > 70
+    assert run.metrics["method"] == method
+
+
+def test_a_run_folder_says_how_it_was_made(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    run = run_toy(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
+    card, metrics = run.folder.load_card(), run.folder.load_metrics()
+    assert card["labels"] == ["O", "B-LAND", "I-LAND", "B-TONGUE", "I-TONGUE"]
+    assert card["file"] == "prompt.safetensors"
+    assert set(metrics["versions"]) == {"symprompt", "torch", "transformers"}
+    assert metrics["trainable_parameters"] < metrics["model_parameters"]
+    assert metrics["counts"] == {"train": 96, "dev": 16, "test": 24}
+    assert metrics["device"] == "cpu"
+    tensors, _ = read_tensors(run.folder.path / "prompt.safetensors")
+    assert set(tensors) == {"prompt.prefix", "head.output.weight", "head.output.bias"}
+    assert not run.folder.has("state.safetensors")
+
+
+def test_a_finished_run_is_read_back(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    config = toy_config(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
+    first = tune(config)
+    assert tune(config).metrics == first.metrics
+    with pytest.raises(RunError, match=r"another learning\.epochs"):
+        tune(replace(config, learning=replace(config.learning, epochs=2)))
+
+
+def test_runs_of_one_session_share_model_and_data(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    session = Session()
+    config = toy_config(tagged, bert, tmp_path / "a", "tagging", learning__epochs=1)
+    one = tune(config, session=session)
+    backbone = session.backbone(config)
+    laid = session.task(config, backbone)
+    again = tune(replace(config, out=str(tmp_path / "b")), session=session)
+    assert session.task(config, backbone) is laid
+    assert session.backbone(config) is backbone
+    assert again.metrics["splits"] == one.metrics["splits"]
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", ["pt2", "ft"])
+@pytest.mark.parametrize("stop", [8, 13])
+def test_a_resumed_run_ends_with_the_same_bits(
+    method: str,
+    stop: int,
+    bert: Path,
+    tagged: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A look after every step, so that the kill falls into the middle of an epoch.
+    monkeypatch.setattr("symprompt.tasks.training._LOOK_EVERY", 1)
+    monkeypatch.setattr("symprompt.tasks.training._TICK_EVERY", 1)
+    changes: dict[str, Any] = {
+        "method": method,
+        "learning__rate": 1e-3,
+        "learning__epochs": 3,
+        "learning__dropout": 0.2,
+        "prefix__dropout": 0.2,
+        "head__dropout": 0.2,
+        "checkpoint_seconds": 0.0,
+    }
+    whole = run_toy(tagged, bert, tmp_path / "whole", "tagging", **changes)
+    config = toy_config(tagged, bert, tmp_path / "cut", "tagging", **changes)
+
+    def kill(stage: str, done: int, total: int, note: str) -> None:
+        if stage == "training" and done == stop:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        tune(config, tick=kill)
+    assert not TaskFolder(config.out).finished
+    with pytest.raises(RunError, match="--resume"):
+        tune(config)
+    cut = tune(config, resume=True)
+    name = cut.folder.load_card()["file"]
+    ours, theirs = (read_tensors(run.folder.path / name)[0] for run in (cut, whole))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert cut.metrics["splits"] == whole.metrics["splits"]
+    before, after = (run.folder.read_json("history.json")["epochs"] for run in (whole, cut))
+    assert after == before
+
+
+def test_a_run_killed_by_the_system_goes_on(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from symprompt.tasks import training; training._LOOK_EVERY = 1;"
+        "from pathlib import Path; from tune_toys import run_toy;"
+        "run_toy(Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), 'tagging',"
+        " learning__epochs=200, checkpoint_seconds=0.0)"
+    )
+    here = str(Path(__file__).parent)
+    paths = os.pathsep.join([here, str(Path(here).parent), os.environ.get("PYTHONPATH", "")])
+    words = [sys.executable, "-c", code, here, str(tagged), str(bert), str(out)]
+    with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": paths}) as process:
+        for _ in range(600):
+            if (out / "state.safetensors").exists() or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+    assert not TaskFolder(out).finished
+    config = toy_config(tagged, bert, out, "tagging", learning__epochs=200, checkpoint_seconds=0.0)
+    with pytest.raises(KilledError):
+        tune(config, resume=True, tick=_stop_at_once)
+    tensors, note = read_tensors(out / "state.safetensors")
+    assert note["progress"]["step"] + 12 * note["progress"]["epoch"] >= 1
+    assert all(torch.isfinite(value).all() for value in tensors.values())
+
+
+def _stop_at_once(stage: str, done: int, total: int, note: str) -> None:
+    if stage == "training":
+        raise KilledError
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_sentence(
+    bert: Path, tagged: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingError, match="not finite at epoch 1, step"):
+        run_toy(
+            tagged,
+            bert,
+            tmp_path / "run",
+            "tagging",
+            learning__rate=1e30,
+            learning__clip=0.0,
+            learning__schedule="constant",
+        )
+
+
+def test_early_stopping_keeps_the_best_epoch(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    run = run_toy(
+        tagged,
+        bert,
+        tmp_path / "run",
+        "tagging",
+        learning__epochs=40,
+        learning__patience=2,
+        learning__rate=1e-7,
+    )
+    history = run.folder.read_json("history.json")
+    assert len(history["epochs"]) < 40
+    assert history["best_epoch"] == len(history["epochs"]) - 2
+
+
+def test_training_goes_on_from_another_run(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    first = run_toy(tagged, bert, tmp_path / "a", "tagging", learning__epochs=8)
+    second = run_toy(
+        tagged, bert, tmp_path / "b", "tagging", learning__epochs=1, start_from=str(tmp_path / "a")
+    )
+    losses = [run.folder.read_json("history.json")["epochs"][0]["loss"] for run in (first, second)]
+    assert losses[1] < losses[0]
+    with pytest.raises(RunError, match="trained by pt2, not by pt"):
+        run_toy(
+            tagged, bert, tmp_path / "c", "tagging", method="pt", start_from=str(tmp_path / "a")
+        )
+
+
+def test_the_part_held_out_chooses_where_there_is_no_test_split(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "sequence", sizes={"train": 40, "dev": 10})
+    run = run_toy(data, bert, tmp_path / "run", "sequence", learning__epochs=1)
+    assert run.metrics["chosen_on"] == "held-out"
+    assert run.metrics["reported"] == "dev"
+    assert run.metrics["counts"] == {"train": 36, "dev": 10, "held-out": 4}
+    as_paper = run_toy(
+        data, bert, tmp_path / "paper", "sequence", learning__epochs=1, task__held_out=0.0
+    )
+    assert as_paper.metrics["chosen_on"] == as_paper.metrics["reported"] == "dev"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"data": "nowhere"}, DataError, "nowhere"),
+        ({"task__columns": ["tags"]}, ConfigError, "role=column"),
+        ({"task__columns": ["tags=missing"]}, DataError, "missing"),
+        ({"learning__choose": "bleu"}, ConfigError, "measures: f1"),
+        ({"prefix__length": 60, "method": "pt"}, DataError, r"prefix\.length"),
+        ({"method": "mpt2"}, ConfigError, r"mixture\.tasks"),
+        ({"out": ""}, ConfigError, "--out"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    changes: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    bert: Path,
+    tagged: Path,
+    tmp_path: Path,
+) -> None:
+    rest = {key: value for key, value in changes.items() if key not in ("data", "out")}
+    own = {key: changes[key] for key in ("data", "out") if key in changes}
+
+    def run() -> None:
+        tune(replace(toy_config(tagged, bert, tmp_path / "run", "tagging", **rest), **own))
+
+    with pytest.raises(error, match=words):
+        run()
+
+
+def test_a_label_that_training_lacks_is_refused(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "sequence")
+    with (data / "dev.jsonl").open("a") as stream:
+        stream.write(json.dumps({"text": "the", "label": "river"}) + "\n")
+    with pytest.raises(DataError, match="river"):
+        run_toy(data, bert, tmp_path / "run", "sequence")
+
+
+def test_predictions_for_a_file_are_those_of_the_run(
+    bert: Path, tagged: Path, tmp_path: Path
+) -> None:
+    for method in ("pt2", "pt", "lora", "ft"):
+        out = tmp_path / method
+        run = run_toy(tagged, bert, out, "tagging", method=method, learning__epochs=2)
+        found = predict_file(
+            out, tagged / "test.jsonl", device="cpu", out=str(tmp_path / "p.jsonl")
+        )
+        lines = (out / "predictions/test.jsonl").read_text().splitlines()
+        stored = [json.loads(row) for row in lines]
+        assert [row["prediction"] for row in found.rows] == [row["prediction"] for row in stored]
+        assert found.metrics == run.metrics["splits"]["test"]
+        assert len((tmp_path / "p.jsonl").read_text().splitlines()) == 24
+
+
+def test_a_prompt_for_another_model_is_refused(
+    bert: Path, tagged: Path, tmp_path: Path, family_folder: Callable[[str], Path]
+) -> None:
+    run_toy(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
+    other = str(family_folder("electra"))
+    with pytest.raises(RunError, match="learned for another model"):
+        predict_file(tmp_path / "run", tagged / "test.jsonl", model=other, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["card.json", "prompt.safetensors"])
+def test_a_damaged_prompt_is_refused(name: str, bert: Path, tagged: Path, tmp_path: Path) -> None:
+    run_toy(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
+    (tmp_path / "run" / name).write_text("{}")
+    with pytest.raises(RunError, match=name):
+        predict_file(tmp_path / "run", tagged / "test.jsonl", device="cpu")
+
+
+def test_a_config_reads_back_from_a_run(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    config: TuneConfig = toy_config(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
+    assert tune(config).folder.load_config() == config

@@ -1,0 +1,116 @@
+"""Prompts of several tasks served from one model: a mixed batch gives what each gives alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tune_toys import KINDS, run_toy, write_toy
+
+from symprompt.backbone import Backbone
+from symprompt.errors import ConfigError, RunError
+from symprompt.tasks.loaders import load_examples
+from symprompt.tasks.serving import Server
+from symprompt.tasks.stored import StoredPrompt
+
+LENGTHS = {"sequence": 2, "pair": 5, "tagging": 3, "roles": 7, "question": 4}
+
+
+@pytest.fixture(scope="module")
+def runs(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """A run of each kind of task with a prefix of its own length, folders named by kind."""
+    root, bert = tmp_path_factory.mktemp("served"), family_folder("bert")
+    for kind in KINDS:
+        data = write_toy(root / "data" / kind, kind)
+        run_toy(
+            data,
+            bert,
+            root / kind,
+            kind,
+            prefix__length=LENGTHS[kind],
+            learning__epochs=2,
+            prefix__shift_positions=False,
+        )
+    return {kind: root / kind for kind in KINDS}
+
+
+def backbone_of(family_folder: Callable[[str], Path]) -> Backbone:
+    return Backbone.load(str(family_folder("bert")), device="cpu", dtype="float32")
+
+
+def test_a_mixed_batch_predicts_what_each_task_does_alone(
+    runs: dict[str, Path], family_folder: Callable[[str], Path]
+) -> None:
+    server = Server(backbone_of(family_folder), [StoredPrompt.load(path) for path in runs.values()])
+    data = next(iter(runs.values())).parent / "data"
+    examples = {
+        kind: load_examples(data / kind / "test.jsonl", kind)  # type: ignore[arg-type]
+        for kind in KINDS
+    }
+    found = server.answer(examples, max_tokens=200)
+    for kind, path in runs.items():
+        lines = (path / "predictions/test.jsonl").read_text().splitlines()
+        stored = [json.loads(line) for line in lines]
+        assert [row["prediction"] for row in found[kind]] == [row["prediction"] for row in stored]
+        for key, digits in (("probability", 1e-5), ("null_score", 1e-3)):
+            if key in stored[0]:
+                theirs = [row[key] for row in stored]
+                assert [row[key] for row in found[kind]] == pytest.approx(theirs, abs=digits)
+
+
+def test_one_pass_mixes_tasks(
+    runs: dict[str, Path],
+    family_folder: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server(backbone_of(family_folder), [StoredPrompt.load(path) for path in runs.values()])
+    data = next(iter(runs.values())).parent / "data"
+    mixed: list[int] = []
+    run_pass = Server._pass
+
+    def count(self, asked, parts, width, found):  # type: ignore[no-untyped-def]
+        mixed.append(len(parts))
+        run_pass(self, asked, parts, width, found)
+
+    monkeypatch.setattr(Server, "_pass", count)
+    kinds = ("tagging", "question")
+    server.answer({kind: load_examples(data / kind / "test.jsonl", kind) for kind in kinds})
+    assert mixed == [2]
+
+
+def test_what_cannot_be_served_is_refused(
+    runs: dict[str, Path], family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    backbone = backbone_of(family_folder)
+    prompt = StoredPrompt.load(runs["tagging"])
+    with pytest.raises(ConfigError, match="one or more"):
+        Server(backbone, [])
+    with pytest.raises(ConfigError, match="same name"):
+        Server(backbone, [prompt, prompt])
+    with pytest.raises(ConfigError, match="no prompt of task 'sums'"):
+        Server(backbone, [prompt]).answer({"sums": []})
+    electra = Backbone.load(str(family_folder("electra")), device="cpu", dtype="float32")
+    with pytest.raises(RunError, match="another model"):
+        Server(electra, [prompt])
+    data = runs["tagging"].parent / "data" / "tagging"
+    bert = family_folder("bert")
+    run_toy(data, bert, tmp_path / "pt", "tagging", method="pt", learning__epochs=1)
+    with pytest.raises(RunError, match="trained by pt; only deep prefixes"):
+        Server(backbone, [StoredPrompt.load(tmp_path / "pt")])
+    run_toy(
+        data,
+        bert,
+        tmp_path / "x",
+        "tagging",
+        learning__epochs=1,
+        prefix__shift_positions=True,
+        task__name="",
+    )
+    other = StoredPrompt.load(tmp_path / "x")
+    other.card["task"] = "x"
+    with pytest.raises(ConfigError, match="shift positions"):
+        Server(backbone, [prompt, other])

@@ -1,0 +1,193 @@
+"""The loop against a plain one: steps, rates, clipping, the choice of epochs, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from symprompt.tasks.flat import FlatAdamW, Group
+from symprompt.tasks.passes import plan_asking, plan_epoch, round_width, table_of
+from symprompt.tasks.settings import LearningConfig
+from symprompt.tasks.training import TaskTrainer
+
+
+class Lines:
+    """Two linear maps as body and head, and inputs with classes: a model for the loop."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, seed: int = 0, rows: int = 37) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.inputs = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
+        self.classes = (self.inputs[:, 0] > 0).long()
+        self.weights = torch.randint(1, 4, (rows,), generator=generator).double()
+        self.body = nn.Parameter(torch.randn(5, 3, generator=generator, dtype=torch.float64))
+        self.head = nn.Parameter(torch.randn(3, 2, generator=generator, dtype=torch.float64))
+        self.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
+        self.on = False
+
+    def body_parameters(self) -> dict[str, nn.Parameter]:
+        return {"body": self.body, "unused": self.unused}
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        return {"head": self.head}
+
+    def loss(self, task: str, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        assert self.on
+        scores = self.inputs[rows] @ self.body @ self.head
+        losses = functional.cross_entropy(scores, self.classes[rows], reduction="none")
+        return losses, self.weights[rows]
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        self.on = True
+        yield
+        self.on = False
+
+
+def trainer_of(model: Lines, config: LearningConfig) -> TaskTrainer:
+    lengths = np.arange(len(model.inputs)) % 20 + 1
+    return TaskTrainer(model, {"toy": lengths}, {"toy": 20}, config, seed=5)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "exponential", "constant"])
+@pytest.mark.parametrize("warmup", [0.0, 0.3])
+def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) -> None:
+    config = LearningConfig(
+        rate=0.03,
+        head_rate=0.01,
+        weight_decay=0.1,
+        schedule=schedule,  # type: ignore[arg-type]
+        warmup=warmup,
+        clip=0.5,
+        batch=8,
+        epochs=3,
+    )
+    model, other = Lines(), Lines()
+    trainer = trainer_of(model, config)
+    # The last epoch is the best, so it is what stays.
+    trainer.run(lambda: (float(len(trainer.progress.history)), {}))
+    plain = torch.optim.AdamW(
+        [{"params": [other.body], "lr": 0.03}, {"params": [other.head], "lr": 0.01}],
+        weight_decay=0.1,
+    )
+    steps = 5
+    for epoch in range(3):
+        from symprompt.runtime import derive_seed
+
+        lengths = np.arange(len(model.inputs)) % 20 + 1
+        seed = derive_seed(5, "epoch", epoch)
+        plan = plan_epoch({"toy": lengths}, batch=8, widest={"toy": 20}, seed=seed)
+        assert len(plan) == steps
+        for place, step in enumerate(plan):
+            done, total = epoch * steps + place, 3 * steps
+            rising = warmup * total
+            share = {
+                "linear": min(1.0, (total - done) / (total - rising)),
+                "exponential": 0.95**epoch,
+                "constant": 1.0,
+            }[schedule]
+            rise = min(1.0, (done + 1) / rising) if rising else 1.0
+            share = min(share, rise) if schedule == "linear" else share * rise
+            for group, rate in zip(plain.param_groups, (0.03, 0.01), strict=True):
+                group["lr"] = rate * share
+            rows = torch.from_numpy(step.rows)
+            other.on = True
+            losses, weights = other.loss("toy", rows, step.width)
+            plain.zero_grad()
+            ((losses * weights).sum() / weights.sum()).backward()
+            nn.utils.clip_grad_norm_([other.body, other.head], 0.5)
+            plain.step()
+    torch.testing.assert_close(model.body, other.body, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(model.head, other.head, rtol=1e-5, atol=1e-7)
+
+
+def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
+    scores = iter([1.0, 3.0, 3.0, 2.0])
+    model = Lines()
+    trainer = trainer_of(model, LearningConfig(rate=0.1, batch=8, epochs=4))
+    kept: list[Tensor] = []
+
+    def score() -> tuple[float, dict[str, float]]:
+        kept.append(model.body.detach().clone())
+        return next(scores), {}
+
+    trainer.run(score)
+    assert trainer.progress.best_epoch == 2
+    assert torch.equal(model.body, kept[1])
+
+
+def test_dev_is_looked_at_as_often_as_asked() -> None:
+    model = Lines()
+    trainer = trainer_of(model, LearningConfig(batch=8, epochs=5, choose_every=2))
+    trainer.run(lambda: (0.0, {"accuracy": 1.0}))
+    seen = [entry["epoch"] for entry in trainer.progress.history if "dev" in entry]
+    assert seen == [2, 4, 5]
+
+
+def test_flat_parameters_are_views_that_start_at_even_places() -> None:
+    values = {"a": nn.Parameter(torch.randn(3, 5)), "b": nn.Parameter(torch.randn(7))}
+    before = {name: value.detach().clone() for name, value in values.items()}
+    flat = FlatAdamW([Group(values, 0.1), Group({}, 0.1)], clip=0.0)
+    assert len(flat.values) == 1
+    assert flat.size == 22
+    assert all(torch.equal(values[name], before[name]) for name in values)
+    assert all(value.storage_offset() % 64 == 0 for value in values.values())
+    with torch.no_grad():
+        flat.values[0].add_(1.0)
+    assert torch.equal(values["b"], before["b"] + 1)
+    with pytest.raises(ValueError, match="does not fit"):
+        flat.load_tensors({"value/0": torch.zeros(3)})
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=300), st.integers(1, 33))
+def test_an_epoch_has_every_input_once_in_few_widths(lengths: list[int], batch: int) -> None:
+    given = {"a": np.array(lengths), "b": np.array(lengths[:5])}
+    widest = {name: int(own.max()) for name, own in given.items()}
+    plan = plan_epoch(given, batch=batch, widest=widest, seed=1)
+    for name, own in given.items():
+        rows = np.concatenate([step.rows for step in plan if step.task == name])
+        assert sorted(rows.tolist()) == list(range(len(own)))
+    assert all(given[s.task][s.rows].max() <= s.width <= widest[s.task] for s in plan)
+    assert all(0 < len(step.rows) <= batch for step in plan)
+    assert len({step.width for step in plan}) <= 17
+    table, real = table_of(plan, batch)
+    assert real.sum() == sum(map(len, given.values()))
+    assert all(
+        set(row.tolist()) == set(step.rows.tolist()) for row, step in zip(table, plan, strict=True)
+    )
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(1, 2000))
+def test_asking_reads_every_input_once(lengths: list[int], most: int) -> None:
+    own = np.array(lengths)
+    plan = plan_asking(own, max_tokens=most, widest=int(own.max()))
+    rows = np.concatenate([step.rows for step in plan])
+    assert sorted(rows.tolist()) == list(range(len(own)))
+    assert all(len(s.rows) == 1 or len(s.rows) * s.width <= most for s in plan)
+    assert all(own[step.rows].max() <= step.width for step in plan)
+
+
+def test_other_epochs_and_seeds_have_other_orders() -> None:
+    lengths = {"a": np.arange(1, 60)}
+    orders = set()
+    for seed in range(20):
+        plan = plan_epoch(lengths, batch=4, widest={"a": 60}, seed=seed)
+        orders.add(tuple(plan[0].rows.tolist()))
+    assert len(orders) > 5
+
+
+@pytest.mark.parametrize(
+    ("length", "width"), [(1, 8), (8, 8), (30, 32), (33, 48), (65, 96), (129, 192)]
+)
+def test_widths_grow_with_length(length: int, width: int) -> None:
+    assert round_width(length, 512) == width
+    assert round_width(length, 20) == min(width, 20)

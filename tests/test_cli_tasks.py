@@ -1,0 +1,126 @@
+"""tune and predict on the command line: what they print, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symprompt import cli
+
+sys.path.insert(0, str(Path(__file__).parent / "tasks"))
+from tune_toys import write_toy
+
+CONFIG = """
+method = "pt2"
+[task]
+kind = "tagging"
+max_length = 32
+stride = 4
+[prefix]
+length = 3
+[learning]
+epochs = 1
+batch = 8
+"""
+
+
+@pytest.fixture(scope="module")
+def made(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
+    """A folder with data and a config, and the words of a command that trains."""
+    root = tmp_path_factory.mktemp("cli")
+    write_toy(root / "data", "tagging")
+    (root / "toy.toml").write_text(CONFIG)
+    bert = str(family_folder("bert"))
+    words = ["tune", str(root / "toy.toml"), "--model", bert, "--data", str(root / "data")]
+    return root, [*words, "--device", "cpu"]
+
+
+def fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err.strip().splitlines()
+    return message[-1]
+
+
+def test_tune_predict_and_table(
+    made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, words = made
+    for seed in ("1", "2"):
+        cli.main([*words, "--out", str(root / f"run{seed}"), "--seed", seed])
+    out = capsys.readouterr().out
+    assert "PT-2" in out
+    assert f"run folder: {root / 'run2'}" in out
+    assert f"symprompt predict {root / 'run2'} FILE" in out
+    test = str(root / "data/test.jsonl")
+    cli.main(["predict", str(root / "run1"), test, "--device", "cpu"])
+    out = capsys.readouterr().out
+    assert "and 4 more" in out
+    assert "f1:" in out
+    cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["predictions"]) == 24
+    cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--out", str(root / "p")])
+    assert f"24 predictions: {root / 'p'}" in capsys.readouterr().out
+    runs = [str(root / "run1"), str(root / "run2")]
+    cli.main(["table", *runs, "--json"])
+    values = json.loads(capsys.readouterr().out)
+    assert values["tasks"][0]["seeds"] == [1, 2]
+    assert values["tasks"][0]["split"] == "test"
+    cli.main(["table", *runs, "--split", "dev", "--markdown"])
+    assert "| PT-2 | 2 |" in capsys.readouterr().out
+    stored = root / "stored.json"
+    stored.write_text(json.dumps(values | {"note": "a note"}))
+    cli.main(["table", str(stored)])
+    assert "a note" in capsys.readouterr().out
+    cli.main(["table", str(stored), "--markdown"])
+    assert "| PT-2 | 2 |" in capsys.readouterr().out
+
+
+def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["tune", "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert "conll2003-pt2" in out
+    assert "--prefix.length" in out
+    assert "no config was named" in fails(["tune"], capsys)
+
+
+def test_mistakes_are_one_sentence_and_exit_code_two(
+    made: tuple[Path, list[str]],
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root, words = made
+    run = str(root / "run3")
+    cli.main([*words, "--out", run])
+    capsys.readouterr()
+    test = str(root / "data/test.jsonl")
+    other = ["--model", str(family_folder("electra")), "--device", "cpu"]
+    assert "learned for another model" in fails(["predict", run, test, *other], capsys)
+    assert "not a run folder" in fails(["predict", str(tmp_path), test], capsys)
+    assert "nofile" in fails(["predict", run, "nofile.jsonl", "--device", "cpu"], capsys)
+    (tmp_path / "bad.toml").write_text("[prefix]\nlenght = 3\n")
+    assert "unknown key prefix.lenght" in fails(["tune", str(tmp_path / "bad.toml")], capsys)
+    assert "for symprompt train" in fails(["tune", "lama-spe"], capsys)
+    assert "for symprompt tune" in fails(["train", "rte-pt2"], capsys)
+    assert "--out is missing" in fails(words, capsys)
+    lines = (root / "data/train.jsonl").read_text().splitlines()
+    row = json.loads(lines[0])
+    bad = tmp_path / "data"
+    bad.mkdir()
+    (bad / "train.jsonl").write_text(json.dumps(row | {"tags": ["O"]}) + "\n")
+    there = ["--data", str(bad), "--out", str(tmp_path / "run")]
+    assert "train.jsonl" in fails([*words, *there], capsys)
+    (bad / "train.jsonl").write_text(json.dumps({"words": row["words"]}) + "\n")
+    assert "tags" in fails([*words, "--data", str(bad), "--out", str(tmp_path / "two")], capsys)
+    assert "compare the two kinds apart" in fails(["table", run, str(tmp_path)], capsys)
