@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from symprompt.cli_data import print_json
+from symprompt.cli_patterns import run_pattern
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.flags import full_names, parse
@@ -20,6 +21,7 @@ from symprompt.tasks.multitask import tune_mixture
 from symprompt.tasks.predicting import predict_file
 from symprompt.tasks.run import TaskRun, tune
 from symprompt.tasks.settings import TuneConfig, check_tune_config, load_tune_config
+from symprompt.tasks.verbal import is_pattern_config
 
 _SHOWN = 20
 
@@ -70,6 +72,9 @@ def run_tune(arguments: Sequence[str]) -> None:
         print(f"usage: {usage} [flags]\n\nCONFIG is a TOML file or one of: {listed}\n")
         if not {"-h", "--help"} & set(arguments):
             raise SympromptError("no config was named; give one of the above, or a TOML file.")
+    if names and is_pattern_config(names[0]):
+        run_pattern(names[0], arguments[1:])
+        return
     default = load_tune_config(names[0]) if names else TuneConfig()
     rest = full_names(arguments[len(names) :], default)
     flags = parse(TuneFlags, rest, usage, TuneFlags(default), pairs=True, prefixes=True)

@@ -88,7 +88,10 @@ class Vocabulary:
         """Return each text's ids as it stands, without special tokens."""
         if not texts:
             return []
-        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        # Texts longer than the model takes are no news here: whoever asks cuts or counts them.
+        ids: list[list[int]] = self.tokenizer(
+            list(texts), add_special_tokens=False, verbose=False
+        )["input_ids"]
         return ids
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:

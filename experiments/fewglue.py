@@ -1,0 +1,472 @@
+"""P-tuning against manual patterns on the seven FewGLUE tasks, in one process on one device.
+
+    python experiments/fewglue.py --model wiki-medium=$MODEL --model smollm2=$GGUF \
+        --data $DATA/FewGLUE_32dev --cells $CELLS --budget 540 --name fewglue
+
+Rows: zero-shot (a manual pattern, nothing trained), mp (fine-tuning through the manual pattern
+whose words are P-tuning's anchors), ptuning, pet (all of PET's patterns), cls (a head on [CLS]),
+table6 (the patterns of P-tuning's Table 6, RTE), frozen (P-tuning, the vectors alone). Each row's
+seeds are trained one after the other through the same recordings; what came of a seed is added to
+CELLS/cells.jsonl at once, so that the same command goes on after a stop, and no seed is begun that
+would end after the budget. Dev32 chooses step, rate and batch; the validation set is asked once. A
+row that cannot be made is named in the results, the others go on, and the exit code is 1.
+
+    python experiments/fewglue.py ... --supervised boolq=$BOOLQ rte=$RTE --rows mp ptuning cls
+
+trains on all of a task's training examples, over the paper's grid of rates and batches.
+--collect only writes the results, experiments/results/NAME.json, which ``symprompt table`` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from symprompt.backbone import Backbone
+from symprompt.errors import SympromptError
+from symprompt.report.tasks import TaskResults
+from symprompt.runtime import describe_environment
+from symprompt.tasks.verbal import (
+    MANUAL,
+    TASKS,
+    LearningConfig,
+    PatternConfig,
+    PatternRunConfig,
+    VerbalData,
+    VerbalProblem,
+    ask_zero_shot,
+    find_task,
+    load_pattern_config,
+    load_verbal,
+    manual_patterns,
+    reference_pattern,
+    summarise_seeds,
+    tuning,
+)
+
+RESULTS = Path(__file__).parent / "results"
+ROWS = ("zero-shot", "mp", "ptuning", "pet", "cls", "table6", "frozen")
+# What is made first when time is short.
+ORDER = (("zero-shot", "mp", "ptuning"), ("pet",), ("cls",), ("table6",), ("frozen",))
+TABLE6 = ("agree-1", "agree-2", "named", "truth")
+LABELS = {
+    "zero-shot": "MP zero-shot",
+    "mp": "MP fine-tuning",
+    "ptuning": "P-tuning",
+    "cls": "[CLS] fine-tuning",
+    "frozen": "P-tuning, frozen model",
+}
+# P-tuning, Table 5, 32 dev examples, albert-xxlarge-v2; main metric of each task.
+PAPER = "paper, ALBERT-xxlarge"
+PUBLISHED = {
+    "boolq": {"PET mean": 73.2, "PET best": 75.1, "P-tuning": 77.8},
+    "cb": {"PET mean": 82.9, "PET best": 86.9, "P-tuning": 92.9},
+    "wic": {"PET mean": 51.8, "PET best": 52.6, "P-tuning": 56.3},
+    "rte": {"PET mean": 62.1, "PET best": 65.7, "P-tuning": 76.5},
+    "multirc": {"PET mean": 33.6, "PET best": 35.2, "P-tuning": 36.1},
+    "wsc": {"PET mean": 79.8, "PET best": 80.4, "P-tuning": 84.6},
+    "copa": {"PET mean": 85.3, "PET best": 83.3, "P-tuning": 87.0},
+}
+Cell = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method with one pattern on one task and model, all its seeds."""
+
+    model: str
+    task: str
+    full: bool
+    row: str
+    pattern: str
+    seeds: tuple[int, ...]
+
+    def key(self, seed: int) -> tuple[Any, ...]:
+        """What a cell of this row is known by."""
+        return (self.model, self.task, self.full, self.row, self.pattern, seed)
+
+
+def key_of(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in ("model", "task", "full", "row", "pattern", "seed"))
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """Read what was made so far; a line that a kill cut off is left out."""
+    if not path.is_file():
+        return []
+    cells = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            cells.append(json.loads(line))
+        except ValueError:
+            continue
+    return cells
+
+
+def patterns_of(row: str, task: str, *, causal: bool) -> list[str]:
+    """Return the names of a row's patterns; "" is the row's own."""
+    spec = find_task(task)
+    names = [one.name for one in manual_patterns(spec, causal=causal)]
+    if row == "pet":
+        # The manual row's own pattern is not trained twice.
+        return [name for name in names if name.startswith("pet-") and name != own_pattern(task)]
+    if row == "table6":
+        return [name for name in names if name in TABLE6] if task == "rte" else []
+    return [own_pattern(task) if row in ("mp", "zero-shot") else ""]
+
+
+def own_pattern(task: str) -> str:
+    return reference_pattern(find_task(task)).name
+
+
+def make_rows(options: argparse.Namespace, causal: Mapping[str, bool]) -> list[Row]:
+    """Return every row of the grid, the most wanted first."""
+    places = [(task, True) for task in options.supervised] or [(t, False) for t in options.tasks]
+    rows = []
+    for group in ORDER:
+        for model in options.models:
+            for task, full in places:
+                for row in group:
+                    if row not in options.rows:
+                        continue
+                    count = 1 if row == "zero-shot" else options.seeds
+                    if row == "pet":
+                        count = min(count, options.pet_seeds)
+                    seeds = tuple(range(42, 42 + count))
+                    for pattern in patterns_of(row, task, causal=causal[model]):
+                        rows.append(Row(model, task, full, row, pattern, seeds))
+    return rows
+
+
+def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, LearningConfig]:
+    """Return the shipped config's settings with what the command line changes."""
+    name = f"superglue-{row.task}" if row.full else f"fewglue-{row.task}"
+    config: PatternRunConfig = load_pattern_config(name)
+    method: Any = {"pet": "mp", "table6": "mp", "frozen": "ptuning"}.get(row.row, row.row)
+    pattern = replace(
+        config.pattern,
+        method=method,
+        template=row.pattern or ("" if method == "cls" else config.pattern.template),
+        train_model=row.row != "frozen",
+        val_limit=options.val_limit,
+    )
+    changes: dict[str, Any] = {}
+    for key in ("steps", "patience", "evaluate_every", "micro_batch", "epochs"):
+        if getattr(options, key) is not None:
+            changes[key] = getattr(options, key)
+    if options.rates:
+        changes["rates"] = tuple(options.rates)
+    if options.batches:
+        changes["batches"] = tuple(options.batches)
+    if options.prompt_rate:
+        changes["prompt_rate"] = options.prompt_rate
+    if "steps" in changes:
+        changes["warmup"] = min(config.learning.warmup, changes["steps"] // 10)
+    return pattern, replace(config.learning, **changes)
+
+
+class Grid:
+    """Makes the cells that are missing, within the budget."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.began = time.monotonic()
+        self.path = Path(options.cells) / "cells.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.done = {key_of(cell) for cell in read_cells(self.path)}
+        self.backbones: dict[str, Backbone] = {}
+        self.data: dict[tuple[str, bool], VerbalData] = {}
+        self.longest: dict[str, float] = {}
+        self.failed: list[str] = []
+
+    def backbone(self, name: str) -> Backbone:
+        if name not in self.backbones:
+            place = self.options.models[name]
+            self.backbones[name] = Backbone.load(place, device=self.options.device, dtype="float32")
+        return self.backbones[name]
+
+    def load(self, task: str, full: bool) -> VerbalData:
+        if (task, full) not in self.data:
+            place = self.options.supervised[task] if full else self.options.data
+            self.data[task, full] = load_verbal(task, place)
+        return self.data[task, full]
+
+    def left(self) -> float:
+        return float(self.options.budget - (time.monotonic() - self.began))
+
+    def make(self, row: Row) -> bool:
+        """Make a row's missing seeds; return whether there was time for all."""
+        missing = [seed for seed in row.seeds if row.key(seed) not in self.done]
+        if not missing:
+            return True
+        if self.left() < self.longest.get(row.model, 0.0):
+            return False
+        try:
+            return self._make(row, missing)
+        except SympromptError as error:
+            about = f"{row.model} {row.task} {row.row} {row.pattern}"
+            self.failed.append(f"{' '.join(about.split())}: {error}")
+            print(self.failed[-1], flush=True)
+            return True
+
+    def _make(self, row: Row, missing: Sequence[int]) -> bool:
+        pattern, learning = settings_of(row, self.options)
+        backbone = self.backbone(row.model)
+        problem = VerbalProblem(
+            backbone,
+            self.load(row.task, row.full),
+            pattern,
+            max_tokens=self.options.max_tokens,
+        )
+        for seed, outcome, seconds in self._outcomes(row, problem, learning, missing):
+            longest = self.longest[row.model] = max(self.longest.get(row.model, 0.0), seconds)
+            cell = {**vars(row), "seed": seed, **outcome.to_json(), "wall": round(seconds, 2)}
+            cell.pop("seeds")
+            cell |= {"cut": problem.cuts(), "text": problem.worded.text}
+            cell["words"] = list(problem.worded.words)
+            with self.path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(cell) + "\n")
+            self.done.add(row.key(seed))
+            main = problem.task.metrics[0]
+            steps = sum(entry["steps"] for entry in outcome.tried)
+            print(
+                f"{row.model} {row.task} {row.row} {row.pattern} seed {seed}: "
+                f"{main} {outcome.metrics[main]:.1f}, dev {outcome.dev.accuracy:.1f} at step "
+                f"{outcome.dev.step}, {steps} steps, {seconds:.1f} s",
+                flush=True,
+            )
+            if self.left() < longest and seed != missing[-1]:
+                return False
+        return True
+
+    def _outcomes(
+        self, row: Row, problem: VerbalProblem, learning: LearningConfig, seeds: Sequence[int]
+    ) -> Iterator[tuple[int, Any, float]]:
+        if row.row == "zero-shot":
+            began = time.monotonic()
+            yield seeds[0], ask_zero_shot(problem, seeds[0]), time.monotonic() - began
+            return
+        with tuning(problem, learning, capture=None if self.options.capture else False) as tuner:
+            for seed in seeds:
+                began = time.monotonic()
+                outcome = tuner.run(seed)
+                yield seed, outcome, time.monotonic() - began
+            if self.options.capture and problem.backbone.device.type == "cuda":
+                print(f"recorded: {tuner.stepper.capture}", flush=True)
+
+
+# ------------------------------------------------------------------------------------ results
+
+
+def entries_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Return the stored entries: one for each method on each task and model."""
+    groups: dict[tuple[str, str, bool], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell["model"], cell["task"], cell["full"]), []).append(cell)
+    order = list(TASKS)
+    entries = []
+    for (model, task, full), own in sorted(
+        groups.items(), key=lambda entry: (entry[0][0], entry[0][2], order.index(entry[0][1]))
+    ):
+        about = {"task": task, "model": model, "split": "val, full train" if full else "val, 32"}
+        entries += [{**about, **entry} for entry in _entries(task, full, own)]
+    return entries
+
+
+def _entries(task: str, full: bool, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    published = {} if full else PUBLISHED[task]
+    by_row: dict[tuple[str, str], list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell["seed"]):
+        by_row.setdefault((cell["row"], cell["pattern"]), []).append(cell)
+    entries = []
+    for row in ("zero-shot", "cls", "mp", "ptuning", "frozen"):
+        for (name, pattern), own in by_row.items():
+            if name == row:
+                entry = _entry(LABELS[row], row, pattern, own)
+                if LABELS[row] in published:
+                    entry["published"] = {PAPER: published[LABELS[row]]}
+                entries.append(entry)
+    entries += [
+        _entry(f"pattern {pattern}", row, pattern, own)
+        for (row, pattern), own in by_row.items()
+        if row in ("pet", "table6")
+    ]
+    return [*entries, *_pet(task, by_row, published), *_difference(by_row)]
+
+
+def _entry(label: str, row: str, pattern: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    tried = [entry for cell in cells for entry in cell["tried"]]
+    return {
+        "label": label,
+        "method": row,
+        "pattern": cells[0]["text"],
+        "pattern_name": pattern,
+        "words": cells[0]["words"],
+        "seeds": [cell["seed"] for cell in cells],
+        "metrics": summarise_seeds([cell["val"] for cell in cells]),
+        "dev": summarise_seeds([{"accuracy": cell["dev"]["accuracy"]} for cell in cells]),
+        "chosen": [[cell["rate"], cell["batch"], cell["dev"]["step"]] for cell in cells],
+        "steps": sum(entry["steps"] for entry in tried) / max(1, len(cells)),
+        "seconds": round(sum(cell["wall"] for cell in cells) / len(cells), 2),
+        "cut": cells[0]["cut"],
+    }
+
+
+def _pet(
+    task: str, by_row: Mapping[tuple[str, str], list[Cell]], published: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Return PET's mean and deviation over its patterns' means, and its best pattern.
+
+    The best is chosen on dev32; the paper's is chosen on the validation set, which is given apart.
+    """
+    trained = {
+        pattern: summarise_seeds([cell["val"] for cell in own])
+        for (row, pattern), own in by_row.items()
+        if row in ("mp", "pet") and pattern.startswith("pet-")
+    }
+    known = [one.name for one in MANUAL[task] if one.name.startswith("pet-")]
+    if len(trained) < 2:
+        return []
+    dev = {
+        pattern: sum(cell["dev"]["accuracy"] for cell in own) / len(own)
+        for (row, pattern), own in by_row.items()
+        if row in ("mp", "pet") and pattern in trained
+    }
+    main = next(iter(next(iter(trained.values()))))
+    means = [
+        {name: entry["value"] for name, entry in summary.items()} for summary in trained.values()
+    ]
+    best = max(trained, key=lambda pattern: dev[pattern])
+    oracle = max(trained, key=lambda pattern: trained[pattern][main]["value"])
+    rows = (
+        (
+            "PET mean",
+            f"PET mean of {len(trained)} of {len(known)} patterns",
+            summarise_seeds(means),
+        ),
+        ("", f"PET best on dev32 ({best})", trained[best]),
+        ("PET best", f"PET best on val, an oracle ({oracle})", trained[oracle]),
+    )
+    return [
+        {"label": label, "method": "pet", "patterns": sorted(trained), "metrics": metrics}
+        | ({"published": {PAPER: published[name]}} if name in published else {})
+        for name, label, metrics in rows
+    ]
+
+
+def _difference(by_row: Mapping[tuple[str, str], list[Cell]]) -> list[dict[str, Any]]:
+    """Return P-tuning minus the manual pattern, seed by seed."""
+    own = {row: cells for (row, _), cells in by_row.items() if row in ("mp", "ptuning")}
+    if len(own) < 2:
+        return []
+    manual = {cell["seed"]: cell["val"] for cell in own["mp"]}
+    pairs = [cell for cell in own["ptuning"] if cell["seed"] in manual]
+    if not pairs:
+        return []
+    rows = [
+        {name: value - manual[cell["seed"]][name] for name, value in cell["val"].items()}
+        for cell in pairs
+    ]
+    return [
+        {
+            "label": "P-tuning minus MP, by seed",
+            "method": "difference",
+            "seeds": [cell["seed"] for cell in pairs],
+            "metrics": summarise_seeds(rows),
+        }
+    ]
+
+
+def write_results(grid: Grid, cells: Sequence[Cell], device: str) -> None:
+    """Write NAME.json and NAME.md."""
+    options = grid.options
+    values = {
+        "note": " ".join([options.note, *(f"Not made: {one}" for one in grid.failed)]).strip(),
+        "command": "python experiments/fewglue.py " + shlex.join(_shown(options)),
+        "device": device,
+        "tasks": entries_of(cells),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    target = Path(options.results) / f"{options.name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    target.with_suffix(".md").write_text(
+        f"# {options.name}\n\n" + TaskResults(values).to_markdown(), encoding="utf-8"
+    )
+    print(f"results: {target}")
+
+
+def _shown(options: argparse.Namespace) -> list[str]:
+    """Return the command's words, places as variables."""
+    words = []
+    for word in options.words:
+        name, _, place = word.rpartition("=")
+        held = place.startswith("/") or place.endswith(".gguf")
+        words.append(f"{name}=${name.upper().replace('-', '_')}" if held and name else word)
+        if held and not name:
+            words[-1] = "$PLACE"
+    return words
+
+
+def read_options(words: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--model", action="append", required=True, metavar="NAME=PLACE")
+    parser.add_argument("--data", default="", help="FewGLUE_32dev")
+    parser.add_argument("--supervised", nargs="*", default=[], metavar="TASK=PLACE")
+    parser.add_argument("--cells", required=True, help="folder of what was made so far")
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--rows", nargs="*", default=list(ROWS[:5]), choices=ROWS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--pet-seeds", type=int, default=5)
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--patience", type=int)
+    parser.add_argument("--evaluate-every", type=int)
+    parser.add_argument("--micro-batch", type=int)
+    parser.add_argument("--rates", nargs="*", help="the model's; several are tried on dev32")
+    parser.add_argument("--batches", nargs="*")
+    parser.add_argument("--prompt-rate", type=float)
+    parser.add_argument("--val-limit", type=int, default=0)
+    parser.add_argument("--max-tokens", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--no-capture", dest="capture", action="store_false")
+    parser.add_argument("--collect", action="store_true")
+    parser.add_argument("--results", default=str(RESULTS))
+    parser.add_argument("--name", default="fewglue")
+    parser.add_argument("--note", default="")
+    options = parser.parse_args(words)
+    options.words = list(words)
+    options.models = dict(entry.split("=", 1) for entry in options.model)
+    options.supervised = dict(entry.split("=", 1) for entry in options.supervised)
+    return options
+
+
+def main() -> None:
+    """Make what is missing and write the results."""
+    options = read_options(sys.argv[1:])
+    grid = Grid(options)
+    if not options.collect:
+        causal = {name: grid.backbone(name).causal for name in options.models}
+        for row in make_rows(options, causal):
+            if grid.left() <= 0 or not grid.make(row):
+                print("the budget is spent; the same command goes on", flush=True)
+                break
+    cells = [cell for cell in read_cells(grid.path) if cell["model"] in options.models]
+    devices = [backbone.device for backbone in grid.backbones.values()]
+    device = describe_environment(devices[0])["device"] if devices else ""
+    write_results(grid, cells, device)
+    if grid.failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""A task, a pattern and a model, put together: layouts of the splits, and how they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from torch.nn import functional
+
+from symprompt.backbone import Backbone
+from symprompt.errors import ConfigError
+from symprompt.prompts import PromptEncoder
+from symprompt.tasks.verbal.layout import VerbalLayout, lay_out, lay_out_heads
+from symprompt.tasks.verbal.metrics import Labels, accuracy, measure
+from symprompt.tasks.verbal.model import ClassHead, VerbalModel, make_encoder, score_split
+from symprompt.tasks.verbal.patterns import Pattern
+from symprompt.tasks.verbal.published import (
+    MANUAL,
+    PAIRS,
+    PTUNING,
+    Worded,
+    reference_pattern,
+)
+from symprompt.tasks.verbal.settings import PatternConfig
+from symprompt.tasks.verbal.spans import judge_spans, write_spans
+from symprompt.tasks.verbal.superglue import VerbalData, VerbalExample, VerbalTask
+from symprompt.tasks.verbal.writing import Writer
+
+SPLITS = ("train", "dev", "val")
+
+
+def choose_pattern(config: PatternConfig, task: VerbalTask) -> Worded:
+    """Return the pattern that a config means, and its verbalizer.
+
+    Raises:
+        ConfigError: a name that is no published pattern's, vectors where none are learned or none
+            where they are, or not one word for each label.
+    """
+    published = {one.name: one for one in MANUAL[task.name]}
+    if config.method == "cls":
+        return Worded("cls", PAIRS[task.name][0])
+    learns = config.method == "ptuning"
+    default = PTUNING[task.name] if learns else reference_pattern(task)
+    if not config.template or (learns and config.template == default.name):
+        found = default
+    elif "[MASK" in config.template:
+        found = Worded("own", config.template, default.words)
+    elif config.template in published:
+        found = published[config.template]
+    else:
+        raise ConfigError(
+            f"pattern.template is {config.template!r}, which is neither a pattern with [MASK] nor "
+            f"one of {task.name}'s published ones: {', '.join(published)}."
+        )
+    found = replace(found, words=config.words or found.words)
+    found.pattern.check(task)
+    vectors = found.pattern.vectors
+    if learns != bool(vectors):
+        raise ConfigError(
+            f'pattern.method = "{config.method}" goes with a pattern '
+            f"{'with' if learns else 'without'} vectors <n>, got {found.text!r}."
+        )
+    wanted = len(task.labels) if task.kind == "labels" else 0
+    if len(found.words) != wanted:
+        raise ConfigError(
+            f"pattern.words are {len(found.words)}; {task.name} takes {wanted}"
+            f"{', for ' + ', '.join(task.labels) if wanted else ': examples bring their answers'}."
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What was answered to a split; final.
+
+    Attributes:
+        predicted: [n] labels.
+        loss: mean loss of the examples that have one.
+        written: for WSC, what the model wrote.
+    """
+
+    predicted: Labels
+    loss: float
+    written: tuple[str, ...] = ()
+
+
+class VerbalProblem:
+    """A task asked through a pattern on one model, laid out on its device; final.
+
+    Args:
+        backbone: the model.
+        data: the examples.
+        config: pattern, method, lengths.
+        max_tokens: most tokens in one pass while asking; 0 chooses by device.
+    """
+
+    def __init__(
+        self, backbone: Backbone, data: VerbalData, config: PatternConfig, *, max_tokens: int = 0
+    ) -> None:
+        self.backbone = backbone
+        self.data = data
+        self.task = data.task
+        self.config = config
+        self.worded = choose_pattern(config, data.task)
+        self.max_tokens = max_tokens or backbone.token_budget()
+        self.max_length = min(config.max_length, backbone.max_length)
+        self.examples: dict[str, Sequence[VerbalExample]] = {
+            split: self._choose_examples(split) for split in SPLITS
+        }
+        self.layouts = {split: self._lay_out(own) for split, own in self.examples.items()}
+
+    def _choose_examples(self, split: str) -> Sequence[VerbalExample]:
+        examples = self.data.splits[split]
+        limit = {"train": self.config.train_limit, "val": self.config.val_limit}.get(split, 0)
+        examples = examples[: limit or len(examples)]
+        if split != "train":
+            return examples
+        if self.task.kind == "span" and self.config.method != "cls":
+            # A reference that is wrong is nothing to make likely; PET leaves them out too.
+            examples = [example for example in examples if example.label == 1]
+        if self.task.kind == "choices" and self.config.mirror:
+            examples = [*examples, *map(_mirrored, examples)]
+        return examples
+
+    def _lay_out(self, examples: Sequence[VerbalExample]) -> VerbalLayout:
+        device = self.backbone.device
+        if self.config.method == "cls":
+            writers = [
+                Writer(
+                    Pattern.parse(text), self.backbone.vocabulary, None, max_length=self.max_length
+                )
+                for text in PAIRS[self.task.name]
+            ]
+            return lay_out_heads(examples, writers, answers=len(self.task.labels), device=device)
+        writer = Writer(
+            self.worded.pattern,
+            self.backbone.vocabulary,
+            self.worded.words,
+            max_length=self.max_length,
+        )
+        span = self.task.kind == "span"
+        return lay_out(
+            examples,
+            writer,
+            # A span is written place by place, all of it masked at first.
+            spans="together" if span else self.config.spans,
+            average="mean" if span else self.config.average,
+            device=device,
+        )
+
+    def make_extra(self, seed: int) -> PromptEncoder | ClassHead | None:
+        """Make what stands beside the model: vectors' encoder, head or nothing."""
+        if self.config.method == "ptuning":
+            return make_encoder(
+                self.config.encoder,
+                self.worded.pattern.vectors,
+                self.backbone.width,
+                seed=seed,
+                task=self.task.name,
+                lstm_hidden=self.config.lstm_hidden,
+            )
+        if self.config.method == "cls":
+            hidden = int(self.backbone.model.config.get_text_config().hidden_size)
+            classes = 1 if self.task.kind == "choices" else len(self.task.labels)
+            return ClassHead(hidden, classes, seed=seed, task=self.task.name)
+        return None
+
+    def make_model(self, seed: int) -> VerbalModel:
+        """Make the model with what stands beside it."""
+        return VerbalModel(self.backbone, self.make_extra(seed))
+
+    def answer(self, model: VerbalModel, split: str) -> Answers:
+        """Return what the model answers to a split, as it is now."""
+        layout, examples = self.layouts[split], self.examples[split]
+        scores = score_split(model, layout, max_tokens=self.max_tokens)
+        if layout.answers == 1:
+            tokens = write_spans(model, layout, max_tokens=self.max_tokens)
+            texts = [self.backbone.vocabulary.tokenizer.decode(one) for one in tokens]
+            wanted = [example.choices[0] for example in examples]
+            true = [row for row, example in enumerate(examples) if example.label == 1]
+            loss = -float(scores[true].mean()) if true else 0.0
+            return Answers(judge_spans(texts, wanted), loss, tuple(text.strip() for text in texts))
+        labels = layout.labels.cpu()
+        loss = float(functional.cross_entropy(scores, labels)) if bool((labels >= 0).all()) else 0.0
+        return Answers(scores.argmax(1).numpy().astype(np.int64), loss)
+
+    def look(self, model: VerbalModel) -> tuple[float, float]:
+        """Return accuracy in percent and loss on dev, which chooses."""
+        found = self.answer(model, "dev")
+        gold: npt.NDArray[np.int64] = self.layouts["dev"].labels.cpu().numpy()
+        return accuracy(gold, found.predicted), found.loss
+
+    def measure(self, split: str, answers: Answers) -> dict[str, float]:
+        """Return the task's metrics of what was answered to a split."""
+        return measure(self.task, self.examples[split], answers.predicted)
+
+    def cuts(self) -> dict[str, dict[str, int]]:
+        """Return split -> how many examples lost tokens to fit, and how many tokens."""
+        return {
+            split: {"examples": layout.cut[0], "tokens": layout.cut[1]}
+            for split, layout in self.layouts.items()
+        }
+
+
+def _mirrored(example: VerbalExample) -> VerbalExample:
+    """Return an example of COPA with its choices exchanged."""
+    first, second = example.choices
+    fields = {**example.fields, "choice1": second, "choice2": first}
+    label = None if example.label is None else 1 - example.label
+    return VerbalExample(f"{example.id}-mirrored", fields, label, (second, first), example.group)

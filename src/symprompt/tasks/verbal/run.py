@@ -1,0 +1,227 @@
+"""``symprompt tune`` for configs with a pattern: one run folder for all seeds of a method.
+
+A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed, of its
+grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors and their card),
+``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is there.
+``state.safetensors`` holds an unfinished training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symprompt.backbone import Backbone
+from symprompt.config import differing_keys, to_toml
+from symprompt.errors import ConfigError, RunError
+from symprompt.files import read_json, write_file, write_json, write_tensors
+from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.tasks.verbal.loaders import load_verbal
+from symprompt.tasks.verbal.problem import VerbalProblem
+from symprompt.tasks.verbal.settings import (
+    PatternRunConfig,
+    check_pattern_config,
+    load_pattern_config,
+    seeds_of,
+)
+from symprompt.tasks.verbal.superglue import VerbalData
+from symprompt.tasks.verbal.tuner import Outcome, VerbalTuner, ask_zero_shot, tuning
+
+INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "seeds", "save_model")
+"""What may differ when a run is gone on with; seeds may be added."""
+_METRICS = "metrics.json"
+
+
+def tune_pattern(
+    config: PatternRunConfig,
+    *,
+    resume: bool = False,
+    backbone: Backbone | None = None,
+    tick: Tick = silent,
+) -> dict[str, Any]:
+    """Train (or only ask) a task through a pattern for every seed, and write a run folder.
+
+    Args:
+        config: the model, data, pattern and how it is learned.
+        resume: go on with an unfinished run, or add seeds to a finished one.
+        backbone: the model, if it is loaded already; it is as it was when this returns.
+        tick: told of progress, a seed at a time.
+
+    Returns:
+        What ``metrics.json`` holds: per metric the mean over seeds, their deviation and each one's
+        value, in percent; the entry that ``symprompt.report.tasks`` shows.
+
+    Raises:
+        SympromptError: the config, data, pattern or folder does not serve.
+    """
+    check_pattern_config(config)
+    out = _open(config, resume=resume)
+    data = load_verbal(config.pattern.task, config.data, held_out=config.pattern.held_out)
+    backbone = backbone or load_for_tuning(config)
+    problem = VerbalProblem(backbone, data, config.pattern, max_tokens=config.max_tokens)
+    _write_start(out, config, problem)
+    seeds = seeds_of(config)
+    if config.pattern.method == "zero-shot":
+        # Nothing is drawn, so all seeds would be the same.
+        seeds = seeds[:1]
+    missing = [seed for seed in seeds if not _seed_file(out, seed).is_file()]
+    tick("seeds", len(seeds) - len(missing), len(seeds), problem.task.name)
+    for outcome in _outcomes(problem, config, missing, out):
+        _write_outcome(out, config, problem, outcome)
+        done = sum(_seed_file(out, seed).is_file() for seed in seeds)
+        main = problem.task.metrics[0]
+        tick("seeds", done, len(seeds), f"{main} {outcome.metrics[main]:.1f}")
+    metrics = _summary(problem, config, [read_json(_seed_file(out, seed)) for seed in seeds])
+    write_json(out / _METRICS, metrics)
+    return metrics
+
+
+def load_for_tuning(config: PatternRunConfig) -> Backbone:
+    """Load a model with weights that can be trained: float32, whatever the device."""
+    dtype = "float32" if config.dtype == "auto" else config.dtype
+    return Backbone.load(config.model, device=config.device, dtype=dtype)
+
+
+def _outcomes(
+    problem: VerbalProblem, config: PatternRunConfig, seeds: Sequence[int], out: Path
+) -> Any:
+    """Give each seed's outcome while the model is as the seed left it."""
+    if not seeds:
+        return
+    if config.pattern.method == "zero-shot":
+        yield ask_zero_shot(problem, seeds[0])
+        return
+    with tuning(
+        problem,
+        config.learning,
+        state=out / "state.safetensors",
+        key=_key(config, problem),
+        checkpoint_seconds=config.checkpoint_seconds,
+    ) as tuner:
+        for seed in seeds:
+            outcome = tuner.run(seed)
+            if config.save_model:
+                _save_model(tuner, out / "models" / str(seed))
+            yield outcome
+
+
+def _save_model(tuner: VerbalTuner, folder: Path) -> None:
+    backbone = tuner.problem.backbone
+    backbone.model.save_pretrained(folder)
+    backbone.vocabulary.tokenizer.save_pretrained(folder)
+
+
+def _key(config: PatternRunConfig, problem: VerbalProblem) -> str:
+    """Return what a checkpoint is of: all that changes the numbers."""
+    plain = replace(config, **{key: type(getattr(config, key))() for key in INCIDENTAL})
+    return json.dumps([to_toml(plain), problem.backbone.fingerprint])
+
+
+def _open(config: PatternRunConfig, *, resume: bool) -> Path:
+    """Return the run folder, refusing one that holds something else.
+
+    Raises:
+        ConfigError: no folder is named.
+        RunError: it holds a run already, or another one than is to be gone on with.
+    """
+    if not config.out:
+        raise ConfigError("no run folder is given; say where with --out.")
+    out = Path(config.out)
+    stored = out / "config.toml"
+    if not stored.is_file():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise RunError(f"{out} is there and is no run; give an empty or a new folder.")
+        return out
+    if not resume:
+        raise RunError(f"{out} holds a run already; go on with it (--resume) or take another.")
+    other = differing_keys(load_pattern_config(str(stored)), config, INCIDENTAL)
+    if other:
+        raise RunError(
+            f"{out} was made with another {', '.join(other)}; go on with the same config or take "
+            "another folder."
+        )
+    return out
+
+
+def _seed_file(out: Path, seed: int) -> Path:
+    return out / "seeds" / f"{seed}.json"
+
+
+def _write_start(out: Path, config: PatternRunConfig, problem: VerbalProblem) -> None:
+    write_file(out / "config.toml", to_toml(config).encode())
+    device = problem.backbone.device
+    environment = describe_environment(device) | {
+        "dtype": str(problem.backbone.dtype).removeprefix("torch."),
+        "model_fingerprint": problem.backbone.fingerprint,
+    }
+    write_json(out / "environment.json", environment)
+
+
+def _write_outcome(
+    out: Path, config: PatternRunConfig, problem: VerbalProblem, outcome: Outcome
+) -> None:
+    lines = []
+    for place, example in enumerate(problem.examples["val"]):
+        row = {
+            "id": example.id,
+            "label": None if example.label is None else problem.task.labels[example.label],
+            "predicted": problem.task.labels[int(outcome.answers.predicted[place])],
+        }
+        if outcome.answers.written:
+            row["written"] = outcome.answers.written[place]
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    write_file(out / "predictions" / f"{outcome.seed}.jsonl", "".join(lines).encode())
+    if outcome.vectors is not None:
+        card = {
+            "base_model": config.model,
+            "base_model_fingerprint": problem.backbone.fingerprint,
+            "model_trained": config.pattern.train_model,
+            "task": problem.task.name,
+            "pattern": problem.worded.text,
+            "words": list(problem.worded.words),
+            "seed": outcome.seed,
+            "val": outcome.metrics,
+        }
+        target = out / "prompts" / f"{outcome.seed}.safetensors"
+        write_tensors(target, {"vectors": outcome.vectors}, card)
+    write_json(_seed_file(out, outcome.seed), outcome.to_json())
+
+
+def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return per metric the mean over seeds, the deviation (of a sample) and the values."""
+    found = {}
+    for name in rows[0]:
+        values = [float(row[name]) for row in rows]
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        found[name] = {
+            "value": round(float(np.mean(values)), 3),
+            "deviation": round(deviation, 3),
+            "values": [round(value, 3) for value in values],
+        }
+    return found
+
+
+def _summary(
+    problem: VerbalProblem, config: PatternRunConfig, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    data: VerbalData = problem.data
+    return {
+        "model": config.model,
+        "task": problem.task.name,
+        "method": config.pattern.method,
+        "pattern": problem.worded.text,
+        "words": list(problem.worded.words),
+        "split": "val",
+        "seeds": [row["seed"] for row in rows],
+        "metrics": summarise_seeds([row["val"] for row in rows]),
+        "dev": summarise_seeds([{"accuracy": row["dev"]["accuracy"]} for row in rows]),
+        "seconds": round(sum(t["seconds"] for row in rows for t in row["tried"]) / len(rows), 2),
+        "counts": data.counts(),
+        "notes": list(data.notes),
+        "cut": problem.cuts(),
+    }

@@ -1,0 +1,175 @@
+"""Training a problem for any number of seeds, over a grid of rates and batches that dev chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from symprompt.tasks.verbal.model import VerbalModel
+from symprompt.tasks.verbal.problem import Answers, VerbalProblem
+from symprompt.tasks.verbal.settings import LearningConfig, batches_of, rates_of
+from symprompt.tasks.verbal.stepping import Stepper
+from symprompt.tasks.verbal.training import Look, Recipe, Training
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of one seed; final.
+
+    Attributes:
+        metrics: on the validation set, asked once, after everything was chosen on dev.
+        recipe: the rate and batch that dev chose; None where nothing was trained.
+        tried: every setting of the grid: rate, batch, best look at dev, steps made, seconds.
+        vectors: [n, width] the learned vectors.
+    """
+
+    seed: int
+    metrics: dict[str, float]
+    dev: Look
+    recipe: Recipe | None
+    tried: tuple[dict[str, Any], ...]
+    answers: Answers
+    vectors: Tensor | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is stored of it, as plain values."""
+        chosen = self.recipe
+        return {
+            "seed": self.seed,
+            "val": self.metrics,
+            "dev": {"accuracy": self.dev.accuracy, "loss": self.dev.loss, "step": self.dev.step},
+            "rate": None if chosen is None else chosen.rate,
+            "batch": None if chosen is None else chosen.batch,
+            "tried": list(self.tried),
+        }
+
+
+def ask_zero_shot(problem: VerbalProblem, seed: int = 0) -> Outcome:
+    """Return what the model answers as it is; dev is looked at, and chooses nothing."""
+    model = problem.make_model(seed)
+    accuracy, loss = problem.look(model)
+    answers = problem.answer(model, "val")
+    metrics = problem.measure("val", answers)
+    return Outcome(seed, metrics, Look(0, accuracy, loss, 0.0), None, (), answers)
+
+
+class VerbalTuner:
+    """Trains one problem, seed after seed, through the same recordings; final.
+
+    Use ``tuning`` to make one: it puts the language model's weights back at the end.
+
+    Args:
+        problem: what is trained.
+        learning: the grid, steps, looks at dev.
+        capture: record CUDA graphs; None does so on a GPU.
+        state: where an unfinished training is kept.
+        key: what the checkpoint must be of.
+    """
+
+    def __init__(
+        self,
+        problem: VerbalProblem,
+        learning: LearningConfig,
+        *,
+        capture: bool | None = None,
+        state: Path | None = None,
+        key: str = "",
+        checkpoint_seconds: float = 60.0,
+    ) -> None:
+        self.problem = problem
+        self.learning = learning
+        self.model: VerbalModel = problem.make_model(0)
+        self.stepper = Stepper(self.model, problem.layouts["train"], learning, capture=capture)
+        self.training = Training(
+            self.stepper,
+            learning,
+            lambda: problem.look(self.model),
+            key=key,
+            state=state,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+
+    def run(self, seed: int) -> Outcome:
+        """Train a seed with every setting of the grid; the one that dev chose answers val."""
+        kept: dict[str, Tensor] = {}
+        best: Look | None = None
+        chosen: Recipe | None = None
+        tried: list[dict[str, Any]] = []
+        for recipe in self._grid(seed):
+            self.stepper.reset(self.problem.make_extra(seed))
+            progress = self.training.run(recipe)
+            found = progress.best
+            assert found is not None
+            tried.append(
+                {
+                    "rate": recipe.rate,
+                    "batch": recipe.batch,
+                    "accuracy": found.accuracy,
+                    "loss": found.loss,
+                    "step": found.step,
+                    "steps": progress.step,
+                    "seconds": round(progress.seconds, 2),
+                }
+            )
+            if found.better_than(best):
+                best, chosen = found, recipe
+                self.stepper.copy_parameters(kept)
+        assert best is not None
+        self.stepper.set_parameters(kept)
+        self.training.finish()
+        answers = self.problem.answer(self.model, "val")
+        metrics = self.problem.measure("val", answers)
+        return Outcome(seed, metrics, best, chosen, tuple(tried), answers, self._vectors())
+
+    def _grid(self, seed: int) -> Iterator[Recipe]:
+        for rate in rates_of(self.learning):
+            for batch in batches_of(self.learning):
+                yield Recipe(seed, rate, min(batch, len(self.problem.layouts["train"])))
+
+    @torch.no_grad()
+    def _vectors(self) -> Tensor | None:
+        if self.problem.config.method != "ptuning" or self.model.extra is None:
+            return None
+        vectors: Tensor = self.model.extra()
+        return vectors[0].detach().cpu().clone()
+
+
+@contextmanager
+def tuning(
+    problem: VerbalProblem,
+    learning: LearningConfig,
+    *,
+    capture: bool | None = None,
+    state: Path | None = None,
+    key: str = "",
+    checkpoint_seconds: float = 60.0,
+) -> Iterator[VerbalTuner]:
+    """Give a tuner; when the block ends the language model is as it was before."""
+    model = problem.backbone.model
+    joint = problem.config.train_model
+    before = (
+        {name: value.detach().clone() for name, value in model.named_parameters()} if joint else {}
+    )
+    model.requires_grad_(joint)
+    try:
+        yield VerbalTuner(
+            problem,
+            learning,
+            capture=capture,
+            state=state,
+            key=key,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+    finally:
+        model.requires_grad_(False)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                value.grad = None
+                if name in before:
+                    value.copy_(before[name])
