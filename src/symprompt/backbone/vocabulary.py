@@ -89,9 +89,9 @@ class Vocabulary:
         if not texts:
             return []
         # Texts longer than the model takes are no news here: whoever asks cuts or counts them.
-        ids: list[list[int]] = self.tokenizer(
-            list(texts), add_special_tokens=False, verbose=False
-        )["input_ids"]
+        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
         return ids
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:
