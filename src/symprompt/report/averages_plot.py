@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 _CROWDED = 13
 """So many bars leave no room for a number above each, unless it is turned."""
+
+
+_INCHES = 6.3
+_LETTER = 0.065
+"""The panels' width, and that of a letter below them, in inches."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,10 @@ class BarPanel:
 
 def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> Figure:
     """Draw panels beside each other on one scale from 0 to 100, colours by method."""
-    figure = make_figure(3.9, title, caption)
+    # The line left free below the title is the legend's: matplotlib would put it beside the title.
+    figure = make_figure(4.1, f"{title}\n", caption)
     sizes = [max(1.5, float(len(panel.groups))) for panel in panels]
+    room = max(6, int((_INCHES / sum(sizes)) / _LETTER))
     axes = figure.subplots(
         1, len(panels), sharey=True, squeeze=False, gridspec_kw={"width_ratios": sizes}
     )[0]
@@ -44,13 +52,16 @@ def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> 
     }
     for own, panel in zip(axes, panels, strict=True):
         _draw_panel(own, panel, colours, crowded=_count(panels) > _CROWDED)
+        names = [_wrapped(name, room) for name in panel.groups]
+        own.set_xticks(range(len(names)), names)
     axes[0].set_ylabel("percent")
     axes[0].set_ylim(0, 112)
     axes[0].set_yticks(range(0, 101, 20))
     handles = [_patch(colours[method], method) for method in methods]
     figure.legend(
         handles=handles,
-        loc="outside upper right",
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.955),
         ncols=len(methods),
         frameon=False,
         fontsize=8,
@@ -87,11 +98,15 @@ def _draw_panel(axes: Axes, panel: BarPanel, colours: Mapping[str, str], *, crow
                 rotation=90 if crowded else 0,
                 color=GREY if panel.published else INK,
             )
-    axes.set_xticks(range(len(panel.groups)), panel.groups)
     axes.set_xlim(-0.55, len(panel.groups) - 0.45)
     axes.set_title(panel.title, fontsize=9, color=INK)
     plain(axes)
     axes.tick_params(axis="x", length=0, labelsize=7.5)
+
+
+def _wrapped(name: str, room: int) -> str:
+    """Break a name over lines, at its own line breaks, spaces and hyphens."""
+    return "\n".join(textwrap.fill(line, room) for line in name.split("\n"))
 
 
 def _patch(colour: str, label: str) -> object:

@@ -105,7 +105,7 @@ def _task_panel(entries: Entries, model: str) -> BarPanel | None:
         ]
         for method in shown
     }
-    return BarPanel("", [v2.NAMES[task].replace(" ", "\n") for task in tasks], bars)
+    return BarPanel("", [v2.NAMES[task] for task in tasks], bars)
 
 
 def _any(entries: Entries, model: str, tasks: Sequence[str], methods: Sequence[str]) -> bool:
@@ -183,6 +183,6 @@ def ptuning_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
             for method, label in METHODS.items()
             if any(label in panel.bars for panel in panels)
         }
-        names = [name.replace("-cased", "").replace("-", "-\n") for name in published.P_FULL_MODELS]
+        names = [name.removesuffix("-cased") for name in published.P_FULL_MODELS]
         panels.append(BarPanel(f"{_RIGHT},\nwhole training set", names, theirs, published=True))
     return panels, whole

@@ -136,11 +136,11 @@ def _ablations(entries: Entries) -> Section:
     return Section(
         "P-tuning v2, section 2.3: reparameterisation, and a verbalizer against a head on [CLS]",
         (
-            "The paper says in words that reparameterisation helps little and that a head serves "
-            "as well as a verbalizer where there is enough data; it prints no figures. The first "
-            "table has prefixes at every layer, free or out of a small network (MLP). The second "
-            "has prompts of the same number at the input layer and a frozen model in both rows: a "
-            "head reads [CLS], or the model's own output layer fills a pattern's gap.",
+            "The paper says in words that reparameterisation brings little, and that verbalizers "
+            "hinder labels without a meaning of their own, hence heads; it prints no figures. The "
+            "first table has prefixes at every layer, free or out of a small network (MLP). The "
+            "second has as many prompts at the input layer and a frozen model in both rows: a head "
+            "reads [CLS], or the model's own output layer fills a pattern's gap.",
         ),
         (
             Grid("Prefixes: free or reparameterised", header, tuple(prefixes) or (nothing,)),
