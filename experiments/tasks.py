@@ -52,6 +52,11 @@ NER_SETS = [
 ]
 CONFIGS = {"propbank-ewt": "srl"}
 Settings = dict[str, Any]
+# Prompts at the input take positions of the model; all methods read inputs of the same length.
+SAME: dict[str, Settings] = {
+    "squad": {"task.max_length": 224},
+    "boolq": {"task.max_length": 224},
+}
 # What differs from the task's shipped config for P-tuning v2, method by method.
 PLAIN = {"learning.schedule": "linear", "prefix.dropout": 0.0}
 METHODS: dict[str, Settings] = {
@@ -111,7 +116,7 @@ class Job:
         mixture = self.method == "mpt2"
         shipped = "ner-mpt2" if mixture else f"{CONFIGS.get(self.task, self.task)}-pt2"
         config = load_tune_config(shipped)
-        changes: Settings = dict(METHODS.get(self.method, {}))
+        changes: Settings = SAME.get(self.task, {}) | METHODS.get(self.method, {})
         changes |= TASKS.get(f"{self.task}:{self.method}", {}) | self.settings
         if mixture:
             changes["mixture.tasks"] = NER_SETS

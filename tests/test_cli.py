@@ -214,7 +214,7 @@ def test_no_command_prints_the_commands_and_fails(call: Call) -> None:
 def test_an_unknown_command_is_refused_with_the_known_ones(call: Call) -> None:
     message = assert_one_sentence(call("trian"))
     assert "'trian' is no command" in message
-    assert "train, pretrain, ask, table" in message
+    assert "train, pretrain, tune, predict, ask, table" in message
 
 
 def test_an_unknown_flag_is_refused_with_a_suggestion(train: Call, tmp_path: Path) -> None:

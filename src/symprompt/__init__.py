@@ -14,6 +14,12 @@ from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
 from symprompt.reproduction import ReproduceSettings
 from symprompt.reranking import rerank_run
+from symprompt.tasks.multitask import tune_mixture
+from symprompt.tasks.predicting import predict_file
+from symprompt.tasks.run import tune
+from symprompt.tasks.serving import Server
+from symprompt.tasks.settings import TuneConfig, load_tune_config
+from symprompt.tasks.stored import StoredPrompt
 
 if TYPE_CHECKING:
     from symprompt.report import show_progress
@@ -45,14 +51,19 @@ __all__ = [
     "ReproduceSettings",
     "Run",
     "RunConfig",
+    "Server",
+    "StoredPrompt",
     "SympromptError",
     "Template",
+    "TuneConfig",
     "check",
     "load_config",
     "load_facts",
     "load_pretrain_config",
+    "load_tune_config",
     "make_config",
     "override",
+    "predict_file",
     "prepare_pretraining",
     "pretrain",
     "reproduce",
@@ -60,5 +71,7 @@ __all__ = [
     "shipped_configs",
     "show_progress",
     "train",
+    "tune",
+    "tune_mixture",
     "world_facts",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def _learns(backbone: Backbone, method: str) -> None:
         model,
         {"toy": batch.lengths.numpy()},
         {"toy": width},
-        make_learning(config, batch=3),
+        replace(config.learning, batch=3),
         seed=1,
     )
     trainer.run(lambda: (float(len(trainer.progress.history)), {}))
@@ -84,10 +85,29 @@ def _learns(backbone: Backbone, method: str) -> None:
     assert not any(value.requires_grad for value in backbone.model.parameters())
 
 
-def make_learning(config: TuneConfig, *, batch: int):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(config.learning, batch=batch)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
+    load_family: Callable[..., Backbone], method: str
+) -> None:
+    backbone = load_family("bert", "float32" if method == "ft" else "bfloat16")
+    batch = make_batch(backbone)
+    body = make_body(backbone, config_of(method, dtype="bfloat16"), seed=(1,))
+    head = make_task_head("tagging", 3, body, HeadConfig(dropout=0.0), seed=(1,))
+    model = TaskModel(body, {"toy": head}, {"toy": batch})
+    config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
+    trainer = TaskTrainer(
+        model,
+        {"toy": batch.lengths.numpy()},
+        {"toy": int(batch.ids.shape[1])},
+        replace(config.learning, batch=3),
+        seed=1,
+    )
+    with torch.no_grad():
+        assert body.states(batch).dtype == (torch.float32 if method == "ft" else torch.bfloat16)
+    trainer.run(lambda: (float(len(trainer.progress.history)), {}))
+    losses = [entry["loss"] for entry in trainer.progress.history]
+    assert losses[-1] < losses[0]
+    assert all(value.dtype == torch.float32 for value in body.parameters().values())
 
 
 @pytest.mark.parametrize("method", METHODS)

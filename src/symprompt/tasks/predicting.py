@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from symprompt.backbone import Backbone
@@ -44,6 +45,7 @@ def predict_file(
     """
     prompt = StoredPrompt.load(run)
     examples = load_examples(file, prompt.kind, columns=columns_of(columns))
+    prompt = replace(prompt, config=replace(prompt.config, dtype=dtype))
     kept = "float32" if prompt.config.method == "ft" else dtype
     name = model or str(prompt.card["base_model"])
     backbone = Backbone.load(name, device=device, dtype=kept)
