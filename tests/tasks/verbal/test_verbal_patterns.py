@@ -106,6 +106,16 @@ def test_an_example_reads_as_its_text_does(
         assert written.after == [*vocabulary.encode_words(["."])[0], *vocabulary.suffix]
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama"])
+def test_a_word_after_a_mark_is_a_word(family: str, load_family: Callable[..., Backbone]) -> None:
+    vocabulary = load_family(family).vocabulary
+    pattern = Pattern.parse("city '{premise}' , -[MASK]")
+    writer = Writer(pattern, vocabulary, ("Rome",), max_length=48)
+    written = writer.write(VerbalExample("0", {"premise": "Paris"}, 0))
+    (whole,) = vocabulary.encode(["city 'Paris' , -Rome"])
+    assert [*written.before[len(vocabulary.prefix) :], *written.answers[0]] == whole
+
+
 def test_vectors_and_separators_stand_in_their_places(bert: Backbone) -> None:
     writer = Writer(
         Pattern.parse("<2> {premise} [SEP] <1> [MASK]"), bert.vocabulary, ("Rome",), max_length=48

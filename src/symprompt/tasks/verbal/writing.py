@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from symprompt.backbone import Vocabulary
 from symprompt.errors import TemplateError
-from symprompt.tasks.verbal.patterns import Pattern, PatternPiece, change
+from symprompt.tasks.verbal.patterns import Pattern, change
 from symprompt.tasks.verbal.superglue import VerbalExample
 
 VECTOR = -1
@@ -58,14 +58,16 @@ class Writer:
         self.pattern = pattern.up_to_answer() if vocabulary.causal else pattern
         self.max_length = max_length
         self._answer = self.pattern.pieces[self.pattern.answer]
+        self._glued: dict[tuple[str, str], list[int]] = {}
         self._literal = {
-            at: self._write_literal(piece, first=at == 0)
+            at: self._write_literal(at)
             for at, piece in enumerate(self.pattern.pieces)
             if piece.kind in ("words", "vectors", "break")
         }
         self._words: tuple[list[int], ...] = ([],)
         if words is not None:
-            self._words = tuple(self._write_text(word, self._answer, first=False) for word in words)
+            place = self.pattern.answer
+            self._words = tuple(self._write_text(word, place) for word in words)
         for word, tokens in zip(words or (), self._words, strict=words is not None):
             if not tokens or vocabulary.unknown_id in tokens:
                 raise TemplateError(
@@ -80,13 +82,11 @@ class Writer:
         """
         pieces = self.pattern.pieces
         answers = self._words or tuple(
-            self._write_text(change(text, self._answer.changes), self._answer, first=False)
+            self._write_text(change(text, self._answer.changes), self.pattern.answer)
             for text in example.choices
         )
         fields = {
-            at: self._write_text(
-                change(example.fields[piece.text], piece.changes), piece, first=at == 0
-            )
+            at: self._write_text(change(example.fields[piece.text], piece.changes), at)
             for at, piece in enumerate(pieces)
             if piece.kind == "field"
         }
@@ -110,24 +110,36 @@ class Writer:
         after = [*(token for part in parts[place:] for token in part), *self.vocabulary.suffix]
         return Written(before, after, answers, cut)
 
-    def _write_literal(self, piece: PatternPiece, *, first: bool) -> list[int]:
+    def _write_literal(self, at: int) -> list[int]:
+        piece = self.pattern.pieces[at]
         if piece.kind == "vectors":
             return [VECTOR] * piece.count
         if piece.kind == "words":
-            return self._write_text(piece.text, piece, first=first)
+            return self._write_text(piece.text, at)
         if self.vocabulary.causal:
             return self.vocabulary.encode(["\n"])[0]
         separator = self.vocabulary.tokenizer.sep_token_id
         return [] if separator is None else [int(separator)]
 
-    def _write_text(self, text: str, piece: PatternPiece, *, first: bool) -> list[int]:
+    def _write_text(self, text: str, at: int) -> list[int]:
+        """Return a text's tokens as it reads in the place of a piece."""
         if not text:
             return []
-        if first:
+        if at == 0:
             return self.vocabulary.encode_names([text], [False])[0]
-        if piece.space:
+        if self.pattern.pieces[at].space:
             return self.vocabulary.encode_words([text])[0]
-        return self.vocabulary.encode_glued(text)
+        before = self.pattern.pieces[at - 1]
+        # A word after a quotation mark begins a word; after another word it goes on with it.
+        return self._write_glued(before.text[-1] if before.kind == "words" else "x", text)
+
+    def _write_glued(self, host: str, text: str) -> list[int]:
+        if (host, text) not in self._glued:
+            alone, whole = self.vocabulary.encode([host, host + text])
+            goes_on = whole[: len(alone)] == alone
+            found = whole[len(alone) :] if goes_on else self.vocabulary.encode([text])[0]
+            self._glued[host, text] = found
+        return list(self._glued[host, text])
 
 
 def fit(lengths: Mapping[int, int], room: int) -> dict[int, int]:

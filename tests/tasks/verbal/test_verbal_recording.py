@@ -1,0 +1,94 @@
+"""Recorded steps without a GPU: rehearsals leave no trace, and what cannot be recorded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from symprompt.backbone import Backbone
+from symprompt.tasks.verbal.stepping import Stepper
+from symprompt.tasks.verbal.tuner import tuning
+from tiny_pattern import LEARNING, make_problem
+
+
+class FakeGraph:
+    """Replays by doing the work again."""
+
+    def __init__(self) -> None:
+        self.work: Callable[[], None] = lambda: None
+
+    def replay(self) -> None:
+        self.work()
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> list[FakeGraph]:
+    """Let steps be recorded on a CPU; rehearsals really run, as they do on a GPU."""
+    made: list[FakeGraph] = []
+    record = Stepper._record
+
+    @contextmanager
+    def graph(entry: FakeGraph, pool: Any = None) -> Iterator[None]:
+        if fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        made.append(entry)
+        yield
+
+    def remember(self: Stepper, work: Callable[[], None]) -> Callable[[], None]:
+        replay = record(self, work)
+        if not fails:
+            made[-1].work = work
+        return replay
+
+    def warm_up(self: Stepper, work: Callable[[], None]) -> None:
+        for _ in range(2):
+            work()
+
+    monkeypatch.setattr(Stepper, "_record", remember)
+    monkeypatch.setattr(Stepper, "_warm_up", warm_up)
+    for name, value in {
+        "CUDAGraph": FakeGraph,
+        "graph": graph,
+        "graph_pool_handle": lambda: None,
+        "synchronize": lambda device: None,
+        "get_rng_state": lambda device: torch.get_rng_state(),
+        "set_rng_state": lambda state, device: torch.set_rng_state(state),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return made
+
+
+def train(backbone: Backbone, capture: bool) -> tuple[dict[str, Tensor], bool]:
+    learning = replace(LEARNING, micro_batch=3)
+    with tuning(make_problem(backbone), learning, capture=capture) as tuner:
+        tuner.run(1)
+        tuner.run(2)
+        values = tuner.stepper.parameters.items()
+        return {name: value.detach().clone() for name, value in values}, tuner.stepper.capture
+
+
+def test_recorded_steps_end_with_the_same_bits(
+    bert: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, _ = train(bert, capture=False)
+    made = pretend(monkeypatch)
+    found, captured = train(bert, capture=True)
+    assert captured
+    # Passes of three and of one example, and the update; both seeds use the same.
+    assert len(made) == 3
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_a_model_that_cannot_be_recorded_runs_without(
+    bert: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, _ = train(bert, capture=False)
+    pretend(monkeypatch, fails=True)
+    found, captured = train(bert, capture=True)
+    assert not captured
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
