@@ -38,6 +38,12 @@ METHODS: dict[str, Settings] = {
     },
     "lora": {**_PLAIN, "learning.rate": 1e-3, "learning.dropout": 0.1},
 }
+# Prompts at the input take positions of the model; all methods read inputs of the same length.
+SAME: dict[str, Settings] = {
+    "squad": {"task.max_length": 224},
+    "squad2": {"task.max_length": 224},
+    "boolq": {"task.max_length": 224},
+}
 TASKS: dict[str, Settings] = {
     "rte:ft": {"learning.epochs": 10},
     "rte:lora": {"learning.epochs": 20},
@@ -77,14 +83,15 @@ def recipe(task: str, method: str, changes: Mapping[str, Any]) -> TuneConfig:
     A reparameterised prefix is trained as a plain one is.
     """
     base = method.removesuffix("-mlp")
-    own: Settings = {"method": method, "task.name": task} | METHODS[method]
+    own: Settings = {"method": method, "task.name": task} | SAME.get(task, {}) | METHODS[method]
     own |= TASKS.get(f"{task}:{base}") or TASKS.get(f"{_LIKE.get(task, '')}:{base}") or {}
     return changed(load_tune_config(CONFIGS.get(task, f"{task}-pt2")), own | dict(changes))
 
 
 def mixture(kind: str, changes: Mapping[str, Any]) -> TuneConfig:
     """Return the config of multi-task P-tuning v2 on the tasks of a kind."""
-    return changed(load_tune_config(MIXTURES[kind]), changes)
+    same = SAME["squad"] if kind == "question" else {}
+    return changed(load_tune_config(MIXTURES[kind]), same | dict(changes))
 
 
 def changed(config: TuneConfig, changes: Mapping[str, Any]) -> TuneConfig:

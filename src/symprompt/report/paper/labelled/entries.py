@@ -174,7 +174,6 @@ def _task_entry(
     entry = summarise(runs, split) | {
         "task": task,
         "model": model,
-        "model_parameters": first.get("model_parameters"),
         "best_epoch": [run["best_epoch"] for run in runs],
         "chosen_on": first["chosen_on"],
         "device": first["device"],
