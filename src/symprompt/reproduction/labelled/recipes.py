@@ -90,8 +90,9 @@ def recipe(task: str, method: str, changes: Mapping[str, Any]) -> TuneConfig:
 
 def mixture(kind: str, changes: Mapping[str, Any]) -> TuneConfig:
     """Return the config of multi-task P-tuning v2 on the tasks of a kind."""
-    same = SAME["squad"] if kind == "question" else {}
-    return changed(load_tune_config(MIXTURES[kind]), same | dict(changes))
+    name = MIXTURES[kind].removesuffix("-mpt2")
+    own = SAME.get(name, {}) | TASKS.get(f"{name}:mpt2", {})
+    return changed(load_tune_config(MIXTURES[kind]), own | dict(changes))
 
 
 def changed(config: TuneConfig, changes: Mapping[str, Any]) -> TuneConfig:
