@@ -324,6 +324,9 @@ def _pattern_job(
     learning = base.learning
     if settings.epochs:
         learning = replace(learning, epochs=settings.epochs, warmup=0)
+    if settings.limit:
+        # A trial does not search: the first rate and batch of the grid are taken.
+        learning = replace(learning, rates=learning.rates[:1], batches=learning.batches[:1])
     parts = (task, "full" if full else "32", method, pattern)
     # A manual pattern has a name; P-tuning's own stands in the config.
     template = "" if method == "cls" else base.pattern.template
