@@ -19,18 +19,19 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from symprompt.config import flatten
 from symprompt.errors import SympromptError
 from symprompt.report.tasks import TaskResults, summarise
+from symprompt.reproduction.labelled.recipes import Settings, mixture, recipe
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.multitask import task_configs, tune_mixture
 from symprompt.tasks.problem import Session
 from symprompt.tasks.run import tune
-from symprompt.tasks.settings import INCIDENTAL, TuneConfig, load_tune_config, make_tune_config
+from symprompt.tasks.settings import INCIDENTAL, TuneConfig
 
 RESULTS = Path(__file__).parent / "results"
 # Where each task's files are in the folder of packs.
@@ -50,60 +51,6 @@ NER_SETS = [
     "wikigold=ner_wikigold_gum/wikigold",
     "gum=ner_wikigold_gum/GUM/CONLL-format",
 ]
-CONFIGS = {"propbank-ewt": "srl"}
-Settings = dict[str, Any]
-# Prompts at the input take positions of the model; all methods read inputs of the same length.
-SAME: dict[str, Settings] = {
-    "squad": {"task.max_length": 224},
-    "boolq": {"task.max_length": 224},
-}
-# What differs from the task's shipped config for P-tuning v2, method by method.
-PLAIN = {"learning.schedule": "linear", "prefix.dropout": 0.0}
-METHODS: dict[str, Settings] = {
-    "pt2": {},
-    "pt": {**PLAIN, "prefix.length": 32, "learning.rate": 1e-2},
-    "ft": {
-        **PLAIN,
-        "learning.rate": 1e-4,
-        "learning.weight_decay": 0.01,
-        "learning.warmup": 0.06,
-        "learning.dropout": 0.1,
-    },
-    "lora": {**PLAIN, "learning.rate": 1e-3, "learning.dropout": 0.1},
-}
-# The reference's settings are for models of 24 layers; these are adapted to one of 8 x 512.
-TASKS: dict[str, Settings] = {
-    "rte:ft": {"learning.epochs": 10},
-    "rte:lora": {"learning.epochs": 20},
-    "boolq:pt2": {"learning.epochs": 10},
-    "boolq:pt": {"learning.epochs": 6},
-    "boolq:ft": {"learning.epochs": 5},
-    "boolq:lora": {"learning.epochs": 8},
-    "sst2:pt2": {"learning.epochs": 5},
-    "sst2:pt": {"learning.epochs": 5},
-    "sst2:ft": {"learning.epochs": 3},
-    "sst2:lora": {"learning.epochs": 4},
-    "conll2003:pt2": {
-        "prefix.length": 64,
-        "learning.rate": 2e-2,
-        "learning.batch": 32,
-        "learning.epochs": 20,
-    },
-    "conll2003:ft": {"learning.epochs": 6, "learning.batch": 32},
-    "conll2003:pt": {"learning.batch": 32, "learning.epochs": 12},
-    "conll2003:lora": {"learning.epochs": 12, "learning.batch": 32},
-    "conll2004:pt2": {"prefix.length": 64, "learning.rate": 1e-2},
-    "conll2004:ft": {"learning.epochs": 20},
-    "conll2004:lora": {"learning.epochs": 20},
-    "squad:pt2": {"prefix.length": 64, "learning.epochs": 4},
-    "squad:ft": {"learning.epochs": 2},
-    "squad:pt": {"learning.epochs": 3},
-    "squad:lora": {"learning.epochs": 4},
-    "propbank-ewt:pt2": {"learning.epochs": 8},
-    "propbank-ewt:pt": {"learning.epochs": 6},
-    "propbank-ewt:ft": {"learning.epochs": 4},
-    "propbank-ewt:lora": {"learning.epochs": 6},
-}
 
 
 @dataclass(frozen=True)
@@ -125,14 +72,7 @@ class Job:
 
     def config(self, flags: argparse.Namespace) -> TuneConfig:
         """Return the run's whole config."""
-        mixture = self.method == "mpt2"
-        shipped = "ner-mpt2" if mixture else f"{CONFIGS.get(self.task, self.task)}-pt2"
-        config = load_tune_config(shipped)
-        changes: Settings = SAME.get(self.task, {}) | METHODS.get(self.method, {})
-        changes |= TASKS.get(f"{self.task}:{self.method}", {}) | self.settings
-        if mixture:
-            changes["mixture.tasks"] = NER_SETS
-        changes |= {
+        changes: Settings = self.settings | {
             "method": self.method,
             "seed": self.seed,
             "model": flags.model,
@@ -142,16 +82,9 @@ class Job:
             # A state of all weights takes longer to write than small runs take to train.
             "checkpoint_seconds": flags.checkpoint_seconds,
         }
-        return make_tune_config(_changed(config, changes))
-
-
-def _changed(config: TuneConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as nested values, with dotted keys replaced."""
-    table: dict[str, Any] = json.loads(json.dumps(asdict(config)))
-    for key, value in changes.items():
-        outer, _, inner = key.rpartition(".")
-        (table[outer] if outer else table)[inner] = value
-    return table
+        if self.method == "mpt2":
+            return mixture("tagging", {"mixture.tasks": NER_SETS} | changes)
+        return recipe(self.task, self.method, changes)
 
 
 def command_of(config: TuneConfig) -> str:

@@ -117,8 +117,11 @@ def test_help_teaches(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_committed_results_print_again(call: Call, path: Path) -> None:
+def test_committed_results_print_again(call: Call, path: Path, tmp_path: Path) -> None:
     stored = json.loads(path.read_text())
+    if isinstance(stored.get("tasks"), list):
+        _check_labelled(call, path, tmp_path)
+        return
     methods = [name for name, entry in stored.items() if "metrics" in str(entry)]
     code, said, _ = call("table", path, "--markdown")
     assert code == 0
@@ -129,6 +132,29 @@ def test_committed_results_print_again(call: Call, path: Path) -> None:
     assert json.loads(said) == stored
     code, said, _ = call("table", path)
     assert "Mean over relations" in said
+
+
+def _check_labelled(call: Call, path: Path, out: Path) -> None:
+    """Results on labelled tasks print, and give the papers' tables unless they are of a search."""
+    stored = json.loads(path.read_text())
+    code, said, _ = call("table", path, "--markdown")
+    assert code == 0
+    for entry in stored["tasks"]:
+        for value in entry["metrics"].values():
+            assert f"| {value['value']:.2f}" in said
+    shown = [entry for entry in stored["tasks"] if not entry.get("settings")]
+    if shown:
+        paper = "ptuning" if str(shown[0].get("split", "")).startswith("val, ") else "ptuning-v2"
+        code, _, error = call("reproduce", paper, "--from-results", path, "--out", out / "tables")
+        assert code == 0, error
+
+
+def test_labelled_results_would_print_again_too(call: Call, tmp_path: Path) -> None:
+    value = {"value": 50.0, "deviation": 1.0, "values": [49.0, 51.0]}
+    entry = {"task": "rte", "method": "pt2", "model": "m", "split": "dev"}
+    path = tmp_path / "ptuning-v2.json"
+    path.write_text(json.dumps({"tasks": [entry | {"metrics": {"accuracy": value}}]}))
+    _check_labelled(call, path, tmp_path)
 
 
 def test_stored_results_cannot_be_ranked_anew(call: Call, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from symprompt import cli
+from symprompt.reproduction.labelled import recipes
 
 sys.path.insert(0, str(Path(__file__).parent / "tasks"))
 from test_tasks_multitask import write_entities
@@ -41,7 +42,7 @@ def words(
     short = {"learning.epochs": 1, "prefix.length": 2, "mixture.epochs": 1}
     for method in ("pt2", "ft", "pt", "lora", "mpt2"):
         for task in ("conll2003", "conll2004", "ner"):
-            monkeypatch.setitem(script.TASKS, f"{task}:{method}", short)
+            monkeypatch.setitem(recipes.TASKS, f"{task}:{method}", short)
     monkeypatch.setattr(script, "NER_SETS", ["conll2003", "conll2004"])
     # Wide enough that no name in the table is parted.
     monkeypatch.setenv("COLUMNS", "200")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import io
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -20,6 +19,7 @@ from symprompt import __version__
 from symprompt.answering import Run
 from symprompt.cli_data import print_json, run_data
 from symprompt.cli_embeddings import run_embed, run_isotropy, run_senses, run_similarity
+from symprompt.cli_reproduce import LABELLED, go_on_with, run_labelled
 from symprompt.cli_tasks import run_predict, run_tune, table_of_tasks
 from symprompt.config import (
     Command,
@@ -230,7 +230,10 @@ def _show_tables(tables: StoredResults | TaskResults, flags: TableFlags) -> None
 
 
 def run_reproduce(arguments: Sequence[str]) -> None:
-    """Run ``symprompt reproduce spe --models A,B --data FOLDER``."""
+    """Run ``symprompt reproduce PAPER --models A,B --data FOLDER``."""
+    if arguments[:1] and arguments[0] in LABELLED:
+        run_labelled(arguments)
+        return
     flags = parse(ReproduceFlags, arguments, "symprompt reproduce")
     settings = flags.settings()
     if flags.dry_run:
@@ -240,11 +243,7 @@ def run_reproduce(arguments: Sequence[str]) -> None:
         with show_progress() as tick:
             made = reproduce(settings, tick=tick)
     except KeyboardInterrupt:
-        words = shlex.join(["symprompt", "reproduce", *arguments])
-        Console(stderr=True).print(
-            f"interrupted; go on with: {words}", markup=False, highlight=False, soft_wrap=True
-        )
-        raise SystemExit(130) from None
+        go_on_with(arguments)
     show_reproduction(made)
     if made.failed:
         raise SystemExit(1)

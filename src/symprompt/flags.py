@@ -189,10 +189,13 @@ class ReproduceFlags:
     command goes on where it was and ends with the same tables. A run that fails is named in the
     tables, the others go on, and the exit code is 1. The papers' own figures stand in columns of
     their own. Lists are parted by commas.
+
+    Tables of labelled tasks: reproduce ptuning (SuperGLUE) and reproduce ptuning-v2; each has flags
+    of its own, which reproduce ptuning-v2 --help tells.
     """
 
     paper: tyro.conf.Positional[Literal["spe"]]
-    """Which paper's tables; P-tuning's are among SPE's."""
+    """Which paper's tables; P-tuning's of facts are among SPE's."""
     data: str
     """LAMA folder: P*/{train,dev,test}.jsonl."""
     models: str = SHIPPED

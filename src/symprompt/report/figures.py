@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which colour-blind readers tell apart; black and grey for what is beside.
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#8C8C8C"
-_RUN_COLOURS = (GREY, BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
+RUN_COLOURS = (GREY, BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 _DOTS_PER_INCH = 200
 _WIDTH = 7.2
 _DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.1}
@@ -45,7 +45,7 @@ def draw_methods(
     Args:
         baseline: P@1 of always giving the most frequent training object, in percent.
     """
-    figure = _make_figure(4.3, title, caption)
+    figure = make_figure(4.3, title, caption)
     axes = figure.subplots()
     metrics = list(dict.fromkeys(bar.metric for bar in bars))
     runs = list(dict.fromkeys(bar.run for bar in bars))
@@ -53,7 +53,7 @@ def draw_methods(
     for number, run in enumerate(runs):
         own = {bar.metric: bar for bar in bars if bar.run == run}
         at = [place + (number - (len(runs) - 1) / 2) * width for place in range(len(metrics))]
-        colour = _RUN_COLOURS[number % len(_RUN_COLOURS)]
+        colour = RUN_COLOURS[number % len(RUN_COLOURS)]
         _draw_bars(axes, at, [own[metric] for metric in metrics], 0.92 * width, colour)
     if baseline is not None and "P@1" in metrics:
         place = metrics.index("P@1")
@@ -64,7 +64,7 @@ def draw_methods(
     axes.set_ylabel("percent, mean over relations")
     axes.set_ylim(0, 1.12 * max(bar.high for bar in bars))
     axes.set_yticks([tick for tick in range(0, 101, 20) if tick <= axes.get_ylim()[1]])
-    _plain(axes)
+    plain(axes)
     # The runs first, as they stand from left to right; matplotlib lists lines before bars.
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda place: labels[place] not in runs)
@@ -102,7 +102,7 @@ def _draw_bars(
 
 def draw_k_curve(curve: KCurve, *, title: str, caption: str) -> Figure:
     """Draw each metric against the number of candidates that are asked back."""
-    figure = _make_figure(3.3, title, caption)
+    figure = make_figure(3.3, title, caption)
     panels = figure.subplots(1, len(curve.values), sharex=True)
     # One scale for all, so that a step of a point looks the same in every panel.
     spans = [
@@ -127,7 +127,7 @@ def draw_k_curve(curve: KCurve, *, title: str, caption: str) -> Figure:
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("K, candidates asked back")
         axes.set_xticks([k for k in curve.k if k == 1 or k % 5 == 0])
-        _plain(axes)
+        plain(axes)
     panels[0].set_ylabel("percent, mean over relations")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8.5)
@@ -138,7 +138,7 @@ def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure
     """Draw many runs, one a line, in one panel for each metric, with their intervals."""
     metrics = list(dict.fromkeys(bar.metric for bar in bars))
     runs = list(dict.fromkeys(bar.run for bar in bars))
-    figure = _make_figure(1.3 + 0.27 * len(runs), title, caption)
+    figure = make_figure(1.3 + 0.27 * len(runs), title, caption)
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=True):
         own = {bar.run: bar for bar in bars if bar.metric == metric}
@@ -176,7 +176,7 @@ def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure
         axes.tick_params(axis="y", length=0)
         axes.set_xticks([tick for tick in range(0, 101, 20) if tick <= axes.get_xlim()[1]])
         axes.set_xlabel("percent")
-        _plain(axes, grid="x")
+        plain(axes, grid="x")
     return figure
 
 
@@ -189,7 +189,7 @@ def draw_frequency(
     caption: str,
 ) -> Figure:
     """Draw each run's value in every bin of object frequency; empty bins are left out."""
-    figure = _make_figure(4.0, title, caption)
+    figure = make_figure(4.0, title, caption)
     axes = figure.subplots()
     kept = [place for place, count in enumerate(counts) if count]
     for number, (run, values) in enumerate(lines.items()):
@@ -197,8 +197,8 @@ def draw_frequency(
         axes.plot(
             list(there),
             list(there.values()),
-            color=_RUN_COLOURS[number % len(_RUN_COLOURS)],
-            linestyle="-" if number < len(_RUN_COLOURS) else (0, (2.5, 1.5)),
+            color=RUN_COLOURS[number % len(RUN_COLOURS)],
+            linestyle="-" if number < len(RUN_COLOURS) else (0, (2.5, 1.5)),
             marker="os^Dv<>"[number % 7],
             markersize=4.5,
             linewidth=1.5,
@@ -210,7 +210,7 @@ def draw_frequency(
     axes.set_ylim(bottom=0)
     axes.set_xlabel("right object's share of its relation's training facts")
     axes.set_ylabel("MRR, percent")
-    _plain(axes)
+    plain(axes)
     # Long handles, so that dashes show on both sides of the marker.
     figure.legend(loc="outside right center", frameon=False, fontsize=8.5, handlelength=3.4)
     return figure
@@ -219,7 +219,7 @@ def draw_frequency(
 def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: str) -> Figure:
     """Draw a question's candidates in forward, backward and joint order, the right one marked."""
     rows = max(len(panel.texts) for panel in panels)
-    figure = _make_figure(1.5 + 0.22 * rows, title, caption)
+    figure = make_figure(1.5 + 0.22 * rows, title, caption)
     heads = {
         "forward": "asked forth:\nobject given subject",
         "backward": "asked back:\nsubject given object",
@@ -246,7 +246,7 @@ def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: s
         head = heads.get(panel.title, panel.title)
         axes.set_title(f"{head}\n{right}: rank {place}" if place else head, fontsize=9)
         axes.set_xlabel("joint score" if panel.title == "joint" else "log-probability")
-        _plain(axes, grid="x")
+        plain(axes, grid="x")
     return figure
 
 
@@ -270,7 +270,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _make_figure(height: float, title: str, caption: str) -> Figure:
+def make_figure(height: float, title: str, caption: str) -> Figure:
     """Return an empty figure with a title above and a caption below what will be drawn."""
     if not can_draw():
         raise SympromptError(NEED + ".")
@@ -284,7 +284,7 @@ def _make_figure(height: float, title: str, caption: str) -> Figure:
     return figure
 
 
-def _plain(axes: Axes, grid: str = "y") -> None:
+def plain(axes: Axes, grid: str = "y") -> None:
     """Take away what carries no information."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -101,6 +101,7 @@ def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
             for name, values in numbers.items()
         },
         "trainable_parameters": first["trainable_parameters"],
+        "model_parameters": first.get("model_parameters"),
         "seconds": _mean([float(run["seconds"].get("training", 0.0)) for run in runs]),
     }
 

@@ -112,7 +112,7 @@ def make_plan(settings: ReproduceSettings) -> Plan:
     """
     check_settings(settings)
     rows = list_rows(settings.methods)
-    named = _name_models(settings.models)
+    named = name_models(settings.models)
     facts = load_config_facts(settings.data, _facts_config(settings, RunConfig()).facts)
     sources = {name: find_model(place) for name, place in named.items()}
     models = tuple(Model(name, named[name], source.causal) for name, source in sources.items())
@@ -141,7 +141,7 @@ def make_plan(settings: ReproduceSettings) -> Plan:
     return Plan(settings, models, rows, tuple(runs), tuple(gaps), inputs, record)
 
 
-def _name_models(models: tuple[str, ...]) -> dict[str, str]:
+def name_models(models: tuple[str, ...]) -> dict[str, str]:
     """Return name -> place; a model is called after its folder unless NAME=PLACE says otherwise."""
     named: dict[str, str] = {}
     for text in models:

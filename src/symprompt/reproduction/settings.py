@@ -93,26 +93,41 @@ def make_record(
     Raises:
         RunError: naming the first key that differs.
     """
-    path = Path(settings.out) / RECORD
-    now: dict[str, Any] = {key: _plain(getattr(settings, key)) for key in KEPT}
-    now |= {"facts": facts, "models": models}
+    kept: dict[str, Any] = {key: _plain(getattr(settings, key)) for key in KEPT}
+    return merge_record(settings.out, kept | {"facts": facts}, models)
+
+
+def merge_record(
+    out: str, kept: dict[str, Any], models: dict[str, dict[str, str]]
+) -> dict[str, Any]:
+    """Return a folder's record with what is new; refuse a folder that was made otherwise.
+
+    Args:
+        kept: what every run's numbers follow from; it must be the same.
+        models: name -> place and fingerprint; others may be in the folder already.
+
+    Raises:
+        RunError: naming the first key that differs.
+    """
+    path = Path(out) / RECORD
+    now = kept | {"models": models}
     if not path.is_file():
         _refuse_other_things(path.parent)
         return now
     stored = read_json(path)
     if not isinstance(stored, dict) or not isinstance(stored.get("models"), dict):
         raise RunError(f"{path} is damaged; choose another --out, or delete the folder.")
-    for key in (*KEPT, "facts"):
-        if stored.get(key) != now[key]:
+    for key, value in kept.items():
+        if stored.get(key) != value:
             raise RunError(
-                f"{settings.out} was made with another value of {key} "
-                f"({_shown(stored.get(key))}, now {_shown(now[key])}); give the same, or "
+                f"{out} was made with another value of {key} "
+                f"({_shown(stored.get(key))}, now {_shown(value)}); give the same, or "
                 "choose another --out."
             )
     for name, about in models.items():
         if stored["models"].get(name, about) != about:
             raise RunError(
-                f"{settings.out} was made with another model of the name {name} "
+                f"{out} was made with another model of the name {name} "
                 f"({stored['models'][name]['place']}, or its weights have changed); give it "
                 f"another name, as in --models other={about['place']}, or choose another --out."
             )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from symprompt.report import figures
+from symprompt.report.paper.labelled import LabelledReport
 from symprompt.report.paper.whole import Reproduction
 from symprompt.reproduction import Plan
+from symprompt.reproduction.labelled import LabelledPlan
 
 
 def show_plan(plan: Plan) -> None:
@@ -30,3 +32,29 @@ def show_reproduction(made: Reproduction) -> None:
     if not made.drawn:
         print(f"no figures: {figures.NEED}.")
     print(f"print the results again: symprompt table {out}/results.json")
+
+
+def show_labelled_plan(plan: LabelledPlan) -> None:
+    """Print every run on labelled tasks, whether it is there, and what will not be measured."""
+    done = [job for job in plan.jobs if job.finished]
+    print(f"{len(plan.jobs)} runs, {len(done)} of them done, in {plan.settings.out}:")
+    for job in plan.jobs:
+        state = "done" if job.finished else "begun" if job.begun else ""
+        print(f"  {job.name:<48} {state}".rstrip())
+    for task, why in plan.missing.items():
+        print(f"  {task}: not measured: {why}")
+
+
+def show_labelled(made: LabelledReport) -> None:
+    """Print where the tables are, what failed, and how to look at the results again."""
+    outcome = made.outcome
+    if outcome.made or outcome.skipped or outcome.failed:
+        counts = f"{len(outcome.made)} runs made, {len(outcome.skipped)} there from before"
+        print(f"{counts}, {len(outcome.failed)} failed.")
+    for run, why in outcome.failed.items():
+        print(f"  {run} failed: {why}")
+    for path in made.files:
+        print(f"  {path}")
+    if not made.drawn:
+        print(f"no figures: {figures.NEED}.")
+    print(f"print the results again: symprompt table {made.out}/results.json")
