@@ -1,7 +1,9 @@
 # make demo and make test set up a virtual environment of their own; nothing else is needed but
-# Python 3.11 or later. VENV and PYTHON may be overridden.
+# Python 3.11 or later. VENV, PYTHON and WORKERS (tests side by
+# side, one thread each) may be overridden.
 PYTHON ?= python3
 VENV ?= .venv
+WORKERS ?= 2
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
@@ -16,7 +18,7 @@ demo: $(READY)
 	$(BIN)/symprompt demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

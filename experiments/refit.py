@@ -20,10 +20,11 @@ import torch
 from symprompt.backbone import Backbone
 from symprompt.errors import RunError, SympromptError
 from symprompt.facts import FactSet, load_facts
+from symprompt.folders import ENVIRONMENT
 from symprompt.problem import Problem, object_counts
 from symprompt.prompts import Template
 from symprompt.results import write_results
-from symprompt.runs import CARD, ENVIRONMENT, FACTS, PROMPTS, VOCABULARY, RunFolder
+from symprompt.runs import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
 
 
 def refit(source: RunFolder, out: Path, backbone: Backbone, data: str, *, back: bool) -> None:

@@ -13,7 +13,8 @@ from symprompt.checkpoint import load_state, state_note, state_tensors
 from symprompt.config import RunConfig
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
-from symprompt.runs import STATE, RunFolder
+from symprompt.folders import STATE
+from symprompt.runs import RunFolder
 from symprompt.train import Trainer
 from tiny import make_trainer, run_config
 

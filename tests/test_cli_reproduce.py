@@ -122,6 +122,11 @@ def test_committed_results_print_again(call: Call, path: Path, tmp_path: Path) -
     if isinstance(stored.get("tasks"), list):
         _check_labelled(call, path, tmp_path)
         return
+    if isinstance(stored.get("tables"), list):
+        code, said, _ = call("table", path, "--markdown")
+        assert code == 0
+        assert all(" | ".join(row) in said for table in stored["tables"] for row in table["rows"])
+        return
     methods = [name for name, entry in stored.items() if "metrics" in str(entry)]
     code, said, _ = call("table", path, "--markdown")
     assert code == 0

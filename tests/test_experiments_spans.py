@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "tasks"))
-from test_tasks_multitask import write_entities
+from tiny_entities import write_entities
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 

@@ -13,9 +13,7 @@ import pytest
 
 from symprompt import cli
 from symprompt.reproduction.labelled import recipes
-
-sys.path.insert(0, str(Path(__file__).parent / "tasks"))
-from test_tasks_multitask import write_entities
+from tiny_entities import write_entities
 
 
 @pytest.fixture(scope="module")

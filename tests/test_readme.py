@@ -11,8 +11,8 @@ import pytest
 
 from symprompt.cli import main
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
-from tasks.test_tasks_multitask import write_entities
 from tiny import CITIES, COUNTRIES
+from tiny_entities import write_entities
 from tiny_text import pretrain_config, write_text
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

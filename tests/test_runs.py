@@ -17,8 +17,9 @@ import torch
 from symprompt.config import INCIDENTAL, FactsConfig, RunConfig, TrainingConfig
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
+from symprompt.folders import CONFIG, ENVIRONMENT, METRICS
 from symprompt.predictions import Predictions
-from symprompt.runs import CARD, CONFIG, ENVIRONMENT, FACTS, METRICS, PROMPTS, RunFolder
+from symprompt.runs import CARD, FACTS, PROMPTS, RunFolder
 from tiny import run_config
 
 RELATIONS = ("capital", "in")

@@ -23,8 +23,9 @@ from symprompt.errors import RunError, TrainingError
 from symprompt.evaluation import predict
 from symprompt.facts import FactSet
 from symprompt.files import read_tensors
+from symprompt.folders import STATE
 from symprompt.report import comparison, load_scores
-from symprompt.runs import STATE, RunFolder
+from symprompt.runs import RunFolder
 from tiny import make_facts, world_facts
 from tiny_runs import write_csv
 from tiny_search import Searched, make_search, search, search_config, slow_search

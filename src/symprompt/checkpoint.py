@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import RunError
-from symprompt.runs import STATE
+from symprompt.folders import STATE
 from symprompt.shapes import Shape, require
 from symprompt.train import Learner
 

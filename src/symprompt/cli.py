@@ -55,13 +55,13 @@ from symprompt.pretrain.settings import (
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, run_summary
 from symprompt.report.demo import show_demo
+from symprompt.report.grid import Grids
 from symprompt.report.loss_plot import can_plot, save_loss_plot
 from symprompt.report.paper import reproduce
 from symprompt.report.paper.summary import show_plan, show_reproduction
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.report.prompts import prompts_table
-from symprompt.report.stored import StoredResults, is_stored, load_stored
-from symprompt.report.tasks import TaskResults
+from symprompt.report.stored import is_stored, load_stored
 from symprompt.reproduction import make_plan
 from symprompt.reranking import rerank_run
 from symprompt.runtime import silent
@@ -220,7 +220,7 @@ def _show_stored(flags: TableFlags) -> None:
         _show_tables(load_stored(path), flags)
 
 
-def _show_tables(tables: StoredResults | TaskResults, flags: TableFlags) -> None:
+def _show_tables(tables: Grids, flags: TableFlags) -> None:
     if flags.json:
         print_json(tables.values)
     elif flags.markdown:

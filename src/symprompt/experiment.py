@@ -16,6 +16,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.evaluation import dev_scores, predict
 from symprompt.facts import Split, load_word_list
 from symprompt.finetuning import fine_tune, forget_stacks
+from symprompt.folders import ENVIRONMENT, HISTORY, STATE
 from symprompt.methods import AutoPrompt, FineTune, Method
 from symprompt.predictions import Predictions
 from symprompt.problem import (
@@ -33,16 +34,7 @@ from symprompt.results import (
     require_dev,
     write_results,
 )
-from symprompt.runs import (
-    CARD,
-    ENCODER,
-    ENVIRONMENT,
-    HISTORY,
-    PROMPTS,
-    STATE,
-    VOCABULARY,
-    RunFolder,
-)
+from symprompt.runs import CARD, ENCODER, PROMPTS, VOCABULARY, RunFolder
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.search import Searcher
 from symprompt.shapes import require

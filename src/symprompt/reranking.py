@@ -21,12 +21,13 @@ from symprompt.config import RunConfig, check_config
 from symprompt.errors import ConfigError, RunError
 from symprompt.evaluation import ask_back
 from symprompt.facts import SPLITS, FactSet, Split, load_word_list
+from symprompt.folders import ENVIRONMENT
 from symprompt.methods import Method, Sentences
 from symprompt.predictions import Predictions
 from symprompt.problem import Problem, lay_out, make_method, object_counts, spell
 from symprompt.prompts import Template
 from symprompt.results import method_name, require_dev, write_results
-from symprompt.runs import CARD, ENVIRONMENT, FACTS, PROMPTS, VOCABULARY, RunFolder
+from symprompt.runs import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
 from symprompt.runtime import Tick, describe_environment, silent
 
 ASKED: tuple[Split, ...] = ("dev", "test")

@@ -13,9 +13,10 @@ from symprompt.combining import add_frequencies, fit_combination, log_frequencie
 from symprompt.config import RunConfig
 from symprompt.errors import DataError, RunError
 from symprompt.facts import FactSet, Split
+from symprompt.folders import METRICS
 from symprompt.metrics import measure
 from symprompt.predictions import Predictions, choose_weights
-from symprompt.runs import CARD, METRICS, PROMPTS, RunFolder
+from symprompt.runs import CARD, PROMPTS, RunFolder
 from symprompt.shapes import require
 
 

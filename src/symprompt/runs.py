@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.config import RunConfig, differing_keys, load_config, to_toml
+from symprompt.config import RunConfig, load_config
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts import SPLITS, Fact, FactSet, Relation, Split
-from symprompt.files import part_of, read_json, read_tensors, to_json, write_file, write_tensors
+from symprompt.folders import CONFIG, ENVIRONMENT, METRICS, Folder
 from symprompt.predictions import Predictions
 from symprompt.ranking import rerank
 from symprompt.shapes import (
@@ -23,84 +21,25 @@ from symprompt.shapes import (
     ENVIRONMENT_SHAPE,
     METRICS_SHAPE,
     RELATION_SHAPE,
-    Shape,
     require,
 )
 
-CONFIG = "config.toml"
-ENVIRONMENT = "environment.json"
 FACTS = "facts.jsonl"
 PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
-STATE = "state.safetensors"
-HISTORY = "history.json"
-METRICS = "metrics.json"
 VOCABULARY = "vocabulary.txt"
 
 
-class RunFolder:
-    """The files of one run; final. A run is finished when its metrics are written, which is last.
+class RunFolder(Folder[RunConfig]):
+    """The files of one run on facts; final."""
 
-    Args:
-        path: the folder; need not exist yet.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    @property
-    def name(self) -> str:
-        """The folder's name."""
-        return self.path.resolve().name
-
-    def has(self, name: str) -> bool:
-        """Say whether a file is there."""
-        return (self.path / name).is_file()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run came to its end."""
-        return self.has(METRICS)
-
-    def start(self, config: RunConfig, *, resume: bool) -> bool:
-        """Make the folder for a run, or check that the one there is the same run.
-
-        Returns:
-            True if the run is finished already.
-
-        Raises:
-            RunError: the folder holds another run, an unfinished one and ``resume`` is false, or
-                files of something else.
-        """
-        if self.has(CONFIG):
-            changed = differing_keys(self.load_config(), config)
-            if changed:
-                raise RunError(
-                    f"{self.path} holds a run with another {changed[0]} ({len(changed)} keys "
-                    "differ); choose another --out, or delete the folder."
-                )
-            if self.finished:
-                return True
-            if not resume:
-                raise RunError(
-                    f"{self.path} holds an unfinished run; go on with --resume, or delete the "
-                    "folder."
-                )
-            return False
-        if self._holds_something_else():
-            raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
-        self.write(CONFIG, to_toml(config).encode())
-        return False
-
-    def _holds_something_else(self) -> bool:
-        """Say whether what is there is neither nothing nor a run killed in its first write."""
+    def load_config(self) -> RunConfig:
+        """Read the run's config back."""
         try:
-            if not self.path.is_dir():
-                return self.path.exists()
-            return any(entry != part_of(self.path / CONFIG) for entry in self.path.iterdir())
-        except OSError as error:
-            raise RunError(f"cannot read {self.path}: {error.strerror or error}.") from error
+            return load_config(str(self.path / CONFIG))
+        except ConfigError as error:
+            raise RunError(f"{self.path} holds no readable run: {error}") from error
 
     def require_finished(self) -> None:
         """Refuse a folder without a finished run.
@@ -108,24 +47,7 @@ class RunFolder:
         Raises:
             RunError: saying what is missing and what to do.
         """
-        if not self.has(CONFIG):
-            raise RunError(
-                f"{self.path} is not a run folder (no {CONFIG}); give one made by train."
-            )
-        if not self.finished:
-            raise RunError(f"{self.path} holds an unfinished run; finish it with train --resume.")
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file so that a kill at any moment leaves the old one or the new one."""
-        write_file(self.path / name, content)
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Write a value as readable JSON."""
-        self.write(name, to_json(value))
-
-    def read_json(self, name: str) -> Any:
-        """Read a JSON file back."""
-        return read_json(self.path / name)
+        self.require_made_by("train")
 
     def load_card(self) -> dict[str, Any]:
         """Read what the run's prompts are: model, method, parts, and each relation's template.
@@ -133,8 +55,8 @@ class RunFolder:
         Raises:
             RunError: the file is missing or lacks what is relied on; so for the next ones.
         """
-        card = self._load_checked(CARD, CARD_SHAPE)
-        with self._refuse_damage(CARD):
+        card = self.load_checked(CARD, CARD_SHAPE)
+        with self.refuse_damage(CARD):
             if not card["relations"]:
                 raise ValueError("no relations")
             for about in card["relations"].values():
@@ -143,11 +65,11 @@ class RunFolder:
 
     def load_metrics(self) -> dict[str, Any]:
         """Read the run's numbers."""
-        return self._load_checked(METRICS, METRICS_SHAPE)
+        return self.load_checked(METRICS, METRICS_SHAPE)
 
     def load_environment(self) -> dict[str, Any]:
         """Read what the run was made with: device, dtype, versions, fingerprints."""
-        return self._load_checked(ENVIRONMENT, ENVIRONMENT_SHAPE)
+        return self.load_checked(ENVIRONMENT, ENVIRONMENT_SHAPE)
 
     def load_weights(self) -> Tensor | None:
         """Read the re-ranking weights [relation] float64; None if the run does not ask back."""
@@ -155,7 +77,7 @@ class RunFolder:
         if weights is None:
             return None
         names = self.load_card()["relations"]
-        with self._refuse_damage(METRICS):
+        with self.refuse_damage(METRICS):
             return torch.tensor([weights[name] for name in names], dtype=torch.float64)
 
     def load_frequency_shares(self) -> Tensor | None:
@@ -167,7 +89,7 @@ class RunFolder:
         if shares is None:
             return None
         names = self.load_card()["relations"]
-        with self._refuse_damage(METRICS):
+        with self.refuse_damage(METRICS):
             return torch.tensor([shares[name] for name in names], dtype=torch.float64)
 
     def load_prompts(self, parts: Iterable[str]) -> dict[str, Tensor]:
@@ -176,43 +98,11 @@ class RunFolder:
             return {}
         tensors, _ = self.read_tensors(PROMPTS)
         count = len(self.load_card()["relations"])
-        with self._refuse_damage(PROMPTS):
+        with self.refuse_damage(PROMPTS):
             for part in parts:
                 if tensors[part].dim() != 3 or len(tensors[part]) != count:
                     raise ValueError(f"{part} has the shape {list(tensors[part].shape)}")
             return {part: tensors[part] for part in parts}
-
-    def _load_checked(self, name: str, shape: Shape) -> dict[str, Any]:
-        value = self.read_json(name)
-        with self._refuse_damage(name):
-            require(value, shape)
-        found: dict[str, Any] = value
-        return found
-
-    def remove(self, name: str) -> None:
-        """Remove a file that is no longer needed."""
-        (self.path / name).unlink(missing_ok=True)
-
-    def load_config(self) -> RunConfig:
-        """Read the run's config back."""
-        try:
-            return load_config(str(self.path / CONFIG))
-        except ConfigError as error:
-            raise RunError(f"{self.path} holds no readable run: {error}") from error
-
-    def write_tensors(
-        self, name: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
-    ) -> None:
-        """Write tensors and a JSON note about them, in one file."""
-        write_tensors(self.path / name, tensors, about)
-
-    def read_tensors(self, name: str) -> tuple[dict[str, Tensor], Any]:
-        """Read tensors and the note about them back.
-
-        Raises:
-            RunError: the file is missing or damaged.
-        """
-        return read_tensors(self.path / name)
 
     def write_facts(self, facts: FactSet) -> None:
         """Write the facts the run uses, one a line."""
@@ -228,7 +118,7 @@ class RunFolder:
         card = self.load_card()
         groups: dict[tuple[str, str], list[Fact]] = {}
         relations = []
-        with self._refuse_damage(FACTS):
+        with self.refuse_damage(FACTS):
             for row in self._rows(FACTS):
                 groups.setdefault((row["relation"], row["split"]), []).append(_fact(row))
             for name, about in card["relations"].items():
@@ -297,7 +187,7 @@ class RunFolder:
         """
         name = f"predictions/{split}.jsonl"
         rows, relations = self._rows(name), self.load_card()["relations"]
-        with self._refuse_damage(name):
+        with self.refuse_damage(name):
             if not rows:
                 raise ValueError("no predictions")
             texts = [[str(text) for text in row["candidates"]] for row in rows]
@@ -306,16 +196,6 @@ class RunFolder:
     def load_candidates(self, split: Split) -> list[list[str]]:
         """Read the candidates of every fact of a split as people read them, best first."""
         return self.load_asked(split)[2]
-
-    @contextmanager
-    def _refuse_damage(self, name: str) -> Iterator[None]:
-        """Turn what a file with missing, misshapen or odd values causes into one sentence."""
-        try:
-            yield
-        except KeyError as error:
-            raise RunError(f"{self.path / name} is damaged: {error} is missing.") from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise RunError(f"{self.path / name} is damaged: {error}.") from error
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         try:

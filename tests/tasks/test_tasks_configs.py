@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_tasks_multitask import write_entities
 
 from symprompt import cli
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.tasks.loaders import NAMES
 from symprompt.tasks.settings import check_tune_config, load_tune_config, make_tune_config
+from tiny_entities import write_entities
 
 # Configs with a pattern are another module's.
 OWN = [

@@ -6,12 +6,13 @@ rich is imported when a terminal table is made: machines that only compute do no
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod
+    from rich.console import Group, JustifyMethod
     from rich.table import Table
 
 
@@ -75,6 +76,37 @@ class Grid:
                 table.add_row(*(Text(cell) for cell in row))
             table.add_section()
         return table
+
+
+class Grids(ABC):
+    """Abstract: results as several tables, and a note about them.
+
+    Attributes:
+        values: as they are stored; the note is its "note".
+    """
+
+    values: dict[str, Any]
+
+    @abstractmethod
+    def grids(self) -> list[Grid]:
+        """Return the tables."""
+
+    @property
+    def note(self) -> str:
+        """What the results are about."""
+        return str(self.values.get("note", ""))
+
+    def to_markdown(self) -> str:
+        """Return the tables and the note as Markdown."""
+        notes = [f"- {self.note}"] if self.note else []
+        return "\n\n".join([*(grid.to_markdown() for grid in self.grids()), *notes]) + "\n"
+
+    def to_rich(self) -> Group:
+        """Return the tables and the note as one rich renderable."""
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(*(grid.to_rich() for grid in self.grids()), Text(self.note))
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from symprompt.errors import RunError
 from symprompt.facts import Split
+from symprompt.folders import METRICS
 from symprompt.predictions import Predictions
 from symprompt.report.tables import RunScores
-from symprompt.runs import METRICS, RunFolder
+from symprompt.runs import RunFolder
 
 RankKind = Literal["realistic", "optimistic", "pessimistic"]
 

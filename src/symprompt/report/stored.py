@@ -2,7 +2,8 @@
 
 Read are the files of ``symprompt reproduce`` (results.json) and of ``experiments/compare.py``: a
 table whose entries with "metrics" are methods, each perhaps with "minus NAME", its difference to
-another one. A list "tasks" holds results on labelled tasks, see ``symprompt.report.tasks``.
+another one. A list "tasks" holds results on labelled tasks, see ``symprompt.report.tasks``; a list
+"tables" holds tables of text: title, header, rows.
 """
 
 from __future__ import annotations
@@ -10,23 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from symprompt.averages import METRICS, OVER_FACTS, OVER_RELATIONS
 from symprompt.errors import RunError
 from symprompt.files import read_json
-from symprompt.report.grid import Grid
+from symprompt.report.grid import Grid, Grids
 from symprompt.report.tasks import TaskResults
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 _LABELS = ("P@1", "P@10", "MRR")
 _MINUS = "minus "
 
 
 @dataclass(frozen=True)
-class StoredResults:
+class StoredResults(Grids):
     """A file of results; final."""
 
     path: str
@@ -49,22 +47,23 @@ class StoredResults:
             found.append(Grid(title, header, (tuple(rows), tuple(changes))))
         return found
 
-    @property
-    def note(self) -> str:
-        """What the results are about."""
-        return str(self.values.get("note", ""))
 
-    def to_markdown(self) -> str:
-        """Return the tables and the note as Markdown."""
-        notes = [f"- {self.note}"] if self.note else []
-        return "\n\n".join([*(grid.to_markdown() for grid in self.grids()), *notes]) + "\n"
+@dataclass(frozen=True)
+class StoredTables(Grids):
+    """Results that are tables already: each a title, a header and rows of text; final."""
 
-    def to_rich(self) -> Group:
-        """Return the tables and the note as one rich renderable."""
-        from rich.console import Group
-        from rich.text import Text
+    values: dict[str, Any]
 
-        return Group(*(grid.to_rich() for grid in self.grids()), Text(self.note))
+    def grids(self) -> list[Grid]:
+        """Return the tables."""
+        return [
+            Grid(
+                str(table["title"]),
+                tuple(map(str, table["header"])),
+                (tuple(tuple(map(str, row)) for row in table["rows"]),),
+            )
+            for table in self.values["tables"]
+        ]
 
 
 def is_stored(path: str) -> bool:
@@ -72,17 +71,21 @@ def is_stored(path: str) -> bool:
     return path.endswith(".json") and Path(path).is_file()
 
 
-def load_stored(path: str) -> StoredResults | TaskResults:
+def load_stored(path: str) -> Grids:
     """Read a file of results.
 
     Raises:
         RunError: it holds none.
     """
     values = read_json(Path(path))
-    of_tasks = isinstance(values, dict) and isinstance(values.get("tasks"), list)
-    results = TaskResults(values) if of_tasks else StoredResults(path, values)
+    listed = values if isinstance(values, dict) else {}
+    results: Grids = StoredResults(path, values)
+    if isinstance(listed.get("tasks"), list):
+        results = TaskResults(listed)
+    elif isinstance(listed.get("tables"), list):
+        results = StoredTables(listed)
     try:
-        if not of_tasks and not _methods(values):
+        if isinstance(results, StoredResults) and not _methods(values):
             raise ValueError("no entry has metrics")
         results.grids()
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from symprompt.report.grid import Grid
+from symprompt.report.grid import Grid, Grids
 from symprompt.tasks.folder import TaskFolder
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 _LABELS = {
     "ft": "FT",
@@ -27,7 +24,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True)
-class TaskResults:
+class TaskResults(Grids):
     """Results on labelled tasks; final.
 
     Attributes:
@@ -43,23 +40,6 @@ class TaskResults:
             key = (entry["task"], str(entry.get("model", "")), str(entry.get("split", "")))
             groups.setdefault(key, []).append(entry)
         return [_grid(*key, entries) for key, entries in groups.items()]
-
-    @property
-    def note(self) -> str:
-        """What the results are about."""
-        return str(self.values.get("note", ""))
-
-    def to_markdown(self) -> str:
-        """Return the tables and the note as Markdown."""
-        notes = [f"- {self.note}"] if self.note else []
-        return "\n\n".join([*(grid.to_markdown() for grid in self.grids()), *notes]) + "\n"
-
-    def to_rich(self) -> Group:
-        """Return the tables and the note as one rich renderable."""
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(*(grid.to_rich() for grid in self.grids()), Text(self.note))
 
 
 def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:

@@ -27,7 +27,8 @@ from symprompt.backbone import Backbone
 from symprompt.config import RunConfig, load_config
 from symprompt.errors import SympromptError
 from symprompt.experiment import train
-from symprompt.runs import HISTORY, PROMPTS, RunFolder
+from symprompt.folders import HISTORY
+from symprompt.runs import PROMPTS, RunFolder
 from symprompt.runtime import Tick
 from symprompt.tuning import model_dtype
 

@@ -15,9 +15,10 @@ from typing import Any
 from torch import Tensor
 
 from symprompt.errors import ConfigError
+from symprompt.folders import HISTORY, METRICS, STATE
 from symprompt.runtime import Tick, derive_seed, silent
 from symprompt.tasks.bodies import make_body
-from symprompt.tasks.folder import HISTORY, METRICS, PROMPT, STATE, TaskFolder
+from symprompt.tasks.folder import PROMPT, TaskFolder
 from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.problem import LaidTask, Session

@@ -11,17 +11,10 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, RunError
+from symprompt.folders import ENVIRONMENT, HISTORY, METRICS, STATE
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.tasks.bodies import Body, make_body
-from symprompt.tasks.folder import (
-    CARD,
-    ENVIRONMENT,
-    HISTORY,
-    METRICS,
-    PROMPT,
-    STATE,
-    TaskFolder,
-)
+from symprompt.tasks.folder import CARD, PROMPT, TaskFolder
 from symprompt.tasks.heads import Head
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.outcome import Asker, choosing_metric
