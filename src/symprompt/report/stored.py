@@ -82,7 +82,7 @@ def load_stored(path: str) -> Grids:
     results: Grids = StoredResults(path, values)
     if isinstance(listed.get("tasks"), list):
         results = TaskResults(listed)
-    elif isinstance(listed.get("tables"), list):
+    elif isinstance(listed.get("tables"), list) and not _methods(listed):
         results = StoredTables(listed)
     try:
         if isinstance(results, StoredResults) and not _methods(values):
