@@ -13,6 +13,7 @@ from symprompt.pretrain.reuse import prepare_pretraining
 from symprompt.pretrain.run import pretrain
 from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
 from symprompt.prompts import Template
+from symprompt.prompts.exchange import read_peft, write_peft
 from symprompt.reproduction import ReproduceSettings
 from symprompt.reranking import rerank_run
 from symprompt.tasks.multitask import tune_mixture
@@ -68,6 +69,7 @@ __all__ = [
     "predict_file",
     "prepare_pretraining",
     "pretrain",
+    "read_peft",
     "reproduce",
     "rerank_run",
     "shipped_configs",
@@ -76,4 +78,5 @@ __all__ = [
     "tune",
     "tune_mixture",
     "world_facts",
+    "write_peft",
 ]
