@@ -1,4 +1,4 @@
-"""What the cells of experiments/fewglue.py come to: one stored entry for each method on each task."""
+"""What the cells of experiments/fewglue.py come to: an entry for each method on each task."""
 
 from __future__ import annotations
 
