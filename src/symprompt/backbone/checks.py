@@ -28,7 +28,8 @@ def can_pack(backbone: Backbone) -> bool:
         one = backbone.logits_at(Inputs(backbone.embed(ids), mask), lengths - 1)
         try:
             other = backbone.logits_at(row, lengths.cumsum(0) - 1)
-        except (TypeError, ValueError, RuntimeError, IndexError, ImportError):
+        except Exception:
+            # Whatever a model or the kernels' compiler says: then sentences are padded.
             return False
     spread = float((one - one.mean(0)).abs().max())
     allowed = 0.1 if backbone.dtype.itemsize == 2 else 1e-3
