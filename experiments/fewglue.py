@@ -1,6 +1,6 @@
 """P-tuning against manual patterns on the seven FewGLUE tasks, in one process on one device.
 
-    python experiments/fewglue.py --model wiki-medium=$MODEL --model smollm2=$GGUF \
+    python experiments/fewglue.py --model bert=$MODEL --model smollm2=$GGUF \
         --data $DATA/FewGLUE_32dev --cells $CELLS --budget 540 --name fewglue
 
 Rows: zero-shot (a manual pattern, nothing trained), mp (fine-tuning through the manual pattern
