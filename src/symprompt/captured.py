@@ -59,7 +59,6 @@ class CapturedSteps:
         optimizers: one per part of the method.
         max_tokens: most tokens in one pass.
         capture: record CUDA graphs; otherwise the same passes run one kernel at a time.
-        packed: let sentences stand one after the other; None does where the model can.
     """
 
     def __init__(
@@ -70,13 +69,11 @@ class CapturedSteps:
         *,
         max_tokens: int,
         capture: bool = True,
-        packed: bool | None = None,
     ) -> None:
         self.method = method
         self.sentences = sentences
         self.max_tokens = max_tokens
         self.device = method.backbone.device
-        self._may_pack = method.backbone.packs if packed is None else packed
         self.chains = {
             part: _Chain(method, part, optimizer, capture=capture)
             for part, optimizer in optimizers.items()
@@ -113,8 +110,7 @@ class CapturedSteps:
     def _packed(self, longest: int) -> bool:
         backbone = self.method.backbone
         # Packed attention has no dropout.
-        plain = not backbone.causal and not backbone.model.training
-        return self._may_pack and plain and longest <= LONGEST
+        return backbone.packs and not backbone.model.training and longest <= LONGEST
 
     def step(
         self,

@@ -280,7 +280,8 @@ def score_subjects(
         tokens = names.lengths[objects.cpu().numpy()]
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    for part in chunks(lengths, sentences, max_tokens, apart=not backbone.packs):
+    packed = backbone.packs and masking == "one"
+    for part in chunks(lengths, sentences, max_tokens, apart=not packed):
         asked, here, filled = layout, each[part], objects[part]
         if names is not None:
             asked = layout.filled(here, names.tokens[filled], tokens[part])

@@ -20,7 +20,7 @@ from symprompt.prompts.layout import Layout
 class PackedQuestion:
     """Sentences in a row, each with one position asked about, to be answered by a masked model.
 
-    Shapes: ids, slots, owner [n]; row, relation, at, target [s]; ``at`` counts through the row.
+    Shapes: ids, slots, owner [n]; relation, at, target [s]; ``at`` counts through the row.
     """
 
     ids: Tensor
