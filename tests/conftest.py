@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from calling import Call, Said
 from symprompt.backbone import Backbone
 from symprompt.facts import FactSet
 from tiny import FAMILIES, make_facts, save_family, save_knowing_bert
@@ -102,3 +103,29 @@ def knowing_bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     """A tiny BERT that was trained on made-up facts, frozen."""
     folder = save_knowing_bert(tmp_path_factory.mktemp("knowing"))
     return Backbone.load(str(folder), device="cpu", dtype="float32")
+
+
+@pytest.fixture
+def plain_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed has 200 columns and no colours."""
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], plain_wide_terminal: None) -> Call:
+    """A function that runs one command and tells its exit code and what it printed."""
+    # Imported here: other tests run without what only the command line needs.
+    from symprompt import cli
+
+    def run(*words: object) -> Said:
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main([str(word) for word in words])
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        return Said(code, *capsys.readouterr())
+
+    return run

@@ -11,50 +11,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 import symprompt
+from calling import Call, Said
 from symprompt import Backbone, cli
 from symprompt.config import load_config, shipped_configs, to_toml
 from symprompt.pretrain.step import Learner
 from symprompt.report import load_scores
 from tiny import make_facts, run_config
 from tiny_text import flags_of, pretrain_config, write_text
-
-
-class Said(NamedTuple):
-    """What one call of the command line did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture(autouse=True)
-def plain_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: object) -> Said:
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 1
-        return Said(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

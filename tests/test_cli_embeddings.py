@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from calling import Call
 from symprompt import cli
 from symprompt.embeddings import mapping
 from symprompt.embeddings.mapping import SenseMap, find_occurrences, k_means, project
@@ -18,33 +18,6 @@ from symprompt.errors import DataError
 from symprompt.report.figures import can_draw
 from symprompt.report.senses_map import legend_labels, map_page
 from tiny_wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
-
-
-class Said(NamedTuple):
-    """What one call of the command line did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object) -> Said:
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 1
-        return Said(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +231,6 @@ def test_a_page_takes_texts_literally() -> None:
 
 
 def test_umap_parts_what_is_far_apart() -> None:
-    pytest.importorskip("umap")
     generator = np.random.default_rng(0)
     centres = np.eye(8)[:2] * 10
     owner = np.repeat([0, 1], 30)

@@ -67,7 +67,6 @@ def test_runs_and_their_results(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("seqeval")
     write_entities(tmp_path / "packs" / "ner")
     small = {"train": 16, "dev": 4, "test": 8}
     write = script.write_nested

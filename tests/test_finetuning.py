@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -312,9 +311,6 @@ def test_adapters_are_always_stored_and_answer_as_they_did(adapted: Run) -> None
     assert [answer.text for answer in answers] == run.folder.load_candidates("test")[0]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("peft") is None, reason="the peft library is not installed"
-)
 def test_stored_adapters_can_be_loaded_by_the_peft_library(
     adapted: Run, family_folder: Callable[[str], Path]
 ) -> None:

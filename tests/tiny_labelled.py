@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -58,17 +59,21 @@ def _write_questions(folder: Path) -> None:
         (folder / f"{split}-v1.1.json").write_text(json.dumps(whole))
 
 
-def write_long_model(folder: Path) -> Path:
+LONG_WORDS = ("Rome", "Paris", "is", "old", "the", "Yes", "No", "Maybe", "?", ":", "*", '"')
+
+
+def write_long_model(
+    folder: Path, words: Sequence[str] = LONG_WORDS, *, positions: int = 320
+) -> Path:
     """Write a tiny BERT that takes sentences as long as the published patterns need."""
-    words = ("Rome", "Paris", "is", "old", "the", "Yes", "No", "Maybe", "?", ":", "*", '"')
-    tokenizer = make_wordpiece(words=words)
+    tokenizer = make_wordpiece(words=tuple(words))
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=16,
-        max_position_embeddings=320,
+        max_position_embeddings=positions,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

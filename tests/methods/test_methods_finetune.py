@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -172,12 +171,6 @@ def test_a_stack_is_trained_as_each_model_alone_by_an_ordinary_loop(
         np.testing.assert_allclose(dev, losses, rtol=1e-6)
 
 
-needs_peft = pytest.mark.skipif(
-    importlib.util.find_spec("peft") is None, reason="the peft library is not installed"
-)
-
-
-@needs_peft
 @pytest.mark.parametrize(
     ("name", "prompt", "targets"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import warnings
 from collections.abc import Callable
@@ -19,9 +18,6 @@ from symprompt.backbone import Backbone, Inputs, Prefix, body_states, prefix_sha
 from symprompt.errors import ModelError, RunError
 from symprompt.prompts.exchange import read_peft, write_peft
 
-needs_peft = pytest.mark.skipif(
-    importlib.util.find_spec("peft") is None, reason="the peft library is not installed"
-)
 AGREED = ("bert", "roberta", "xlm-roberta", "electra", "gpt2", "llama", "qwen2", "qwen3", "gemma")
 NO_CACHE = ("albert", "distilbert", "deberta", "deberta-v2", "modernbert")
 
@@ -51,7 +47,6 @@ def load_body(folder: Path) -> Any:
     return AutoModel.from_pretrained(folder).double().eval()
 
 
-@needs_peft
 @pytest.mark.parametrize("name", AGREED)
 def test_peft_reads_what_is_written(
     load_family: Callable[..., Backbone],
@@ -73,7 +68,6 @@ def test_peft_reads_what_is_written(
     torch.testing.assert_close(found[mask], wanted[mask], rtol=0, atol=5e-5)
 
 
-@needs_peft
 @pytest.mark.parametrize("projection", [False, True])
 @pytest.mark.parametrize("name", ["bert", "roberta", "llama"])
 def test_what_peft_saves_is_read(

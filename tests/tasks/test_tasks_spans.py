@@ -261,7 +261,6 @@ def test_relations_stand_between_taken_spans() -> None:
 
 
 def test_spans_are_counted_as_seqeval_counts_tags() -> None:
-    pytest.importorskip("seqeval")
     random = np.random.default_rng(1)
     tags = np.array(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
     rows = [tuple(tags[random.integers(0, 5, 8)].tolist()) for _ in range(80)]

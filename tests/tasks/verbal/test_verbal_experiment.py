@@ -9,12 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
-from transformers import BertConfig, BertForMaskedLM
 
 from symprompt.report.stored import load_stored
 from symprompt.tasks.verbal import TASKS
-from tiny import make_wordpiece
+from tiny_labelled import write_long_model
 from tiny_superglue import write_task
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "fewglue.py"
@@ -36,19 +34,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("grid")
     for task in TASKS:
         write_task(folder / "data" / TASKS[task].folder, task)
-    tokenizer = make_wordpiece(words=("Rome", "Yes", "No", "Maybe", "?", ":", "*"))
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=512,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        BertForMaskedLM(config).save_pretrained(folder / "model")  # type: ignore[no-untyped-call]
-    tokenizer.save_pretrained(folder / "model")
+    words = ("Rome", "Yes", "No", "Maybe", "?", ":", "*")
+    write_long_model(folder / "model", words, positions=512)
     places = ["--model", f"tiny={folder / 'model'}", "--data", str(folder / "data")]
     return [*places, "--steps", "2", "--evaluate-every", "1", "--seeds", "2", "--device", "cpu"]
 

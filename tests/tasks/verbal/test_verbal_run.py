@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM
 
 from symprompt import cli
 from symprompt.backbone import Backbone
@@ -28,7 +27,7 @@ from symprompt.tasks.verbal import (
 )
 from symprompt.tasks.verbal.metrics import exact_match, f1, macro_f1, measure
 from symprompt.tasks.verbal.superglue import TASKS, VerbalExample
-from tiny import make_wordpiece
+from tiny_labelled import write_long_model
 from tiny_superglue import write_task
 
 NAMES = [name for name in shipped_configs("tune") if is_pattern_config(name)]
@@ -54,21 +53,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ")",
         "/",
     )
-    tokenizer = make_wordpiece(words=(*words, '"'))
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=512,
-        hidden_dropout_prob=0.1,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        BertForMaskedLM(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
-    tokenizer.save_pretrained(folder)
-    return folder
+    return write_long_model(folder, (*words, '"'), positions=512)
 
 
 @pytest.fixture
