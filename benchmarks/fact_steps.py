@@ -15,10 +15,10 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
+from measuring import body_weights, median_seconds, product_rate
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from symprompt.backbone import Backbone
@@ -27,46 +27,6 @@ from symprompt.facts import load_facts
 from symprompt.methods import Method
 from symprompt.problem import Problem, make_method, prepare
 from symprompt.train import Trainer
-
-
-def median_seconds(work: Callable[[int], object], device: torch.device, repeats: int) -> float:
-    """Return the median time of one call, after two to warm up."""
-    times = []
-    for turn in range(repeats + 2):
-        _wait(device)
-        begun = time.perf_counter()
-        work(turn)
-        _wait(device)
-        times.append(time.perf_counter() - begun)
-    return float(np.median(times[2:]))
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-def product_rate(backbone: Backbone) -> float:
-    """Return the floating-point rate of a large square matrix product in the body's dtype."""
-    size = 8192 if backbone.device.type == "cuda" else 2048
-    left = torch.randn(size, size, device=backbone.device, dtype=backbone.dtype)
-    right = torch.randn(size, size, device=backbone.device, dtype=backbone.dtype)
-    seconds = median_seconds(lambda _: torch.mm(left, right), backbone.device, 10)
-    return 2 * size**3 / seconds
-
-
-def body_weights(backbone: Backbone) -> int:
-    """Return how many weights multiply every token: the body without embedding tables."""
-    tables = {
-        id(module.weight)
-        for module in backbone.model.modules()
-        if isinstance(module, torch.nn.Embedding)
-    }
-    return sum(
-        value.numel()
-        for value in backbone.model.base_model.parameters()
-        if id(value) not in tables and value.dim() > 1
-    )
 
 
 def random_base(path: str) -> str:
@@ -110,7 +70,7 @@ def main() -> None:
     if flags.compile:
         backbone.compile_layers()
     facts = load_facts(flags.data, relations=flags.relations)
-    rate, per_token = product_rate(backbone), 2.0 * body_weights(backbone)
+    rate, per_token = product_rate(backbone.device, backbone.dtype), 2.0 * body_weights(backbone)
     print(json.dumps({"product TFLOP/s": round(rate / 1e12, 2), "body": int(per_token / 2)}))
     for name in ("ptuning", "spe"):
         config = make_config({"method": {"name": name, "vectors": "separate", "average": "sum"}})

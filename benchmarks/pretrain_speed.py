@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from measuring import product_rate, wait
 
 from symprompt.pretrain.batch import Batch
 from symprompt.pretrain.corruption import Specials, count_places
@@ -75,20 +76,6 @@ def make_sequences(config: PretrainConfig) -> RandomSequences:
     return RandomSequences(ids)
 
 
-def product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the floating-point rate of a large square matrix product."""
-    size = 8192 if device.type == "cuda" else 1024
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    times = []
-    for _ in range(12):
-        wait(device)
-        begun = time.perf_counter()
-        torch.mm(left, right)
-        wait(device)
-        times.append(time.perf_counter() - begun)
-    return 2 * size**3 / float(np.median(times[2:]))
-
-
 def step_operations(config: PretrainConfig) -> float:
     """Return the floating-point operations that one step cannot do without."""
     shape, length = config.shape, config.corpus.length
@@ -110,12 +97,6 @@ def step_operations(config: PretrainConfig) -> float:
         )
     states = {"mlm": asked, "mlm+nsp": asked + 1, "mlm+sbo": 3 * asked}[config.objective]
     return 6.0 * config.optimizer.batch * (length * token + states * last + asked * head)
-
-
-def wait(device: torch.device) -> None:
-    """Wait until the device has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring import body_weights, product_rate, wait
 
 from symprompt.backbone import Backbone
 from symprompt.runtime import choose_device, describe_environment, quick_products
@@ -109,41 +110,6 @@ def time_steps(timed: Timed, steps: int, device: torch.device) -> None:
     timed.seconds.append(float(np.median(times)))
 
 
-def wait(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def product_rate(device: torch.device) -> float:
-    """Return the floating-point rate of a large product."""
-    on_gpu = device.type == "cuda"
-    size, dtype = (8192, torch.bfloat16) if on_gpu else (1536, torch.float32)
-    left = torch.randn(size, size, device=device, dtype=dtype)
-    times = []
-    for _ in range(8):
-        wait(device)
-        begun = time.perf_counter()
-        torch.mm(left, left)
-        wait(device)
-        times.append(time.perf_counter() - begun)
-    return 2 * size**3 / float(np.median(times[2:]))
-
-
-def body_weights(backbone: Backbone) -> int:
-    """Return how many weights multiply every token: the body without embedding tables."""
-    tables = {
-        id(module.weight)
-        for module in backbone.model.modules()
-        if isinstance(module, torch.nn.Embedding)
-    }
-    return sum(
-        value.numel()
-        for value in backbone.model.base_model.parameters()
-        if id(value) not in tables and value.dim() > 1
-    )
-
-
 def floor_seconds(
     method: str, weights: int, flags: argparse.Namespace, width: int, rate: float
 ) -> float:
@@ -175,7 +141,7 @@ def compare(flags: argparse.Namespace) -> dict[str, Any]:
     frozen = Backbone.load(flags.model, device=flags.device)
     whole = Backbone.load(flags.model, device=flags.device, dtype="float32")
     device, weights = frozen.device, body_weights(frozen)
-    rate = product_rate(device)
+    rate = product_rate(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     found: dict[str, Any] = {
         "environment": describe_environment(device),
         "body_weights": weights,

@@ -77,7 +77,7 @@ def _show_questions(demo: Demo, questions: list[Question]) -> None:
         f"facts and took it from the top for {moves.fallen}."
     )
     if questions:
-        print(f"Some that rose, with the first {_SHOWN} answers (log-probabilities):")
+        print(f"Some that rose, with the first {_SHOWN} answers and their scores:")
     for question in questions:
         plain = [asdict(answer) for answer in question.answers[:_SHOWN]]
         show(answer_table(plain, _title(question)))

@@ -245,7 +245,8 @@ def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: s
                 label.set_fontweight("bold")
         head = heads.get(panel.title, panel.title)
         axes.set_title(f"{head}\n{right}: rank {place}" if place else head, fontsize=9)
-        axes.set_xlabel("joint score" if panel.title == "joint" else "log-probability")
+        # Back and joint scores may hold an answer's frequency too, and are then no probabilities.
+        axes.set_xlabel("log-probability" if panel.title == "forward" else f"{panel.title} score")
         plain(axes, grid="x")
     return figure
 
