@@ -12,16 +12,16 @@ while one waits for memory (its encoder, the optimiser), the other computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from symprompt.adam import StackedAdam
-from symprompt.backbone import LONGEST
+from symprompt.backbone import LONGEST, ReadOut
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
 from symprompt.passes import PartPasses, Shape, plan_passes
@@ -74,8 +74,9 @@ class CapturedSteps:
         self.sentences = sentences
         self.max_tokens = max_tokens
         self.device = method.backbone.device
+        read = ReadOut(method.backbone)
         self.chains = {
-            part: _Chain(method, part, optimizer, capture=capture)
+            part: _Chain(method, part, optimizer, read, capture=capture)
             for part, optimizer in optimizers.items()
         }
 
@@ -137,8 +138,11 @@ class CapturedSteps:
 class _Chain:
     """One part's steps: its encoder, its passes, its optimiser."""
 
-    def __init__(self, method: Method, part: str, optimizer: StackedAdam, *, capture: bool) -> None:
+    def __init__(
+        self, method: Method, part: str, optimizer: StackedAdam, read: ReadOut, *, capture: bool
+    ) -> None:
         self.method = method
+        self._read = read
         self.encoder = method.encoders[part]
         self.optimizer = optimizer
         self.capture = capture
@@ -203,7 +207,6 @@ class _Chain:
 
     def _ask(self, shape: Shape, rows: Tensor, offset: Tensor, share: Tensor) -> None:
         """Add the loss and its gradient of one pass to what the step has so far."""
-        backbone = self.method.backbone
         layout, backbone = self._layout, self.method.backbone
         assert layout is not None
         mask_id = backbone.vocabulary.mask_id
@@ -223,9 +226,7 @@ class _Chain:
                 real=offset >= 0,
             )
             inputs = question.inputs(backbone, self._leaf, self._places[rows])
-        logits = backbone.logits_at(inputs, question.at)
-        loss = functional.cross_entropy(logits, question.target, reduction="none")
-        weighted = loss * share.to(loss.dtype)
+        weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
         (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
         self._gradient.add_(gradient)
         self.losses.index_add_(0, layout.relation[rows], weighted.detach().float())
@@ -276,21 +277,24 @@ class _Chain:
     def _record_ends(self) -> tuple[Replay, Replay]:
         if not self.capture:
             return self._begin, self._end
+        # A body in half precision reads no more of the vectors than 8 bits.
+        half = self.method.backbone.dtype.itemsize == 2
         self.optimizer.compile()
         if isinstance(self.encoder, PromptEncoder):
-            self.encoder.compile_steps()
+            self.encoder.compile_steps(half=half)
 
         def both() -> None:
             self._begin()
             self._end()
 
-        # Nothing is active yet, so these rehearsals change no parameter.
-        self._warm_up(both)
         begin, end = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(begin, stream=self._stream):
-            self._begin()
-        with torch.cuda.graph(end, pool=begin.pool(), stream=self._stream):
-            self._end()
+        with _float32_products("high" if half else None):
+            # Nothing is active yet, so these rehearsals change no parameter.
+            self._warm_up(both)
+            with torch.cuda.graph(begin, stream=self._stream):
+                self._begin()
+            with torch.cuda.graph(end, pool=begin.pool(), stream=self._stream):
+                self._end()
         return begin.replay, end.replay
 
     def _warm_up(self, work: Replay) -> None:
@@ -305,3 +309,14 @@ class _Chain:
                 work()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
+
+
+@contextmanager
+def _float32_products(precision: str | None) -> Iterator[None]:
+    """Record float32 products in another precision; "high" is TF32, 10 bits on tensor cores."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision or before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -171,3 +171,28 @@ def test_trigger_tokens_give_their_embeddings_and_take_no_gradient() -> None:
     assert torch.equal(encoder()[1, 0], table[7].double())
     assert start[1, 0] == 3
     assert encoder.to(torch.float32).tokens.dtype == torch.int64
+
+
+def test_recurrent_weights_read_in_bfloat16_are_those_weights_rounded() -> None:
+    exact, half = (BiLSTMEncoder(NAMES, COUNT, WIDTH) for _ in range(2))
+    half._half = True
+    for layer in range(exact.layers):
+        # Numbers that bfloat16 holds: then nothing is lost, forth or back.
+        for encoder in (exact, half):
+            weight = encoder.get_parameter(f"recurrent_{layer}")
+            weight.data = weight.data.bfloat16().float()
+    vectors = [encoder() for encoder in (exact, half)]
+    torch.testing.assert_close(*vectors)
+    for one, other in zip(
+        *(
+            torch.autograd.grad(found.square().sum(), list(encoder.parameters()))
+            for found, encoder in zip(vectors, (exact, half), strict=True)
+        ),
+        strict=True,
+    ):
+        assert one.dtype == other.dtype == torch.float32
+        torch.testing.assert_close(one, other)
+    weight = half.get_parameter("recurrent_0")
+    weight.data = weight.data * 1.001
+    # A change of less than half a step of bfloat16 is rounded away.
+    assert torch.equal(half(), vectors[1])

@@ -26,8 +26,12 @@ class PromptEncoder(nn.Module):
         super().__init__()
         self._generators = [make_generator(*seed, name) for name in relations]
 
-    def compile_steps(self) -> None:
-        """Compile what a training step on a GPU spends its time on, if there is such a thing."""
+    def compile_steps(self, *, half: bool = False) -> None:
+        """Compile what a training step on a GPU spends its time on, if there is such a thing.
+
+        Args:
+            half: read weights in bfloat16 where time is spent on reading them.
+        """
         return
 
     def forward(self) -> Tensor:
@@ -150,6 +154,7 @@ class BiLSTMEncoder(_MLPTop):
     ) -> None:
         super().__init__(relations, seed)
         self._recurrence: tuple[Recur, Recur] = (_recur, _recur_back)
+        self._half = False
         self.hidden = hidden = lstm_hidden or width // 2
         self.base = self._normal(count, width)
         self._make_mlp(2 * hidden, width)
@@ -173,8 +178,9 @@ class BiLSTMEncoder(_MLPTop):
             hidden = self._layer(hidden, layer)
         return self._mlp(hidden)
 
-    def compile_steps(self) -> None:
+    def compile_steps(self, *, half: bool = False) -> None:
         """Fuse the recurrence, which is bound by reading weights once for every vector."""
+        self._half = half
         forth, back = (torch.compile(work, fullgraph=True) for work in (_recur, _recur_back))
         self._recurrence = forth, back
 
@@ -187,7 +193,7 @@ class BiLSTMEncoder(_MLPTop):
         both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
         drive = _linear(both, weight, bias)
         outputs: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
-            drive, recurrent, *self._recurrence
+            drive, recurrent, *self._recurrence, self._half
         )
         hidden = outputs.reshape(relations, 2, steps, self.hidden)
         return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)
@@ -223,11 +229,15 @@ class _Recurrence(torch.autograd.Function):
 
     Written out because autograd adds up the gradient of the recurrent weights step by step, which
     reads and writes all of them at every step; here it is one product at the end. ``forth`` and
-    ``back`` are the two functions below, as they are or compiled.
+    ``back`` are the two functions below, as they are or compiled; ``half`` lets them read a copy of
+    the recurrent weights in bfloat16, half as many bytes for every vector.
     """
 
     @staticmethod
-    def forward(ctx: Any, drive: Tensor, recurrent: Tensor, forth: Recur, back: Recur) -> Tensor:
+    def forward(
+        ctx: Any, drive: Tensor, recurrent: Tensor, forth: Recur, back: Recur, half: bool
+    ) -> Tensor:
+        recurrent = recurrent.to(torch.bfloat16) if half else recurrent
         gates, states, cells = forth(drive, recurrent)
         ctx.save_for_backward(gates, states, cells, recurrent)
         ctx.back = back
@@ -235,12 +245,12 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (outputs,) = gradients
         gates, states, cells, recurrent = ctx.saved_tensors
         (raw,) = ctx.back(outputs, gates, cells, recurrent)
         # Laid out as the weights are, [b, 4h, h]: what reads it need not copy it.
-        return raw, torch.bmm(raw.mT, states[:, :-1]).mT, None, None
+        return raw, torch.bmm(raw.mT, states[:, :-1]).mT, None, None, None
 
 
 def _recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
@@ -292,4 +302,4 @@ def _times(rows: Tensor, matrices: Tensor) -> Tensor:
         # The compiler makes one kernel of it that reads the matrix once; library products of a
         # single row are several times slower.
         return (rows[:, :, None] * matrices).sum(1)
-    return torch.bmm(rows[:, None], matrices)[:, 0]
+    return torch.bmm(rows[:, None], matrices.to(rows.dtype))[:, 0]
