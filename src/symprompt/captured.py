@@ -13,14 +13,14 @@ while one waits for memory (its encoder, the optimiser), the other computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.adam import StackedAdam
+from symprompt.adam import Factors, StackedAdam
 from symprompt.backbone import LONGEST, ReadOut
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
@@ -128,8 +128,16 @@ class CapturedSteps:
             rate: [relation] learning rates.
             losses: [relation], written.
         """
+        # Encoders are bound by memory, passes by products: the part with the most to pass begins,
+        # and the encoders of the others run beside its passes.
+        longest = max(
+            epoch, key=lambda part: sum(one.shape.tokens for one in epoch[part].steps[step])
+        )
+        first = self.chains[longest]
+        first.step(epoch[longest], step, active[longest], rate)
         for part, chain in self.chains.items():
-            chain.step(epoch[part], step, active[part], rate)
+            if chain is not first:
+                chain.step(epoch[part], step, active[part], rate, after=first.begun)
         for chain in self.chains.values():
             chain.join()
         losses.copy_(torch.stack([chain.losses for chain in self.chains.values()]).sum(0))
@@ -161,6 +169,7 @@ class _Chain:
         # What the encoders keep for their gradient must outlive the passes, which share theirs.
         self._pool = torch.cuda.graph_pool_handle() if capture else None
         self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
+        self.begun = torch.cuda.Event() if capture else None  # type: ignore[no-untyped-call]
 
     def record(self, questions: Sequence[Asks], passes: PartPasses) -> None:
         """Record the passes of new shapes, and once the encoder and the optimiser."""
@@ -174,14 +183,24 @@ class _Chain:
         if self._ends is None:
             self._ends = self._record_ends()
 
-    def step(self, passes: PartPasses, step: int, active: Tensor, rate: Tensor) -> None:
-        """Run one step; the losses are there after ``join``."""
+    def step(
+        self,
+        passes: PartPasses,
+        step: int,
+        active: Tensor,
+        rate: Tensor,
+        *,
+        after: torch.cuda.Event | None = None,
+    ) -> None:
+        """Run one step, from an event on; the losses are there after ``join``."""
         if self._ends is None:
             raise TypeError("plan comes before step")
         if self._stream is None:
             self._run(passes, step, active, rate)
             return
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        if after is not None:
+            self._stream.wait_event(after)
         with torch.cuda.stream(self._stream):
             self._run(passes, step, active, rate)
 
@@ -194,6 +213,8 @@ class _Chain:
         assert self._ends is not None
         begin, end = self._ends
         begin()
+        if self.begun is not None:
+            self.begun.record(self._stream)
         for entry in passes.steps[step]:
             slot = self._slots[entry.shape]
             here = slice(entry.start, entry.start + entry.shape.sentences)
@@ -240,6 +261,7 @@ class _Chain:
 
     def _end(self) -> None:
         vectors = self._vectors
+        factors: Factors | None = None
         assert vectors is not None
         if vectors.is_leaf:
             # Free vectors are parameters themselves: autograd has nothing to do, and would wait
@@ -247,12 +269,18 @@ class _Chain:
             vectors.grad = self._gradient
         else:
             values = list(self.optimizer.parameters.values())
-            for value, gradient in zip(
-                values, torch.autograd.grad(vectors, values, self._gradient), strict=True
-            ):
+            with self._factoring() as factors:
+                found = torch.autograd.grad(vectors, values, self._gradient, allow_unused=True)
+            for value, gradient in zip(values, found, strict=True):
                 value.grad = gradient
         self._vectors = None
-        self.optimizer.step(self._active, self._rate)
+        self.optimizer.step(self._active, self._rate, factors)
+
+    def _factoring(self) -> AbstractContextManager[Factors | None]:
+        """Keep gradients as factors where encoder and optimiser can."""
+        if isinstance(self.encoder, PromptEncoder) and self.optimizer.takes_factors:
+            return self.encoder.factoring()
+        return nullcontext()
 
     def _record_pass(self, shape: Shape) -> _Slot:
         numbers = torch.zeros(2, shape.sentences, dtype=torch.long, device=self.device)

@@ -13,7 +13,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from symprompt.backbone.packed_kernels import _back, _clear, _forth, _load, _options, _steps, _store
+from symprompt.backbone.packed_kernels import (
+    _back,
+    _clear,
+    _forth,
+    _load,
+    _steps,
+    _store,
+    options_of,
+)
 
 
 def _split(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,10 +43,11 @@ def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: fl
     tokens, size = query.shape[2:]
     out = joined.new_empty(tokens, heads * size)
     sentences = len(starts) - 1
-    _forth[(sentences + 1, heads)](
-        query, key, value, out, starts, sentences, tokens, scale, heads, 1, size,
-        *_steps(query, key, value), **_options(query, block, False),
-    )  # fmt: skip
+    for options in options_of(query, block, causal=False):
+        _forth[(sentences + 1, heads)](
+            query, key, value, out, starts, sentences, tokens, scale, heads, 1, size,
+            *_steps(query, key, value), **options,
+        )  # fmt: skip
     return out
 
 
@@ -56,11 +65,13 @@ def attend_row_back(
     tokens, size = query.shape[2:]
     found = torch.empty_like(joined)
     sentences, step = len(starts) - 1, 3 * heads * size
-    _back[(sentences + 1, heads)](
-        query, key, value, gradient.contiguous(), *_split(found, heads), starts, sentences, tokens,
-        scale, heads, step, step, 1, size,
-        *_steps(query, key, value), **_options(query, block, False),
-    )  # fmt: skip
+    gradient = gradient.contiguous()
+    for options in options_of(query, block, causal=False):
+        _back[(sentences + 1, heads)](
+            query, key, value, gradient, *_split(found, heads), starts, sentences, tokens,
+            scale, heads, step, step, 1, size,
+            *_steps(query, key, value), **options,
+        )  # fmt: skip
     return found
 
 
