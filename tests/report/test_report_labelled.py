@@ -99,12 +99,18 @@ def test_the_ablations_set_two_rows_side_by_side(tmp_path: Path) -> None:
         # A search over settings is on another split, and in no table.
         entry("rte", "pt2", settings={"prefix.length": 4}, metrics=metrics(accuracy=99.0)),
         entry("rte", "verbalizer", split=FULL, metrics=metrics(accuracy=46.0)),
+        entry("rte", "pt2-verbalizer", split=FULL, metrics=metrics(accuracy=47.0)),
+        entry("boolq", "frozen", split=FULL, metrics=metrics(accuracy=48.0)),
     )
     section = v2_sections(found)[-1]
     assert row(section.grids, "RTE: free (PT-2)") == ("50.00 ± 0.50",)
     assert row(section.grids, "RTE: reparameterised") == ("40.00 ± 0.50",)
     assert row(section.grids, "RTE: head on [CLS] (PT)") == ("45.00 ± 0.50",)
-    assert row(section.grids, "RTE: verbalizer") == ("46.00 ± 0.50",)
+    assert row(section.grids, "RTE: verbalizer (PT)") == ("46.00 ± 0.50",)
+    assert row(section.grids, "RTE: head on [CLS] (PT-2)") == ("50.00 ± 0.50",)
+    assert row(section.grids, "RTE: verbalizer (PT-2)") == ("47.00 ± 0.50",)
+    assert row(section.grids, "BoolQ: verbalizer (PT)") == ("48.00 ± 0.50",)
+    assert "BoolQ: verbalizer (PT-2)" not in str(section)
     assert "99.00" not in str(section)
 
 

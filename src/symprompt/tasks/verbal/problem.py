@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from torch.nn import functional
 
-from symprompt.backbone import Backbone
+from symprompt.backbone import Backbone, prefix_shape
 from symprompt.errors import ConfigError
-from symprompt.prompts import PromptEncoder
+from symprompt.prompts import PrefixEncoder, PromptEncoder
 from symprompt.tasks.verbal.layout import VerbalLayout, lay_out, lay_out_heads
 from symprompt.tasks.verbal.metrics import Labels, accuracy, measure
 from symprompt.tasks.verbal.model import ClassHead, VerbalModel, make_encoder, score_split
@@ -151,7 +151,11 @@ class VerbalProblem:
         )
 
     def make_extra(self, seed: int) -> PromptEncoder | ClassHead | None:
-        """Make what stands beside the model: vectors' encoder, head or nothing."""
+        """Make what stands beside the model: encoder of vectors or a prefix, head or nothing.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer of this kind of model.
+        """
         if self.config.method == "ptuning":
             return make_encoder(
                 self.config.encoder,
@@ -161,8 +165,18 @@ class VerbalProblem:
                 task=self.task.name,
                 lstm_hidden=self.config.lstm_hidden,
             )
+        hidden = int(self.backbone.model.config.get_text_config().hidden_size)
+        if self.config.method == "pt2":
+            return PrefixEncoder(
+                (self.task.name,),
+                prefix_shape(self.backbone),
+                self.config.prefix_length,
+                kind=self.config.prefix_encoder,
+                hidden=hidden,
+                dropout=self.config.prefix_dropout,
+                seed=(seed, "prefix"),
+            )
         if self.config.method == "cls":
-            hidden = int(self.backbone.model.config.get_text_config().hidden_size)
             classes = 1 if self.task.kind == "choices" else len(self.task.labels)
             return ClassHead(hidden, classes, seed=seed, task=self.task.name)
         return None

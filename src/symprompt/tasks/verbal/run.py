@@ -1,8 +1,9 @@
 """``symprompt tune`` for configs with a pattern: one run folder for all seeds of a method.
 
 A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed, of its
-grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors and their card),
-``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is there.
+grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors or a prefix, with a
+card), ``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is
+there.
 ``state.safetensors`` holds an unfinished training.
 """
 
@@ -28,6 +29,7 @@ from symprompt.tasks.verbal.settings import (
     check_pattern_config,
     load_pattern_config,
     seeds_of,
+    trains_model,
 )
 from symprompt.tasks.verbal.superglue import VerbalData
 from symprompt.tasks.verbal.tuner import Outcome, VerbalTuner, ask_zero_shot, tuning
@@ -176,11 +178,11 @@ def _write_outcome(
             row["written"] = outcome.answers.written[place]
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     write_file(out / "predictions" / f"{outcome.seed}.jsonl", "".join(lines).encode())
-    if outcome.vectors is not None:
+    if outcome.prompt:
         card = {
             "base_model": config.model,
             "base_model_fingerprint": problem.backbone.fingerprint,
-            "model_trained": config.pattern.train_model,
+            "model_trained": trains_model(config.pattern),
             "task": problem.task.name,
             "pattern": problem.worded.text,
             "words": list(problem.worded.words),
@@ -188,7 +190,7 @@ def _write_outcome(
             "val": outcome.metrics,
         }
         target = out / "prompts" / f"{outcome.seed}.safetensors"
-        write_tensors(target, {"vectors": outcome.vectors}, card)
+        write_tensors(target, outcome.prompt, card)
     write_json(_seed_file(out, outcome.seed), outcome.to_json())
 
 
