@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
 from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.verbal.folder import PatternFolder, is_pattern_run
 
 _LABELS = {
     "ft": "FT",
@@ -20,6 +22,13 @@ _LABELS = {
     "pt2": "PT-2",
     "lora": "LoRA",
     "mpt2": "MPT-2",
+}
+_PATTERN_LABELS = {
+    "ptuning": "P-tuning",
+    "pt2": "PT-2, verbalizer",
+    "mp": "MP fine-tuning",
+    "zero-shot": "MP zero-shot",
+    "cls": "[CLS] fine-tuning",
 }
 
 
@@ -50,17 +59,59 @@ def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:
 
     Raises:
         RunError: a folder holds no finished run, or its files are damaged.
+        ConfigError: a run was not asked about the split.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    worded = []
     for path in paths:
+        if is_pattern_run(path):
+            worded.append(_load_pattern_run(path, split))
+            continue
         folder = TaskFolder(path)
         folder.require_finished()
         metrics = folder.load_metrics()
         wanted = split or str(metrics.get("reported", "test"))
+        if wanted not in metrics["splits"]:
+            raise _no_split(path, wanted, list(metrics["splits"]))
         recipe = str(metrics.get("recipe", ""))
         key = (metrics["task"], metrics["method"], metrics["model"], wanted, recipe)
         groups.setdefault(key, []).append(metrics)
-    return TaskResults({"tasks": [summarise(runs, key[3]) for key, runs in groups.items()]})
+    entries = [summarise(runs, key[3]) for key, runs in groups.items()]
+    return TaskResults({"tasks": [*entries, *_told_apart(worded)]})
+
+
+def _load_pattern_run(path: str, split: str) -> dict[str, Any]:
+    """Read a run through a pattern, all its seeds, as one entry.
+
+    Of dev, which chooses, there is the accuracy alone.
+    """
+    folder = PatternFolder(path)
+    folder.require_finished()
+    metrics = folder.load_metrics()
+    if split not in ("", "dev", metrics["split"]):
+        raise _no_split(path, split, ["dev", metrics["split"]])
+    label = _PATTERN_LABELS.get(metrics["method"], metrics["method"])
+    if metrics["method"] == "ptuning" and not metrics.get("model_trained", True):
+        label += ", frozen model"
+    entry = {**metrics, "label": label}
+    return entry | {"split": split, "metrics": metrics["dev"]} if split == "dev" else entry
+
+
+def _told_apart(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries whose labels have their pattern where a method is there with several."""
+    keys = [(entry["task"], entry["model"], entry["label"]) for entry in entries]
+    found = []
+    for key, entry in zip(keys, entries, strict=True):
+        several = keys.count(key) > 1
+        found.append({**entry, "label": f"{key[2]}: {entry['pattern']}"} if several else entry)
+    return found
+
+
+def _no_split(path: str, split: str, known: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"{path} was not asked about {split!r}; --split may be one of: {', '.join(known)}, or left "
+        "out."
+    )
 
 
 def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:

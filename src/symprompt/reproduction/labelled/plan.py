@@ -32,7 +32,7 @@ from symprompt.tasks.verbal import (
     manual_patterns,
     reference_pattern,
 )
-from symprompt.tasks.verbal.run import INCIDENTAL
+from symprompt.tasks.verbal.folder import INCIDENTAL
 from symprompt.tasks.verbal.settings import check_pattern_config, seeds_of
 
 # Tasks of the two ablations, which the paper describes in words (section 2.3).
@@ -320,6 +320,8 @@ def _pattern_job(
         out=_out(settings, model, "-".join(part for part in parts if part)),
         seeds=tuple(map(str, settings.all_seeds)),
         device=settings.device,
+        # Tables need no weights, and there would be a model's for each of some hundred runs.
+        keep_weights=False,
         pattern=replace(
             base.pattern,
             task=task,

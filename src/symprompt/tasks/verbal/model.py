@@ -18,7 +18,7 @@ from symprompt.prompts import (
     PrefixEncoder,
     PromptEncoder,
 )
-from symprompt.runtime import make_generator
+from symprompt.runtime import Tick, make_generator, silent
 from symprompt.tasks.verbal.layout import VerbalLayout
 from symprompt.tasks.verbal.settings import EncoderKind
 
@@ -215,15 +215,20 @@ def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> Iterato
 
 
 @torch.no_grad()
-def score_split(model: VerbalModel, layout: VerbalLayout, *, max_tokens: int) -> Tensor:
+def score_split(
+    model: VerbalModel, layout: VerbalLayout, *, max_tokens: int, tick: Tick = silent
+) -> Tensor:
     """Return the answers' scores of every example of a split, [n, c] on the host."""
     found = torch.zeros(len(layout), layout.answers, dtype=torch.float64)
     size = model.backbone.vocabulary_size
     waiting: list[tuple[list[int], Tensor]] = []
+    done = 0
     for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
         width = min(math.ceil(max(layout.widths[rows]) / 8) * 8, layout.ids.shape[2])
         place = torch.tensor(rows, device=layout.ids.device)
         waiting.append((rows, model.scores(layout, place, width)))
+        done += len(rows)
+        tick("predicting", done, len(layout), "")
     for rows, scores in waiting:
         found[rows] = scores.to("cpu", torch.float64)
     return found

@@ -117,6 +117,9 @@ class PatternRunConfig:
     """Least time between two checkpoints of an unfinished training."""
     save_model: bool = False
     """Store the trained language model of each seed as a transformers folder."""
+    keep_weights: bool = True
+    """Store the trained weights of the seed that does best on dev, which predict needs where the
+    language model is trained too."""
     pattern: PatternConfig = field(default_factory=PatternConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
 
