@@ -197,9 +197,9 @@ def test_what_is_cut_is_told(made: Made, tmp_path: Path) -> None:
 
 
 def test_half_precision_answers_nearly_the_same(made: Made, data: Path) -> None:
-    files = {"device": "cpu"}
-    whole = predict_file(made("pt2"), data / "val.jsonl", dtype="float32", **files)
-    half = predict_file(made("pt2"), data / "val.jsonl", dtype="bfloat16", **files)
+    run, val = made("pt2"), data / "val.jsonl"
+    whole = predict_file(run, val, dtype="float32", device="cpu")
+    half = predict_file(run, val, dtype="bfloat16", device="cpu")
     pairs = zip(whole.rows, half.rows, strict=True)
     assert all(abs(one["probability"] - two["probability"]) < 0.2 for one, two in pairs)
 
