@@ -138,9 +138,14 @@ def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
 
 
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """Return predictions as a table: each one's number, and what was predicted."""
-    cells = [(str(row["id"]), _shown(row["prediction"])) for row in rows]
-    return Grid("", ("example", "prediction"), (tuple(cells),))
+    """Return predictions as a table: each one's number, what was predicted, and how surely."""
+    header = ["example", "prediction"]
+    cells = [[str(row["id"]), _shown(row["prediction"])] for row in rows]
+    if all("probability" in row for row in rows):
+        header.append("probability")
+        for line, row in zip(cells, rows, strict=True):
+            line.append(f"{row['probability']:.3f}")
+    return Grid("", tuple(header), (tuple(map(tuple, cells)),))
 
 
 def _shown(value: Any) -> str:

@@ -192,7 +192,7 @@ def test_what_is_cut_is_told(made: Made, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "long.jsonl", [row, *bare(rows_of("rte"))])
     found = predict_file(made("zero-shot"), file, device="cpu")
     (note,) = found.notes
-    assert note.startswith("1 examples are longer than 40 tokens")
+    assert note.startswith("examples longer than 40 tokens: 1;")
     assert len(found.rows) == 5
 
 

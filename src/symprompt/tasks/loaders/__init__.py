@@ -8,7 +8,8 @@ from pathlib import Path
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.examples import Example, TaskData, TaskKind
-from symprompt.tasks.loaders.building import UnseenLabels
+from symprompt.tasks.labels import LabelSet
+from symprompt.tasks.loaders.building import UnseenLabels, find_unseen, show_labels
 from symprompt.tasks.loaders.classes import CLASS_SETS, load_class_set
 from symprompt.tasks.loaders.entities import ENTITY_SETS, load_entity_set
 from symprompt.tasks.loaders.own import Columns, check_kind, load_own, read_own
@@ -70,16 +71,31 @@ def load_task(
 
 
 def load_examples(
-    path: str | Path, kind: TaskKind, *, columns: Columns | None = None
+    path: str | Path,
+    kind: TaskKind,
+    *,
+    columns: Columns | None = None,
+    labels: LabelSet | None = None,
 ) -> Sequence[Example]:
     """Load a file of examples to predict; labels are taken if they are there.
 
     A .txt file holds one text per line (kind sequence) or one word per line (kind tagging).
+
+    Args:
+        labels: those that can be predicted. A class of a text that is none of them is refused; of
+            tags and spans some are rare, so these are only counted as missed.
     """
     check_kind(kind)
     read = read_own(Path(path), kind, columns or Columns(), "row", labelled=None)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
+    if labels is not None and kind in ("sequence", "pair"):
+        for found in find_unseen("row", read, labels):
+            raise DataError(
+                f"{found.path}, line {found.line}: the label {found.label!r} does not occur in "
+                f"training, which has {show_labels(labels)}; correct it, or leave labels out to "
+                "predict them."
+            )
     return read.examples
 
 

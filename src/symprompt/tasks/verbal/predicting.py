@@ -165,6 +165,6 @@ def _notes(problem: VerbalProblem) -> tuple[str, ...]:
     if not cut["examples"]:
         return ()
     return (
-        f"{cut['examples']} examples are longer than {problem.max_length} tokens; the ends of "
-        f"their longest fields were left out, {cut['tokens']} tokens in all",
+        f"examples longer than {problem.max_length} tokens: {cut['examples']}; the ends of their "
+        f"longest fields were left out, {cut['tokens']} tokens in all",
     )
