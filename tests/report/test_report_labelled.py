@@ -17,6 +17,7 @@ from symprompt.report.paper.labelled.entries import FEW, FULL, Entries, load_res
 from symprompt.report.paper.labelled.figures import ptuning_panels, v2_panels
 from symprompt.report.paper.labelled.ptuning import pet_values, printed_average, ptuning_sections
 from symprompt.report.paper.labelled.v2 import v2_sections
+from symprompt.report.tasks import TaskResults
 
 NOT_MEASURED = "not measured"
 
@@ -263,3 +264,9 @@ def test_bars_that_are_not_there_are_left_out() -> None:
     assert second.patches[0].get_hatch()
     assert [label.get_text() for label in figure.legends[0].get_texts()] == ["FT", "PT"]
     assert "\n" in first.get_xticklabels()[1].get_text()
+
+
+def test_tables_leave_out_what_would_not_fit() -> None:
+    numbers = metrics(f1=50.0, answerable_f1=1.0, oracle_f1=60.0, oracle_f1_threshold=-0.5)
+    (grid,) = TaskResults({"tasks": [entry("squad2", "pt2", metrics=numbers)]}).grids()
+    assert grid.header == ("method", "seeds", "f1", "oracle_f1", "trained", "seconds")

@@ -23,6 +23,10 @@ _LABELS = {
     "lora": "LoRA",
     "mpt2": "MPT-2",
 }
+# Figures of some of the questions, and numbers that are no share: stored, and in --json, but a
+# table of them all would not fit a terminal.
+_PARTS = ("answerable_", "unanswerable_")
+_NO_SHARE = "_threshold"
 _PATTERN_LABELS = {
     "ptuning": "P-tuning",
     "pt2": "PT-2, verbalizer",
@@ -153,7 +157,8 @@ def _shown(value: Any) -> str:
 
 
 def _grid(task: str, model: str, split: str, entries: Sequence[Mapping[str, Any]]) -> Grid:
-    names = list(dict.fromkeys(name for entry in entries for name in entry["metrics"]))
+    every = dict.fromkeys(name for entry in entries for name in entry["metrics"])
+    names = [name for name in every if not name.startswith(_PARTS) and not name.endswith(_NO_SHARE)]
     published = list(dict.fromkeys(name for e in entries for name in e.get("published", {})))
     rows = []
     for entry in entries:

@@ -59,7 +59,13 @@ def predict_file(
         _write(out, found)
         return found
     prompt = StoredPrompt.load(run)
-    examples = load_examples(file, prompt.kind, columns=columns_of(columns), labels=prompt.labels)
+    examples = load_examples(
+        file,
+        prompt.kind,
+        columns=columns_of(columns),
+        labels=prompt.labels,
+        name=prompt.task,
+    )
     prompt = replace(prompt, config=replace(prompt.config, dtype=dtype))
     kept = "float32" if prompt.config.method == "ft" else dtype
     name = model or str(prompt.card["base_model"])

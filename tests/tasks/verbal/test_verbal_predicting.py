@@ -185,6 +185,12 @@ def test_columns_may_have_other_names_and_tables_are_read(made: Made, tmp_path: 
     found = predict_file(run, tmp_path / "own.csv", device="cpu", columns=names)
     shares = [row["probability"] for row in wanted.rows]
     assert [row["probability"] for row in found.rows] == shares
+    # A column that is named otherwise is not read, so labels of something else do not matter.
+    other = [row | {"label": "old"} for row in rows_of("rte")]
+    file = write_lines(tmp_path / "other.jsonl", other)
+    found = predict_file(run, file, device="cpu", columns=("label=none",))
+    assert [row["probability"] for row in found.rows] == shares
+    assert found.metrics == {}
 
 
 def test_what_is_cut_is_told(made: Made, tmp_path: Path) -> None:
@@ -207,7 +213,10 @@ def test_half_precision_answers_nearly_the_same(made: Made, data: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({"premise": "Rome"}, r"line 1 is no example of rte: it has no 'hypothesis'; .*--columns"),
+        (
+            {"premise": "Rome"},
+            r"line 1 is no example of rte: it has no 'hypothesis', only .*--columns",
+        ),
         ({"premise": "a", "hypothesis": 3}, "hypothesis is 3, which is no text"),
         (
             {"premise": "a", "hypothesis": "b", "label": "maybe"},

@@ -10,10 +10,11 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.examples import Example, TaskData, TaskKind
 from symprompt.tasks.labels import LabelSet
 from symprompt.tasks.loaders.building import UnseenLabels, find_unseen, show_labels
-from symprompt.tasks.loaders.classes import CLASS_SETS, load_class_set
+from symprompt.tasks.loaders.classes import CLASS_SETS, load_class_set, own_table, read_classes
 from symprompt.tasks.loaders.entities import ENTITY_SETS, load_entity_set
 from symprompt.tasks.loaders.own import Columns, check_kind, load_own, read_own
 from symprompt.tasks.loaders.questions import QUESTION_SETS, join_questions, load_question_set
+from symprompt.tasks.loaders.reading import TABLES
 from symprompt.tasks.loaders.roles import ROLE_SETS, load_role_set
 from symprompt.tasks.loaders.spans import load_relation_set, to_spans
 
@@ -76,6 +77,7 @@ def load_examples(
     *,
     columns: Columns | None = None,
     labels: LabelSet | None = None,
+    name: str = "",
 ) -> Sequence[Example]:
     """Load a file of examples to predict; labels are taken if they are there.
 
@@ -84,9 +86,15 @@ def load_examples(
     Args:
         labels: those that can be predicted. A class of a text that is none of them is refused; of
             tags and spans some are rare, so these are only counted as missed.
+        name: the task; of texts and pairs of a standard set its own columns are known too.
     """
     check_kind(kind)
-    read = read_own(Path(path), kind, columns or Columns(), "row", labelled=None)
+    path, columns = Path(path), columns or Columns()
+    if name in CLASS_SETS and columns == Columns() and path.suffix.lower() in TABLES:
+        own = (columns.text,) if kind == "sequence" else (columns.first, columns.second)
+        read = read_classes(path, own_table(name, own), "row")
+    else:
+        read = read_own(path, kind, columns, "row", labelled=None)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
     if labels is not None and kind in ("sequence", "pair"):

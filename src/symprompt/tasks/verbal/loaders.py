@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
+from symprompt.facts.reading import shorten
 from symprompt.runtime import derive_seed
 from symprompt.tasks.loaders.reading import load_rows
 from symprompt.tasks.verbal.superglue import VerbalData, VerbalExample, VerbalTask, find_task
@@ -99,6 +100,8 @@ def load_verbal_file(
             own = dict(row)
             if "premise" in task.fields and "premise" not in row:
                 own |= {_GLUE[key]: value for key, value in row.items() if key in _GLUE}
+            for name in renamed:
+                own.pop(name, None)
             own |= {name: row[column] for name, column in renamed.items() if column in row}
             yield line, own
 
@@ -154,7 +157,9 @@ def _make_examples(
         try:
             examples += _READ[task.name](task, row, notes)
         except (KeyError, TypeError, ValueError) as error:
-            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            what = str(error)
+            if isinstance(error, KeyError):
+                what = f"it has no {error}, only {shorten(list(row), 200)}"
             todo = "write it in SuperGLUE's format"
             todo += ", or say with --columns what it calls its columns" if renamable else ""
             raise DataError(
