@@ -114,6 +114,10 @@ def test_mistakes_are_one_sentence_and_exit_code_two(
     assert "for symprompt train" in fails(["tune", "lama-spe"], capsys)
     assert "for symprompt tune" in fails(["train", "rte-pt2"], capsys)
     assert "--out is missing" in fails(words, capsys)
+    bare = ["tune", "rte-pt2", "--out", str(tmp_path / "bare")]
+    assert "--data is missing; name the folder of rte's files" in fails(bare, capsys)
+    alone = ["tune", "ner-mpt2", "--tasks", "conll2003", "--out", str(tmp_path / "bare")]
+    assert "mixture.tasks names conll2003 alone; name two" in fails(alone, capsys)
     lines = (root / "data/train.jsonl").read_text().splitlines()
     row = json.loads(lines[0])
     bad = tmp_path / "data"

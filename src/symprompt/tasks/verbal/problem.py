@@ -61,13 +61,15 @@ def choose_pattern(config: PatternConfig, task: VerbalTask) -> Worded:
     if learns != bool(vectors):
         raise ConfigError(
             f'pattern.method = "{config.method}" goes with a pattern '
-            f"{'with' if learns else 'without'} vectors <n>, got {found.text!r}."
+            f"{'with' if learns else 'without'} vectors <n>, got {found.text!r}; change it, or "
+            'leave it empty (--template "") for the published one.'
         )
     wanted = len(task.labels) if task.kind == "labels" else 0
     if len(found.words) != wanted:
         raise ConfigError(
             f"pattern.words are {len(found.words)}; {task.name} takes {wanted}"
-            f"{', for ' + ', '.join(task.labels) if wanted else ': examples bring their answers'}."
+            f"{', for ' + ', '.join(task.labels) if wanted else ': examples bring their answers'}; "
+            "give as many, or none for the published ones."
         )
     return found
 

@@ -61,6 +61,11 @@ def tune_pattern(
         SympromptError: the config, data, pattern or folder does not serve.
     """
     check_pattern_config(config)
+    if not config.data:
+        raise ConfigError(
+            f"--data is missing; name the folder of {config.pattern.task}'s files, or the one "
+            "above it."
+        )
     out = _open(config, resume=resume)
     data = load_verbal(config.pattern.task, config.data, held_out=config.pattern.held_out)
     backbone = backbone or load_for_tuning(config)
