@@ -8,7 +8,7 @@ one goes on; none is started that would end after the budget. Results, with comm
 experiments/results/NAME.json after every run, and ``symprompt table`` prints them.
 
     python experiments/tasks.py ... --grid conll2003:pt2 --lengths 16 32 64 --rates 3e-3 1e-2 \
-        --epochs 10 20 --name conll2003-pt2-grid
+        --epochs 10 20 --set 'learning.schedule="linear"' --name conll2003-pt2-grid
 
 tries settings on the split that chooses epochs, never on the reported one. --collect only reads.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,14 +110,14 @@ def jobs_of(flags: argparse.Namespace) -> list[Job]:
     if flags.grid:
         task, _, method = flags.grid.partition(":")
         return [
-            Job(task, method, flags.seeds[0], settings, grid=True)
+            Job(task, method, flags.seeds[0], settings | flags.set, grid=True)
             for settings in grid_of(method, flags.lengths, flags.rates, flags.epochs)
         ]
     jobs = []
     for name in flags.only:
         task, _, method = name.partition(":")
         methods = [method] if method else ["ft", "pt", "pt2", "lora"]
-        jobs += [Job(task, one, seed) for one in methods for seed in flags.seeds]
+        jobs += [Job(task, one, seed, flags.set) for one in methods for seed in flags.seeds]
     return jobs
 
 
@@ -241,10 +242,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lengths", nargs="*", type=int, default=[16, 32, 64])
     parser.add_argument("--rates", nargs="*", type=float, default=[3e-3, 1e-2])
     parser.add_argument("--epochs", nargs="*", type=int, default=[10, 20])
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings, as in TOML"
+    )
     parser.add_argument("--name", default="tasks", help="file name of the results")
     parser.add_argument("--results", default=str(RESULTS))
     parser.add_argument("--note", default="")
     flags = parser.parse_args(arguments)
+    flags.set = {
+        key: tomllib.loads(f"value = {value}")["value"]
+        for key, _, value in (entry.partition("=") for entry in flags.set)
+    }
     flags.model_name = flags.model_name or Path(flags.model).name
     made = run_all(jobs_of(flags), flags)
     print(f"{len(made)} runs are in {Path(flags.results, flags.name)}.json")

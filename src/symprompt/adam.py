@@ -9,6 +9,10 @@ from torch import Tensor, nn
 
 from symprompt.config import TrainingConfig
 
+Factors = Mapping[str, tuple[Tensor, Tensor]]
+"""A parameter's name -> [b, n, out] and [b, n, in], whose products summed over n are its gradient;
+b counts through all of the parameter's axes but the last two."""
+
 
 class StackedAdam:
     """Adam over parameters [relation, ...] with a step count and rate per relation; final.
@@ -39,12 +43,14 @@ class StackedAdam:
         self._update = torch.compile(adam_update, dynamic=True, fullgraph=True)
 
     @torch.no_grad()
-    def step(self, active: Tensor, rate: Tensor) -> None:
+    def step(self, active: Tensor, rate: Tensor, factors: Factors | None = None) -> None:
         """Update the active relations by the parameters' gradients, and drop these.
 
         Args:
             active: [relation] bool.
             rate: [relation] learning rates, float64.
+            factors: what makes the gradients of parameters that have none; ``takes_factors`` says
+                whether there may be any.
         """
         self.steps += active
         moving = active.double()
@@ -59,6 +65,8 @@ class StackedAdam:
             "clip": self._clip_scale() if self.config.clip else torch.ones_like(moving),
         }
         dtype = next(iter(self.parameters.values())).dtype
+        for name, (left, right) in (factors or {}).items():
+            self._update_by_factors(name, left, right, numbers)
         numbers = {key: value.to(dtype)[:, None] for key, value in numbers.items()}
         for name, value in self.parameters.items():
             if value.grad is not None:
@@ -74,6 +82,33 @@ class StackedAdam:
                     bool(self.config.clip),
                 )
                 value.grad = None
+
+    @property
+    def takes_factors(self) -> bool:
+        """Whether gradients may come as factors: on CUDA, in float32, and where none is scaled."""
+        values = self.parameters.values()
+        return not self.config.clip and all(
+            value.is_cuda and value.dtype == torch.float32 for value in values
+        )
+
+    def _update_by_factors(
+        self, name: str, left: Tensor, right: Tensor, numbers: Mapping[str, Tensor]
+    ) -> None:
+        # Imported here: its compiler comes with builds of torch for CUDA alone.
+        from symprompt.adam_kernels import update_by_factors
+
+        keys = ("mean", "square", "size", "correction", "shrink")
+        update_by_factors(
+            self.parameters[name],
+            self.mean[name],
+            self.square[name],
+            left,
+            right,
+            torch.stack([numbers[key] for key in keys]).float(),
+            self.epsilon,
+            self.config.weight_decay,
+            self.config.optimizer == "adamw",
+        )
 
     def _clip_scale(self) -> Tensor:
         total = torch.zeros_like(self.steps)

@@ -12,16 +12,16 @@ while one waits for memory (its encoder, the optimiser), the other computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from symprompt.adam import StackedAdam
-from symprompt.backbone import LONGEST
+from symprompt.adam import Factors, StackedAdam
+from symprompt.backbone import LONGEST, ReadOut
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
 from symprompt.passes import PartPasses, Shape, plan_passes
@@ -74,8 +74,9 @@ class CapturedSteps:
         self.sentences = sentences
         self.max_tokens = max_tokens
         self.device = method.backbone.device
+        read = ReadOut(method.backbone)
         self.chains = {
-            part: _Chain(method, part, optimizer, capture=capture)
+            part: _Chain(method, part, optimizer, read, capture=capture)
             for part, optimizer in optimizers.items()
         }
 
@@ -127,8 +128,16 @@ class CapturedSteps:
             rate: [relation] learning rates.
             losses: [relation], written.
         """
+        # Encoders are bound by memory, passes by products: the part with the most to pass begins,
+        # and the encoders of the others run beside its passes.
+        longest = max(
+            epoch, key=lambda part: sum(one.shape.tokens for one in epoch[part].steps[step])
+        )
+        first = self.chains[longest]
+        first.step(epoch[longest], step, active[longest], rate)
         for part, chain in self.chains.items():
-            chain.step(epoch[part], step, active[part], rate)
+            if chain is not first:
+                chain.step(epoch[part], step, active[part], rate, after=first.begun)
         for chain in self.chains.values():
             chain.join()
         losses.copy_(torch.stack([chain.losses for chain in self.chains.values()]).sum(0))
@@ -137,8 +146,11 @@ class CapturedSteps:
 class _Chain:
     """One part's steps: its encoder, its passes, its optimiser."""
 
-    def __init__(self, method: Method, part: str, optimizer: StackedAdam, *, capture: bool) -> None:
+    def __init__(
+        self, method: Method, part: str, optimizer: StackedAdam, read: ReadOut, *, capture: bool
+    ) -> None:
         self.method = method
+        self._read = read
         self.encoder = method.encoders[part]
         self.optimizer = optimizer
         self.capture = capture
@@ -157,6 +169,7 @@ class _Chain:
         # What the encoders keep for their gradient must outlive the passes, which share theirs.
         self._pool = torch.cuda.graph_pool_handle() if capture else None
         self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
+        self.begun = torch.cuda.Event() if capture else None  # type: ignore[no-untyped-call]
 
     def record(self, questions: Sequence[Asks], passes: PartPasses) -> None:
         """Record the passes of new shapes, and once the encoder and the optimiser."""
@@ -170,14 +183,24 @@ class _Chain:
         if self._ends is None:
             self._ends = self._record_ends()
 
-    def step(self, passes: PartPasses, step: int, active: Tensor, rate: Tensor) -> None:
-        """Run one step; the losses are there after ``join``."""
+    def step(
+        self,
+        passes: PartPasses,
+        step: int,
+        active: Tensor,
+        rate: Tensor,
+        *,
+        after: torch.cuda.Event | None = None,
+    ) -> None:
+        """Run one step, from an event on; the losses are there after ``join``."""
         if self._ends is None:
             raise TypeError("plan comes before step")
         if self._stream is None:
             self._run(passes, step, active, rate)
             return
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        if after is not None:
+            self._stream.wait_event(after)
         with torch.cuda.stream(self._stream):
             self._run(passes, step, active, rate)
 
@@ -190,6 +213,8 @@ class _Chain:
         assert self._ends is not None
         begin, end = self._ends
         begin()
+        if self.begun is not None:
+            self.begun.record(self._stream)
         for entry in passes.steps[step]:
             slot = self._slots[entry.shape]
             here = slice(entry.start, entry.start + entry.shape.sentences)
@@ -203,7 +228,6 @@ class _Chain:
 
     def _ask(self, shape: Shape, rows: Tensor, offset: Tensor, share: Tensor) -> None:
         """Add the loss and its gradient of one pass to what the step has so far."""
-        backbone = self.method.backbone
         layout, backbone = self._layout, self.method.backbone
         assert layout is not None
         mask_id = backbone.vocabulary.mask_id
@@ -223,9 +247,7 @@ class _Chain:
                 real=offset >= 0,
             )
             inputs = question.inputs(backbone, self._leaf, self._places[rows])
-        logits = backbone.logits_at(inputs, question.at)
-        loss = functional.cross_entropy(logits, question.target, reduction="none")
-        weighted = loss * share.to(loss.dtype)
+        weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
         (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
         self._gradient.add_(gradient)
         self.losses.index_add_(0, layout.relation[rows], weighted.detach().float())
@@ -239,6 +261,7 @@ class _Chain:
 
     def _end(self) -> None:
         vectors = self._vectors
+        factors: Factors | None = None
         assert vectors is not None
         if vectors.is_leaf:
             # Free vectors are parameters themselves: autograd has nothing to do, and would wait
@@ -246,12 +269,18 @@ class _Chain:
             vectors.grad = self._gradient
         else:
             values = list(self.optimizer.parameters.values())
-            for value, gradient in zip(
-                values, torch.autograd.grad(vectors, values, self._gradient), strict=True
-            ):
+            with self._factoring() as factors:
+                found = torch.autograd.grad(vectors, values, self._gradient, allow_unused=True)
+            for value, gradient in zip(values, found, strict=True):
                 value.grad = gradient
         self._vectors = None
-        self.optimizer.step(self._active, self._rate)
+        self.optimizer.step(self._active, self._rate, factors)
+
+    def _factoring(self) -> AbstractContextManager[Factors | None]:
+        """Keep gradients as factors where encoder and optimiser can."""
+        if isinstance(self.encoder, PromptEncoder) and self.optimizer.takes_factors:
+            return self.encoder.factoring()
+        return nullcontext()
 
     def _record_pass(self, shape: Shape) -> _Slot:
         numbers = torch.zeros(2, shape.sentences, dtype=torch.long, device=self.device)
@@ -276,21 +305,24 @@ class _Chain:
     def _record_ends(self) -> tuple[Replay, Replay]:
         if not self.capture:
             return self._begin, self._end
+        # A body in half precision reads no more of the vectors than 8 bits.
+        half = self.method.backbone.dtype.itemsize == 2
         self.optimizer.compile()
         if isinstance(self.encoder, PromptEncoder):
-            self.encoder.compile_steps()
+            self.encoder.compile_steps(half=half)
 
         def both() -> None:
             self._begin()
             self._end()
 
-        # Nothing is active yet, so these rehearsals change no parameter.
-        self._warm_up(both)
         begin, end = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(begin, stream=self._stream):
-            self._begin()
-        with torch.cuda.graph(end, pool=begin.pool(), stream=self._stream):
-            self._end()
+        with _float32_products("high" if half else None):
+            # Nothing is active yet, so these rehearsals change no parameter.
+            self._warm_up(both)
+            with torch.cuda.graph(begin, stream=self._stream):
+                self._begin()
+            with torch.cuda.graph(end, pool=begin.pool(), stream=self._stream):
+                self._end()
         return begin.replay, end.replay
 
     def _warm_up(self, work: Replay) -> None:
@@ -305,3 +337,14 @@ class _Chain:
                 work()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
+
+
+@contextmanager
+def _float32_products(precision: str | None) -> Iterator[None]:
+    """Record float32 products in another precision; "high" is TF32, 10 bits on tensor cores."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision or before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

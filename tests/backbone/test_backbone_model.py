@@ -15,7 +15,6 @@ from torch import Tensor
 from transformers import AutoModel, BertConfig, ViTConfig
 
 from symprompt.backbone import Backbone, Inputs
-from symprompt.backbone.product import split_weights
 from symprompt.errors import ConfigError, ModelError
 from symprompt.facts import FactSet
 from tiny import FAMILIES, HIDES_DECODER, make_wordpiece, run_config, train
@@ -350,14 +349,6 @@ def test_garbled_config_is_one_sentence(
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="cannot"):
         Backbone.load(str(folder), device="cpu")
-
-
-def test_three_bfloat16_parts_add_up_to_float32_weights() -> None:
-    weight = torch.randn(50, 30, generator=torch.Generator().manual_seed(0)) * 3
-    parts = split_weights(weight)
-    assert parts.dtype == torch.bfloat16
-    first, second, third = parts.float().chunk(3, dim=1)
-    assert torch.equal(first + second + third, weight)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -171,3 +171,72 @@ def test_trigger_tokens_give_their_embeddings_and_take_no_gradient() -> None:
     assert torch.equal(encoder()[1, 0], table[7].double())
     assert start[1, 0] == 3
     assert encoder.to(torch.float32).tokens.dtype == torch.int64
+
+
+def test_recurrent_weights_read_in_bfloat16_are_those_weights_rounded() -> None:
+    exact, half = (BiLSTMEncoder(NAMES, COUNT, WIDTH) for _ in range(2))
+    half._half = True
+    for layer in range(exact.layers):
+        # Numbers that bfloat16 holds: then nothing is lost, forth or back.
+        for encoder in (exact, half):
+            weight = encoder.get_parameter(f"recurrent_{layer}")
+            weight.data = weight.data.bfloat16().float()
+    vectors = [encoder() for encoder in (exact, half)]
+    torch.testing.assert_close(*vectors)
+    for one, other in zip(
+        *(
+            torch.autograd.grad(found.square().sum(), list(encoder.parameters()))
+            for found, encoder in zip(vectors, (exact, half), strict=True)
+        ),
+        strict=True,
+    ):
+        assert one.dtype == other.dtype == torch.float32
+        torch.testing.assert_close(one, other)
+    weight = half.get_parameter("recurrent_0")
+    weight.data = weight.data * 1.001
+    # A change of less than half a step of bfloat16 is rounded away.
+    assert torch.equal(half(), vectors[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("hidden", [16, 24, 256, 384])
+@pytest.mark.parametrize("half", [True, False])
+def test_the_recurrence_kernels_are_the_plain_recurrence(hidden: int, half: bool) -> None:
+    names = [f"P{number}" for number in range(5)]
+    plain = BiLSTMEncoder(names, 9, 2 * hidden, lstm_hidden=hidden).cuda()
+    quick = BiLSTMEncoder(names, 9, 2 * hidden, lstm_hidden=hidden).cuda()
+    quick.compile_steps(half=half)
+    plain._half = half
+    assert quick._recurrence != plain._recurrence
+    vectors = [encoder() for encoder in (plain, quick)]
+    torch.testing.assert_close(*vectors, rtol=1e-4, atol=1e-5)
+    weight = torch.linspace(-1, 1, vectors[0].numel(), device="cuda").view_as(vectors[0])
+    gradients = [
+        torch.autograd.grad((found * weight).sum(), list(encoder.parameters()))
+        for found, encoder in zip(vectors, (plain, quick), strict=True)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [BiLSTMEncoder, MLPEncoder])
+def test_factors_multiply_to_the_gradients_of_matrices(
+    kind: type[BiLSTMEncoder] | type[MLPEncoder],
+) -> None:
+    encoder = kind(NAMES, COUNT, WIDTH).double()
+    names, values = zip(*encoder.named_parameters(), strict=True)
+    wanted = torch.autograd.grad(encoder().square().sum(), values)
+    vectors = encoder()
+    with encoder.factoring() as factors:
+        found = torch.autograd.grad(vectors.square().sum(), values, allow_unused=True)
+    matrices = {name for name in names if "weight" in name or "input" in name or "recur" in name}
+    assert set(factors) == matrices
+    for name, value, one, other in zip(names, values, wanted, found, strict=True):
+        if name in factors:
+            assert other is None
+            left, right = factors[name]
+            other = torch.einsum("bno,bni->boi", left, right).view_as(value)
+        torch.testing.assert_close(one, other)
+    # Afterwards gradients are made again.
+    again = torch.autograd.grad(encoder().square().sum(), values)
+    assert all(torch.equal(one, other) for one, other in zip(wanted, again, strict=True))

@@ -6,13 +6,45 @@ import inspect
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.packing import pack
+from symprompt.backbone.rows import RowLayers
 from symprompt.errors import ModelError
 
 if TYPE_CHECKING:
     from symprompt.backbone.model import Backbone
+
+
+def find_row_layers(backbone: Backbone) -> RowLayers | None:
+    """Return the model's layers for packed rows if they give the states that the model gives."""
+    layers = RowLayers.of(backbone.model.base_model, backbone.places.first)
+    if layers is None:
+        return None
+    lengths = torch.tensor([3, 5, 4], device=backbone.device)
+    packing, _ = pack(lengths, 14, 5)
+    ids = torch.arange(14, device=backbone.device)
+    inputs = Inputs(backbone.embed(ids)[None], None, packing=packing)
+    at = lengths.cumsum(0) - 1
+    with torch.no_grad():
+        try:
+            with backbone.passing(inputs) as given:
+                one = backbone.model.base_model(**given).last_hidden_state[0, at]
+            other = layers.states_at(inputs, at)
+        except Exception:
+            # Whatever a model or the kernels' compiler says: then its own layers are used.
+            return None
+    return layers if _near(backbone, one, other) else None
+
+
+def _near(backbone: Backbone, one: Tensor, other: Tensor) -> bool:
+    """Say whether what should be the same numbers are, as far as the dtype goes."""
+    spread = float((one - one.mean(0)).abs().max())
+    allowed = 0.1 if backbone.dtype.itemsize == 2 else 1e-3
+    return bool(torch.isfinite(other).all()) and float((one - other).abs().max()) <= (
+        allowed * spread
+    )
 
 
 def can_pack(backbone: Backbone) -> bool:
@@ -31,11 +63,7 @@ def can_pack(backbone: Backbone) -> bool:
         except Exception:
             # Whatever a model or the kernels' compiler says: then sentences are padded.
             return False
-    spread = float((one - one.mean(0)).abs().max())
-    allowed = 0.1 if backbone.dtype.itemsize == 2 else 1e-3
-    return bool(torch.isfinite(other).all()) and float((one - other).abs().max()) <= (
-        allowed * spread
-    )
+    return _near(backbone, one, other)
 
 
 def check_causal(backbone: Backbone) -> None:

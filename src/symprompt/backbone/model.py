@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers.modeling_outputs import BaseModelOutput
 
-from symprompt.backbone.checks import can_pack, check_causal
+from symprompt.backbone.checks import can_pack, check_causal, find_row_layers
 from symprompt.backbone.deep import LayerInputs
 from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
 from symprompt.backbone.packing import Packing, packed
 from symprompt.backbone.places import Places
 from symprompt.backbone.prefix import PrefixAttention
-from symprompt.backbone.product import keep_in_float32
+from symprompt.backbone.product import SplitProduct, keep_in_float32
+from symprompt.backbone.rows import RowLayers
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype
@@ -44,6 +46,7 @@ class Backbone:
     Attributes:
         decoder: the linear layer onto the vocabulary; None where the head keeps it hidden.
         last_product: its weight [v, h] and bias as the product is computed with them.
+        compiled: whether ``compile_layers`` was called.
 
     Example:
         >>> backbone = Backbone.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -58,20 +61,22 @@ class Backbone:
         self.dtype = dtype
         self.source = ""
         self.fingerprint = ""
+        self.compiled = False
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
         self.decoder = decoder = _decoder(model)
+        self.split_product: SplitProduct | None = None
         if dtype in _HALF:
             if decoder is None:
                 raise ModelError(
                     f"the head of {type(model).__name__} hides its last product, so it cannot "
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
-            kept = keep_in_float32(decoder, device)
+            *kept, self.split_product = keep_in_float32(decoder, device)
         _cast(self.model, device, dtype)
         if decoder is not None and dtype not in _HALF:
-            kept = decoder.weight, decoder.bias
-        self.last_product = None if decoder is None else kept
+            kept = [decoder.weight, decoder.bias]
+        self.last_product = None if decoder is None else (kept[0], kept[1])
         self.model.base_model.register_forward_hook(self._gather)
 
     @classmethod
@@ -221,6 +226,8 @@ class Backbone:
             )
         for layer in lists[0]:
             layer.compile(backend=backend, dynamic=True)
+        self.compiled = True
+        self.__dict__.pop("row_layers", None)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -242,6 +249,8 @@ class Backbone:
         """
         wanted = positions if positions.dim() == 2 else positions[:, None]
         if inputs.packing is not None:
+            if self.row_layers is not None and self.row_layers.fits(inputs):
+                return self._head(self.row_layers.states_at(inputs, positions))
             rows = torch.zeros_like(positions)
         with self.passing(inputs) as given:
             self._wanted = wanted, rows
@@ -257,6 +266,23 @@ class Backbone:
                 "not read its body's output position by position, so this model cannot be asked."
             )
         return logits if positions.dim() == 2 else logits[:, 0]
+
+    def _head(self, states: Tensor) -> Tensor:
+        """Return the head's answers [s, v] to states [s, h] that the body would have given."""
+        body, given = self.model.base_model, cast(torch.FloatTensor, states[None])
+        body.forward = lambda *_, **_given: BaseModelOutput(last_hidden_state=given)
+        try:
+            return self.model(inputs_embeds=given).logits[0]  # type: ignore[no-any-return]
+        finally:
+            del body.forward
+
+    @cached_property
+    def row_layers(self) -> RowLayers | None:
+        """The layers for packed rows, on CUDA, of models whose layers are BERT's kind."""
+        layers = find_row_layers(self) if self.device.type == "cuda" else None
+        if layers is not None and self.compiled:
+            layers.compile()
+        return layers
 
     @contextmanager
     def passing(self, inputs: Inputs) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ the chip and the gradient computes them again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ def _load(states, first, rows, inside, columns, head, token_step, head_step, siz
 
 
 @triton.jit
-def _store(states, numbers, first, rows, inside, columns, head, heads, size):
-    at = ((first + rows)[:, None] * heads + head) * size + columns[None, :]
+def _store(states, numbers, first, rows, inside, columns, head, step, size):
+    at = (first + rows)[:, None] * step + head * size + columns[None, :]
     tl.store(
         states + at,
         numbers.to(states.dtype.element_ty),
@@ -55,51 +56,45 @@ def _forth_one(
     v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
     weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
     found = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-    _store(out, found, first, rows, inside, columns, head, heads, size)
+    _store(out, found, first, rows, inside, columns, head, heads * size, size)
 
 
 @triton.jit
-def _clear(states, first, tokens, head, heads, size, SIZE: tl.constexpr):
+def _clear(states, first, tokens, head, step, size, SIZE: tl.constexpr):
     rows, columns = tl.arange(0, 16), tl.arange(0, SIZE)
     nothing = tl.zeros((16, SIZE), dtype=tl.float32)
     for start in range(first, tokens, 16):
         inside = start + rows < tokens
-        _store(states, nothing, start, rows, inside, columns, head, heads, size)
+        _store(states, nothing, start, rows, inside, columns, head, step, size)
 
 
 @triton.jit
 def _forth(
     query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SHORT: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
+    ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     sentence, head = tl.program_id(0), tl.program_id(1)
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         # Tokens that belong to no sentence.
-        _clear(out, first, tokens, head, heads, size, SIZE)
+        if ABOVE == 0:
+            _clear(out, first, tokens, head, heads * size, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
-        # Where lengths are mixed, most are much shorter than the longest.
-        if count > SHORT:
+        if (count > ABOVE) & (count <= BLOCK):
             _forth_one(
                 query, key, value, out, first, count, scale, head, heads, group, size,
                 query_token, query_head, key_token, key_head, value_token, value_head,
                 BLOCK, SIZE, CAUSAL, PRECISION,
-            )  # fmt: skip
-        elif count > 0:
-            _forth_one(
-                query, key, value, out, first, count, scale, head, heads, group, size,
-                query_token, query_head, key_token, key_head, value_token, value_head,
-                SHORT, SIZE, CAUSAL, PRECISION,
             )  # fmt: skip
 
 
 @triton.jit
 def _back_one(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-    first, count, scale, other, heads, others, group, size,
+    first, count, scale, other, heads, query_step, key_step, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -121,54 +116,56 @@ def _back_one(
         mean = tl.sum(raw * weights, 1)[:, None]
         to_scores = (weights * (raw - mean) * scale).to(v.dtype)
         to_query = tl.dot(to_scores, k, input_precision=PRECISION)
-        _store(query_gradient, to_query, first, rows, inside, columns, head, heads, size)
+        _store(query_gradient, to_query, first, rows, inside, columns, head, query_step, size)
         to_key += tl.dot(tl.trans(to_scores), q, input_precision=PRECISION)
-    _store(key_gradient, to_key, first, rows, inside, columns, other, others, size)
-    _store(value_gradient, to_value, first, rows, inside, columns, other, others, size)
+    _store(key_gradient, to_key, first, rows, inside, columns, other, key_step, size)
+    _store(value_gradient, to_value, first, rows, inside, columns, other, key_step, size)
 
 
 @triton.jit
 def _back(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-    starts, sentences, tokens, scale, heads, others, group, size,
+    starts, sentences, tokens, scale, heads, query_step, key_step, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SHORT: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
+    ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     sentence, other = tl.program_id(0), tl.program_id(1)
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
-        for step in range(group):
-            _clear(query_gradient, first, tokens, other * group + step, heads, size, SIZE)
-        _clear(key_gradient, first, tokens, other, others, size, SIZE)
-        _clear(value_gradient, first, tokens, other, others, size, SIZE)
+        if ABOVE == 0:
+            for step in range(group):
+                _clear(query_gradient, first, tokens, other * group + step, query_step, size, SIZE)
+            _clear(key_gradient, first, tokens, other, key_step, size, SIZE)
+            _clear(value_gradient, first, tokens, other, key_step, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
-        if count > SHORT:
+        if (count > ABOVE) & (count <= BLOCK):
             _back_one(
                 query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-                first, count, scale, other, heads, others, group, size,
+                first, count, scale, other, heads, query_step, key_step, group, size,
                 query_token, query_head, key_token, key_head, value_token, value_head,
                 BLOCK, SIZE, CAUSAL, PRECISION,
             )  # fmt: skip
-        elif count > 0:
-            _back_one(
-                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-                first, count, scale, other, heads, others, group, size,
-                query_token, query_head, key_token, key_head, value_token, value_head,
-                SHORT, SIZE, CAUSAL, PRECISION,
-            )  # fmt: skip
 
 
-def _options(query: Tensor, block: int, causal: bool) -> dict[str, Any]:
-    return {
-        "BLOCK": block,
-        "SHORT": max(16, block // 2),
-        "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
-        "CAUSAL": causal,
-        "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-        "num_warps": 2 if block <= 32 else 4,
-    }
+def options_of(query: Tensor, block: int, causal: bool) -> Iterator[dict[str, Any]]:
+    """Give the options of each launch: sentences of a length are done by a kernel of that size.
+
+    In one kernel for all, short sentences would wait for room that long ones need.
+    """
+    above = 0
+    while above < block:
+        size = max(16, 2 * above)
+        yield {
+            "ABOVE": above,
+            "BLOCK": size,
+            "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
+            "CAUSAL": causal,
+            "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
+            "num_warps": min(4, size // 16),
+        }
+        above = size
 
 
 def _steps(*states: Tensor) -> list[int]:
@@ -198,11 +195,12 @@ def attend(
     heads, tokens, size = query.shape[1:]
     out = query.new_empty(1, tokens, heads, size)
     sentences = len(starts) - 1
-    _forth[(sentences + 1, heads)](
-        query, key, value, out, starts, sentences, tokens,
-        scale, heads, heads // key.shape[1], size,
-        *_steps(query, key, value), **_options(query, block, causal),
-    )  # fmt: skip
+    for options in options_of(query, block, causal):
+        _forth[(sentences + 1, heads)](
+            query, key, value, out, starts, sentences, tokens,
+            scale, heads, heads // key.shape[1], size,
+            *_steps(query, key, value), **options,
+        )  # fmt: skip
     return out
 
 
@@ -231,11 +229,13 @@ def attend_back(
     others = key.shape[1]
     found = [query.new_empty(1, tokens, count, size) for count in (heads, others, others)]
     sentences = len(starts) - 1
-    _back[(sentences + 1, others)](
-        query, key, value, gradient.contiguous(), *found, starts, sentences, tokens,
-        scale, heads, others, heads // others, size,
-        *_steps(query, key, value), **_options(query, block, causal),
-    )  # fmt: skip
+    gradient = gradient.contiguous()
+    for options in options_of(query, block, causal):
+        _back[(sentences + 1, others)](
+            query, key, value, gradient, *found, starts, sentences, tokens,
+            scale, heads, heads * size, others * size, heads // others, size,
+            *_steps(query, key, value), **options,
+        )  # fmt: skip
     return found[0], found[1], found[2]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,10 +41,14 @@ class Packing:
     place: Tensor
     longest: int
 
+    @property
+    def block(self) -> int:
+        """A power of two, 16 at least, that no sentence is longer than."""
+        return max(16, 1 << (self.longest - 1).bit_length())
+
     def as_mask(self) -> Tensor:
         """Return what travels as the mask: the starts, seen [1, block, 1, s + 1]."""
-        block = max(16, 1 << (self.longest - 1).bit_length())
-        return self.starts[None, None, None, :].expand(1, block, 1, -1)
+        return self.starts[None, None, None, :].expand(1, self.block, 1, -1)
 
 
 def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
@@ -89,15 +93,51 @@ def packed_attention(
     return _attend_padded(query, key, value, starts, scale, causal), None
 
 
+def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: float) -> Tensor:
+    """Return attention within each sentence, [n, h], of queries, keys and values [n, 3h]."""
+    if joined.is_cuda:
+        from symprompt.backbone import row_kernels
+
+        return cast(Tensor, row_kernels.attend_row(joined, starts, heads, block, scale))
+    query, key, value = joined.view(1, len(joined), 3, heads, -1).permute(2, 0, 3, 1, 4).unbind()
+    return _attend_padded(query, key, value, starts, scale, False)[0].flatten(1)
+
+
+def attend_asked(
+    query: Tensor, joined: Tensor, starts: Tensor, heads: int, block: int, scale: float
+) -> Tensor:
+    """Return what one query [s, h] of each sentence sees of its keys and values [n, 2h], [s, h]."""
+    if joined.is_cuda:
+        from symprompt.backbone import row_kernels
+
+        return cast(Tensor, row_kernels.attend_asked(query, joined, starts, heads, block, scale))
+    inside, index = _inside(starts, len(joined))
+    key, value = joined.view(len(joined), 2, heads, -1)[index].permute(2, 0, 3, 1, 4).unbind()
+    out = functional.scaled_dot_product_attention(
+        query.view(len(query), heads, 1, -1),
+        key,
+        value,
+        attn_mask=(inside | ~inside.any(1, keepdim=True))[:, None, None, :],
+        scale=scale,
+    )
+    return out.flatten(1)
+
+
+def _inside(starts: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """Return the sentences padded to one width: which places are theirs, and where in the row."""
+    lengths = starts.diff().long()
+    steps = torch.arange(max(1, int(lengths.max())), device=starts.device)
+    inside = steps[None, :] < lengths[:, None]
+    return inside, (starts[:-1, None] + steps).clamp(max=tokens - 1)
+
+
 def _attend_padded(
     query: Tensor, key: Tensor, value: Tensor, starts: Tensor, scale: float, causal: bool
 ) -> Tensor:
     """Attend by padding sentences to one width; for devices without a kernel, and as its oracle."""
-    lengths = starts.diff().long()
     tokens = query.shape[2]
-    steps = torch.arange(max(1, int(lengths.max())), device=query.device)
-    inside = steps[None, :] < lengths[:, None]
-    index = (starts[:-1, None] + steps).clamp(max=tokens - 1)
+    inside, index = _inside(starts, tokens)
+    steps = torch.arange(inside.shape[1], device=query.device)
 
     def rows(states: Tensor) -> Tensor:
         return states[0][:, index].transpose(0, 1)
@@ -106,7 +146,7 @@ def _attend_padded(
     if causal:
         seen = seen & (steps[None, :] <= steps[:, None])
     # A sentence without tokens looks at anything: what comes out is not taken.
-    seen = seen | (lengths == 0)[:, None, None, None]
+    seen = seen | ~inside.any(1)[:, None, None, None]
     group = query.shape[1] // key.shape[1]
     out = functional.scaled_dot_product_attention(
         rows(query),

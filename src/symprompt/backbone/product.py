@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,25 +10,63 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+_BIAS_COLUMNS = 8
+"""Three hold the bias; the others keep rows of the matrix aligned."""
+Weigh = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
-def keep_in_float32(decoder: nn.Linear, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Make the vocabulary product run on float32 copies of its weights; return these."""
+
+def keep_in_float32(
+    decoder: nn.Linear, device: torch.device
+) -> tuple[Tensor, Tensor | None, SplitProduct | None]:
+    """Make the vocabulary product run on float32 copies of its weights; return these.
+
+    The third is how it runs on the tensor cores of a GPU; None elsewhere.
+    """
     weight = decoder.weight.detach().to(device, torch.float32, copy=True)
     bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
-    # On the tensor cores of a GPU, a product of float32 weights with a bfloat16 state is exact but
-    # for the order of summing if the weights are given as three bfloat16 parts.
-    parts = split_weights(weight) if device.type == "cuda" else None
+    split = SplitProduct(weight, bias) if device.type == "cuda" else None
 
     def forward(hidden: Tensor) -> Tensor:
-        if parts is not None and hidden.dtype == torch.bfloat16:
+        if split is not None and hidden.dtype == torch.bfloat16:
             rows = hidden.reshape(-1, hidden.shape[-1])
-            product: Tensor = _SplitProduct.apply(rows, parts)  # type: ignore[no-untyped-call]
-            logits = product if bias is None else product + bias
-            return logits.view(*hidden.shape[:-1], -1)
+            return split.logits(rows).view(*hidden.shape[:-1], -1)
         return functional.linear(hidden.to(torch.float32), weight, bias)
 
     decoder.forward = forward  # type: ignore[method-assign, assignment]
-    return weight, bias
+    return weight, bias, split
+
+
+class SplitProduct:
+    """bfloat16 states [n, h] times float32 weights [v, h], plus a bias, as one product; final.
+
+    With the weights and the bias in three bfloat16 parts it is exact but for the order of summing.
+    The gradient of the states, bfloat16 like them, takes the first part alone.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.parts = split_weights(weight)
+        if bias is not None:
+            held = split_weights(bias[:, None])
+            self.parts = torch.cat(
+                (self.parts, functional.pad(held, (0, _BIAS_COLUMNS - 3))), dim=1
+            )
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Return the logits [n, v], float32."""
+        found: Tensor = _Logits.apply(rows, self.parts)  # type: ignore[no-untyped-call]
+        return found
+
+    def losses(self, rows: Tensor, target: Tensor, share: Tensor, weigh: Weigh) -> Tensor:
+        """Return cross-entropies times shares, [n]; logits and their gradient are never kept.
+
+        Args:
+            target, share: [n].
+            weigh: ``weigh_losses``, as it is or compiled.
+        """
+        found: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
+            rows, self.parts, target, share, weigh
+        )
+        return found
 
 
 def split_weights(weight: Tensor) -> Tensor:
@@ -39,20 +78,55 @@ def split_weights(weight: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-class _SplitProduct(torch.autograd.Function):
-    """bfloat16 states [n, h] times weights in three parts [v, 3h], float32 [n, v].
+def weigh_losses(logits: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cross-entropies times shares [n], and the gradient of their sum [n, v], bfloat16."""
+    share = share.to(logits.dtype)
+    top = logits.amax(1, keepdim=True)
+    raised = (logits - top).exp()
+    total = raised.sum(1, keepdim=True)
+    losses = (total.log() + top)[:, 0] - logits.gather(1, target[:, None])[:, 0]
+    right = torch.arange(logits.shape[1], device=logits.device) == target[:, None]
+    gradient = (raised / total - right.to(logits.dtype)) * share[:, None]
+    return losses * share, gradient.to(torch.bfloat16)
 
-    The gradient of the states, bfloat16 like them, takes the first part alone.
-    """
 
+def _product(rows: Tensor, parts: Tensor) -> Tensor:
+    thrice = [rows] * 3
+    if parts.shape[1] > 3 * rows.shape[1]:
+        thrice.append(rows.new_ones(len(rows), _BIAS_COLUMNS))
+    fed = torch.cat(thrice, dim=1)
+    if rows.is_cuda:
+        return torch.mm(fed, parts.mT, out_dtype=torch.float32)
+    return fed.float() @ parts.float().mT
+
+
+class _Logits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, parts: Tensor) -> Tensor:
+        ctx.width = rows.shape[1]
         ctx.save_for_backward(parts)
-        return torch.mm(rows.repeat(1, 3), parts.mT, out_dtype=torch.float32)
+        return _product(rows, parts)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (parts,) = ctx.saved_tensors
-        first = parts[:, : parts.shape[1] // 3]
-        return torch.mm(gradients[0].to(parts.dtype), first), None
+        return torch.mm(gradients[0].to(parts.dtype), parts[:, : ctx.width]), None
+
+
+class _Losses(torch.autograd.Function):
+    """The gradient is made on the way forth, while the logits are there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, parts: Tensor, target: Tensor, share: Tensor, weigh: Weigh
+    ) -> Tensor:
+        losses, gradient = weigh(_product(rows, parts), target, share)
+        ctx.save_for_backward(torch.mm(gradient, parts[:, : rows.shape[1]]))
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (states,) = ctx.saved_tensors
+        return gradients[0][:, None].to(states.dtype) * states, None, None, None, None

@@ -6,12 +6,15 @@ sum_i w_i (W h_i + b) = W (sum_i w_i h_i) + b for weights that sum to one.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.model import Backbone
+from symprompt.backbone.product import Weigh, weigh_losses
 
 
 class ReadOut:
@@ -59,6 +62,29 @@ class ReadOut:
         if self._weight is None:
             return self._backbone.logits_at(inputs, positions)
         return self._states_at(inputs, positions).to(self._weight.dtype)
+
+    def weighted_losses(
+        self, inputs: Inputs, positions: Tensor, target: Tensor, share: Tensor
+    ) -> Tensor:
+        """Return the cross-entropies at one position of each sentence times shares, [b].
+
+        Args:
+            target: [b] the right tokens.
+            share: [b].
+        """
+        split = self._backbone.split_product
+        if split is None or self._weight is None or not self._backbone.compiled:
+            logits = self._backbone.logits_at(inputs, positions)
+            losses = functional.cross_entropy(logits, target, reduction="none")
+            return losses * share.to(losses.dtype)
+        states = self._states_at(inputs, positions)
+        for tensor in (states, target, share):
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return split.losses(states, target, share, self._weigh)
+
+    @cached_property
+    def _weigh(self) -> Weigh:
+        return torch.compile(weigh_losses)
 
     def logits(self, states: Tensor, share: Tensor | None = None) -> Tensor:
         """Return the logits [b, v] of states, or of sums of states.

@@ -7,7 +7,9 @@ that training R relations in one stack is the same computation as training each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from torch.autograd.function import once_differentiable
 from symprompt.runtime import make_generator
 
 Recur = Callable[..., tuple[Tensor, ...]]
+Keep = Callable[[Tensor, Tensor], bool]
+"""Takes the factors of a gradient, and says whether it did."""
 
 
 class PromptEncoder(nn.Module):
@@ -25,10 +29,43 @@ class PromptEncoder(nn.Module):
     def __init__(self, relations: Sequence[str], seed: tuple[object, ...]) -> None:
         super().__init__()
         self._generators = [make_generator(*seed, name) for name in relations]
+        self._factors: dict[str, tuple[Tensor, Tensor]] | None = None
 
-    def compile_steps(self) -> None:
-        """Compile what a training step on a GPU spends its time on, if there is such a thing."""
+    def compile_steps(self, *, half: bool = False) -> None:
+        """Compile what a training step on a GPU spends its time on, if there is such a thing.
+
+        Args:
+            half: read weights in bfloat16 where time is spent on reading them.
+        """
         return
+
+    @contextmanager
+    def factoring(self) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+        """Keep gradients of matrices as factors: a walk back within gives those matrices none.
+
+        The dictionary fills up with [b, n, out] and [b, n, in] under parameters' names; their
+        products summed over n are the gradient, b counting through all axes but the last two.
+        """
+        self._factors = {}
+        try:
+            yield self._factors
+        finally:
+            self._factors = None
+
+    def _linear(self, rows: Tensor, name: str, bias: Tensor) -> Tensor:
+        """Return rows [b, n, in] times a parameter's matrices, plus biases [b, out]."""
+        weight = self.get_parameter(name).flatten(0, -3)
+        found: Tensor = _Linear.apply(  # type: ignore[no-untyped-call]
+            rows, weight, bias, partial(self._keep_factors, name)
+        )
+        return found
+
+    def _keep_factors(self, name: str, left: Tensor, right: Tensor) -> bool:
+        """Keep a gradient's factors, if they are wanted."""
+        if self._factors is None:
+            return False
+        self._factors[name] = left, right
+        return True
 
     def forward(self) -> Tensor:
         """Return the learned vectors, [relation, n, width]."""
@@ -110,8 +147,8 @@ class _MLPTop(PromptEncoder):
         self.bias_2 = self._uniform(width, bound=1 / math.sqrt(width))
 
     def _mlp(self, hidden: Tensor) -> Tensor:
-        hidden = _linear(hidden, self.weight_1, self.bias_1).relu()
-        return _linear(hidden, self.weight_2, self.bias_2)
+        hidden = self._linear(hidden, "weight_1", self.bias_1).relu()
+        return self._linear(hidden, "weight_2", self.bias_2)
 
 
 class MLPEncoder(_MLPTop):
@@ -150,6 +187,7 @@ class BiLSTMEncoder(_MLPTop):
     ) -> None:
         super().__init__(relations, seed)
         self._recurrence: tuple[Recur, Recur] = (_recur, _recur_back)
+        self._half = False
         self.hidden = hidden = lstm_hidden or width // 2
         self.base = self._normal(count, width)
         self._make_mlp(2 * hidden, width)
@@ -173,21 +211,28 @@ class BiLSTMEncoder(_MLPTop):
             hidden = self._layer(hidden, layer)
         return self._mlp(hidden)
 
-    def compile_steps(self) -> None:
-        """Fuse the recurrence, which is bound by reading weights once for every vector."""
-        forth, back = (torch.compile(work, fullgraph=True) for work in (_recur, _recur_back))
-        self._recurrence = forth, back
+    def compile_steps(self, *, half: bool = False) -> None:
+        """Take kernels for the recurrence, which reads its weights once for every vector."""
+        if self.base.device.type == "cuda" and self.base.dtype == torch.float32:
+            # Imported here: its compiler comes with builds of torch for CUDA alone.
+            from symprompt.prompts.recurrence_kernels import recur, recur_back
+
+            self._half = half
+            self._recurrence = recur, recur_back
 
     def _layer(self, sequence: Tensor, layer: int) -> Tensor:
         """Run both directions of every relation's LSTM layer at once, [r, n, in] -> [r, n, 2h]."""
         relations, steps, size = sequence.shape
-        weight = self.get_parameter(f"input_{layer}").flatten(0, 1)
         recurrent = self.get_parameter(f"recurrent_{layer}").flatten(0, 1).mT
         bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(0, 1)
         both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
-        drive = _linear(both, weight, bias)
+        drive = self._linear(both, f"input_{layer}", bias)
         outputs: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
-            drive, recurrent, *self._recurrence
+            drive,
+            recurrent,
+            *self._recurrence,
+            self._half,
+            partial(self._keep_factors, f"recurrent_{layer}"),
         )
         hidden = outputs.reshape(relations, 2, steps, self.hidden)
         return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)
@@ -197,25 +242,23 @@ class _Linear(torch.autograd.Function):
     """Rows [b, n, in] times matrices [b, out, in], plus biases [b, out], each b its own.
 
     Written out because autograd gives the gradient of a transposed matrix transposed, and the
-    optimiser then copies it, which takes as long as computing it.
+    optimiser then copies it, which takes as long as computing it. ``keep`` may take the factors of
+    the matrices' gradient, which is then not made.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, keep: Keep) -> Tensor:
         ctx.save_for_backward(rows, weight)
+        ctx.keep = keep
         return torch.baddbmm(bias[:, None], rows, weight.mT)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
         rows, weight = ctx.saved_tensors
-        return torch.bmm(gradient, weight), torch.bmm(gradient.mT, rows), gradient.sum(1)
-
-
-def _linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    found: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+        found = None if ctx.keep(gradient, rows) else torch.bmm(gradient.mT, rows)
+        return torch.bmm(gradient, weight), found, gradient.sum(1), None
 
 
 class _Recurrence(torch.autograd.Function):
@@ -223,34 +266,47 @@ class _Recurrence(torch.autograd.Function):
 
     Written out because autograd adds up the gradient of the recurrent weights step by step, which
     reads and writes all of them at every step; here it is one product at the end. ``forth`` and
-    ``back`` are the two functions below, as they are or compiled.
+    ``back`` are the two functions below, or kernels that do the same; ``half`` lets them read a
+    copy of the recurrent weights in bfloat16, half as many bytes for every vector.
     """
 
     @staticmethod
-    def forward(ctx: Any, drive: Tensor, recurrent: Tensor, forth: Recur, back: Recur) -> Tensor:
+    def forward(
+        ctx: Any,
+        drive: Tensor,
+        recurrent: Tensor,
+        forth: Recur,
+        back: Recur,
+        half: bool,
+        keep: Keep,
+    ) -> Tensor:
+        recurrent = recurrent.to(torch.bfloat16) if half else recurrent
         gates, states, cells = forth(drive, recurrent)
         ctx.save_for_backward(gates, states, cells, recurrent)
-        ctx.back = back
+        ctx.back, ctx.keep = back, keep
         return states[:, 1:].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (outputs,) = gradients
         gates, states, cells, recurrent = ctx.saved_tensors
         (raw,) = ctx.back(outputs, gates, cells, recurrent)
+        before = states[:, :-1]
         # Laid out as the weights are, [b, 4h, h]: what reads it need not copy it.
-        return raw, torch.bmm(raw.mT, states[:, :-1]).mT, None, None
+        found = None if ctx.keep(raw, before) else torch.bmm(raw.mT, before).mT
+        return raw, found, None, None, None, None
 
 
 def _recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
     """Return the gates [b, n, 4h], and states and cells [b, n + 1, h] from the first, zero, on."""
     batch, steps, _ = drive.shape
+    recurrent = recurrent.to(drive.dtype)
     hidden = recurrent.shape[1]
     state = cell = drive.new_zeros(batch, hidden)
     gates, states, cells = [], [state], [cell]
     for step in range(steps):
-        raw = drive[:, step] + _times(state, recurrent)
+        raw = drive[:, step] + torch.bmm(state[:, None], recurrent)[:, 0]
         take, forget = raw[:, : 2 * hidden].sigmoid().chunk(2, dim=-1)
         new, show = raw[:, 2 * hidden : 3 * hidden].tanh(), raw[:, 3 * hidden :].sigmoid()
         cell = forget * cell + take * new
@@ -275,6 +331,7 @@ def _recur_back(
         dim=-1,
     )
     found = []
+    recurrent = recurrent.to(gates.dtype)
     state = cell = torch.zeros_like(cells[:, 0])
     for step in reversed(range(gates.shape[1])):
         state = state + outputs[:, step]
@@ -282,14 +339,5 @@ def _recur_back(
         raw = torch.cat((by_cell[:, step] * cell.repeat(1, 3), by_show[:, step] * state), dim=-1)
         found.append(raw)
         cell = cell * forget[:, step]
-        state = _times(raw, recurrent.mT)
+        state = torch.bmm(raw[:, None], recurrent.mT)[:, 0]
     return (torch.stack(found[::-1], 1),)
-
-
-def _times(rows: Tensor, matrices: Tensor) -> Tensor:
-    """Return each row times its own matrix, [b, i] and [b, i, j] -> [b, j]."""
-    if torch.compiler.is_compiling():
-        # The compiler makes one kernel of it that reads the matrix once; library products of a
-        # single row are several times slower.
-        return (rows[:, :, None] * matrices).sum(1)
-    return torch.bmm(rows[:, None], matrices)[:, 0]

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from symprompt.backbone import Backbone
+from symprompt.tasks.verbal import stepping
+from symprompt.tasks.verbal.model import VerbalModel
 from symprompt.tasks.verbal.stepping import Stepper
 from symprompt.tasks.verbal.tuner import tuning
 from tiny_pattern import LEARNING, make_problem
@@ -92,3 +95,30 @@ def test_a_model_that_cannot_be_recorded_runs_without(
     found, captured = train(bert, capture=True)
     assert not captured
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_rehearsals_never_ask_beyond_the_width(
+    bert: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch)
+    monkeypatch.setattr(stepping, "_GRAIN", 1)
+    problem = make_problem(bert)
+    layout = problem.layouts["train"]
+    asked: list[bool] = []
+    loss = VerbalModel.loss
+
+    def watched(self: VerbalModel, layout: Any, rows: Tensor, width: int) -> Tensor:
+        asked.append(bool((layout.lengths[rows] <= width).all()))
+        return loss(self, layout, rows, width)
+
+    monkeypatch.setattr(VerbalModel, "loss", watched)
+    # The first example is not the shortest: a pass as wide as the shortest cannot hold it.
+    layout.widths[0] += 1
+    layout.lengths[0] += 1
+    shortest = int(layout.widths.argmin())
+    assert shortest != 0
+    with tuning(problem, LEARNING, capture=True) as tuner:
+        asked.clear()
+        tuner.stepper.step(np.array([shortest]), {"model": 1e-3, "extra": 1e-3})
+    assert asked
+    assert all(asked)

@@ -121,8 +121,9 @@ class Stepper:
         for first in range(0, len(rows), size):
             part = rows[first : first + size]
             width = self.layout.width_of(part, _GRAIN)
-            own, share, run = self._slot(width, len(part))
-            own.copy_(send(part, self.device), non_blocking=True)
+            index = send(part, self.device)
+            own, share, run = self._slot(width, index)
+            own.copy_(index, non_blocking=True)
             share.fill_(1 / len(rows))
             run()
         for group in self._optimizer.param_groups:
@@ -141,9 +142,11 @@ class Stepper:
         self._loss.zero_()
         return total
 
-    def _slot(self, width: int, count: int) -> tuple[Tensor, Tensor, Replay]:
+    def _slot(self, width: int, index: Tensor) -> tuple[Tensor, Tensor, Replay]:
+        count = len(index)
         if (width, count) not in self._slots:
-            rows = torch.zeros(count, dtype=torch.long, device=self.device)
+            # Rows that are no longer than the width: of others, places beyond it would be read.
+            rows = index.clone()
             share = torch.zeros((), dtype=torch.float64, device=self.device)
 
             def run() -> None:

@@ -1,0 +1,161 @@
+"""Joined products and a last layer at the asked positions give the model's own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.backbone import Backbone, Inputs, pack
+from symprompt.backbone.checks import find_row_layers
+from symprompt.backbone.packing import Packing, attend_asked, attend_row
+from symprompt.backbone.rows import RowLayers
+from tiny import FAMILIES
+from tiny_causal import CAUSAL_FAMILIES
+
+LIKE_BERT = ["bert", "roberta", "xlm-roberta", "electra"]
+"""Families that must be found; the others are refused."""
+
+
+def make_row(backbone: Backbone) -> tuple[Tensor, Packing, Tensor]:
+    """Return embeddings of sentences of several lengths, one empty, and where they are asked."""
+    packing, _ = pack(torch.tensor([4, 1, 6, 0, 3]), 16, 6)
+    ids = torch.randint(0, 15, (16,), generator=torch.Generator().manual_seed(3))
+    return backbone.embed(ids)[None].detach(), packing, torch.tensor([3, 4, 6, 10, 13])
+
+
+@pytest.fixture
+def with_rows(load_family: Callable[..., Backbone]) -> Iterator[Callable[[str], Backbone]]:
+    """Give backbones that read packed rows by their joined products, as on CUDA."""
+    changed = []
+
+    def load(name: str) -> Backbone:
+        backbone = load_family(name)
+        backbone.__dict__["row_layers"] = find_row_layers(backbone)
+        changed.append(backbone)
+        return backbone
+
+    yield load
+    for backbone in changed:
+        backbone.__dict__.pop("row_layers", None)
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *CAUSAL_FAMILIES])
+def test_layers_of_berts_kind_are_found_and_no_others(
+    name: str, load_family: Callable[..., Backbone]
+) -> None:
+    found = find_row_layers(load_family(name))
+    assert (found is not None) == (name in LIKE_BERT)
+
+
+@pytest.mark.parametrize("name", LIKE_BERT)
+def test_answers_and_gradients_are_the_models_own(
+    name: str, with_rows: Callable[[str], Backbone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = with_rows(name)
+    embeddings, packing, at = make_row(backbone)
+    calls = []
+    states_at = RowLayers.states_at
+
+    def watched(self: RowLayers, inputs: Inputs, positions: Tensor) -> Tensor:
+        calls.append(1)
+        return states_at(self, inputs, positions)
+
+    monkeypatch.setattr(RowLayers, "states_at", watched)
+    found = []
+    for rows in (True, False):
+        if not rows:
+            backbone.__dict__["row_layers"] = None
+        leaf = embeddings.clone().requires_grad_()
+        logits = backbone.logits_at(Inputs(leaf, None, packing=packing), at)
+        weight = torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype).view_as(logits)
+        # Of the sentence without tokens nothing is taken.
+        real = torch.tensor([0, 1, 2, 4])
+        (gradient,) = torch.autograd.grad((logits.log_softmax(-1) * weight)[real].sum(), [leaf])
+        found.append((logits[real].detach(), gradient[:, :14]))
+    assert len(calls) == 1
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_changed_weights_are_not_answered_from_the_joined_ones(
+    with_rows: Callable[[str], Backbone],
+) -> None:
+    backbone = with_rows("bert")
+    embeddings, packing, at = make_row(backbone)
+    inputs = Inputs(embeddings, None, packing=packing)
+    layers = backbone.row_layers
+    assert layers is not None
+    assert layers.fits(inputs)
+    weight = backbone.model.base_model.encoder.layer[0].attention.self.query.weight
+    with torch.no_grad():
+        before = backbone.logits_at(inputs, at)
+        weight.mul_(1.5)
+        assert not layers.fits(inputs)
+        after = backbone.logits_at(inputs, at)
+        weight.div_(1.5)
+    assert not torch.allclose(before, after)
+
+
+def test_the_models_own_forward_is_put_back_after_an_error(
+    with_rows: Callable[[str], Backbone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = with_rows("bert")
+    embeddings, packing, at = make_row(backbone)
+
+    def fail(*_args: object, **_given: object) -> None:
+        raise RuntimeError("the head is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backbone.model.cls, "forward", fail)
+        with pytest.raises(RuntimeError, match="head is broken"):
+            backbone.logits_at(Inputs(embeddings, None, packing=packing), at)
+    assert "forward" not in vars(backbone.model.base_model)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 24)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_row_kernels_are_what_plain_tensors_give(
+    heads: int, size: int, dtype: torch.dtype
+) -> None:
+    lengths = torch.tensor([17, 1, 40, 0, 33, 9])
+    total, tokens, width = int(lengths.sum()), int(lengths.sum()) + 5, heads * size
+    packing, _ = pack(lengths, tokens, 40)
+    generator = torch.Generator().manual_seed(1)
+    near = {"rtol": 0, "atol": 1e-4 if dtype == torch.float32 else 6e-2}
+    real = torch.tensor([0, 1, 2, 4, 5])
+    for count, work in ((3, attend_row), (2, attend_asked)):
+        joined = torch.randn(tokens, count * width, generator=generator).to(dtype)
+        query = torch.randn(len(lengths), width, generator=generator).to(dtype)
+        results = []
+        for device, kind in (("cuda", dtype), ("cpu", torch.float64)):
+            leaves = [one.to(device, kind).requires_grad_() for one in (query, joined)]
+            given = leaves if count == 2 else leaves[1:]
+            starts = packing.starts.to(device)
+            out = work(*given, starts, heads, packing.block, size**-0.5)
+            own = out[real.to(device)] if count == 2 else out[:total]
+            weight = torch.linspace(-1, 1, own.numel()).view_as(own).to(own)
+            gradients = torch.autograd.grad((own * weight).sum(), given)
+            if count == 2:
+                gradients = (gradients[0][real.to(device)], gradients[1])
+            results.append([one.detach().double().cpu() for one in (own, *gradients)])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, **near)
+
+
+def test_one_query_of_a_sentence_sees_that_sentence_alone() -> None:
+    generator = torch.Generator().manual_seed(2)
+    packing, _ = pack(torch.tensor([3, 2]), 5, 3)
+    query = torch.randn(2, 8, generator=generator, dtype=torch.float64)
+    joined = torch.randn(5, 16, generator=generator, dtype=torch.float64)
+    found = attend_asked(query, joined, packing.starts, 2, 16, 0.5)
+    for row, part in enumerate((slice(0, 3), slice(3, 5))):
+        key, value = joined[part].view(-1, 2, 2, 4).permute(1, 2, 0, 3)
+        wanted = functional.scaled_dot_product_attention(
+            query[row].view(2, 1, 4), key, value, scale=0.5
+        )
+        torch.testing.assert_close(found[row], wanted.flatten())
