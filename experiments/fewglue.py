@@ -5,11 +5,13 @@
 
 Rows: zero-shot (a manual pattern, nothing trained), mp (fine-tuning through the manual pattern
 whose words are P-tuning's anchors), ptuning, pet (all of PET's patterns), cls (a head on [CLS]),
-table6 (the patterns of P-tuning's Table 6, RTE), frozen (P-tuning, the vectors alone). Each row's
-seeds are trained one after the other through the same recordings; what came of a seed is added to
-CELLS/cells.jsonl at once, so that the same command goes on after a stop, and no seed is begun that
-would end after the budget. Dev32 chooses step, rate and batch; the validation set is asked once. A
-row that cannot be made is named in the results, the others go on, and the exit code is 1.
+table6 (the patterns of P-tuning's Table 6, RTE), frozen (P-tuning, the vectors alone),
+pt2-verbalizer (with --supervised: P-tuning v2's prefixes, trained as with its head on [CLS], but
+words answer). Each row's seeds are trained one after the other through the same recordings; what
+came of a seed is added to CELLS/cells.jsonl at once, so that the same command goes on after a stop,
+and no seed is begun that would end after the budget. Dev32 chooses step, rate and batch; the
+validation set is asked once. A row that cannot be made is named in the results, the others go on,
+and the exit code is 1.
 
     python experiments/fewglue.py ... --supervised boolq=$BOOLQ rte=$RTE --rows mp ptuning cls
 
@@ -32,12 +34,12 @@ from typing import Any
 from symprompt.backbone import Backbone
 from symprompt.errors import SympromptError
 from symprompt.report.tasks import TaskResults
+from symprompt.reproduction.labelled.recipes import verbalized
 from symprompt.runtime import describe_environment
 from symprompt.tasks.verbal import (
     TASKS,
     LearningConfig,
     PatternConfig,
-    PatternRunConfig,
     VerbalData,
     VerbalProblem,
     ask_zero_shot,
@@ -53,9 +55,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fewglue_entries import Cell, entries_of
 
 RESULTS = Path(__file__).parent / "results"
-ROWS = ("zero-shot", "mp", "ptuning", "pet", "cls", "table6", "frozen")
+ROWS = ("zero-shot", "mp", "ptuning", "pet", "cls", "table6", "frozen", "pt2-verbalizer")
 # What is made first when time is short.
-ORDER = (("zero-shot", "mp", "ptuning"), ("pet",), ("cls",), ("table6",), ("frozen",))
+ORDER = (
+    ("zero-shot", "mp", "ptuning"),
+    ("pet",),
+    ("cls",),
+    ("table6",),
+    ("frozen",),
+    ("pt2-verbalizer",),
+)
 TABLE6 = ("agree-1", "agree-2", "named", "truth")
 
 
@@ -129,16 +138,20 @@ def make_rows(options: argparse.Namespace, causal: Mapping[str, bool]) -> list[R
 
 def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, LearningConfig]:
     """Return the shipped config's settings with what the command line changes."""
-    name = f"superglue-{row.task}" if row.full else f"fewglue-{row.task}"
-    config: PatternRunConfig = load_pattern_config(name)
-    method: Any = {"pet": "mp", "table6": "mp", "frozen": "ptuning"}.get(row.row, row.row)
-    pattern = replace(
-        config.pattern,
-        method=method,
-        template=row.pattern or ("" if method == "cls" else config.pattern.template),
-        train_model=row.row != "frozen",
-        val_limit=options.val_limit,
-    )
+    if row.row == "pt2-verbalizer":
+        config = verbalized(row.task, "pt2")
+        pattern = replace(config.pattern, val_limit=options.val_limit)
+    else:
+        name = f"superglue-{row.task}" if row.full else f"fewglue-{row.task}"
+        config = load_pattern_config(name)
+        method: Any = {"pet": "mp", "table6": "mp", "frozen": "ptuning"}.get(row.row, row.row)
+        pattern = replace(
+            config.pattern,
+            method=method,
+            template=row.pattern or ("" if method == "cls" else config.pattern.template),
+            train_model=row.row != "frozen",
+            val_limit=options.val_limit,
+        )
     changes: dict[str, Any] = {}
     for key in ("steps", "patience", "evaluate_every", "micro_batch", "epochs"):
         if getattr(options, key) is not None:
@@ -304,6 +317,8 @@ def read_options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--name", default="fewglue")
     parser.add_argument("--note", default="")
     options = parser.parse_args(words)
+    if "pt2-verbalizer" in options.rows and not options.supervised:
+        parser.error("the row pt2-verbalizer is of whole training sets; give --supervised.")
     options.words = list(words)
     options.models = dict(entry.split("=", 1) for entry in options.model)
     options.supervised = dict(entry.split("=", 1) for entry in options.supervised)

@@ -13,6 +13,7 @@ LABELS = {
     "ptuning": "P-tuning",
     "cls": "[CLS] fine-tuning",
     "frozen": "P-tuning, frozen model",
+    "pt2-verbalizer": "PT-2, verbalizer",
 }
 # P-tuning, Table 5, 32 dev examples, albert-xxlarge-v2; main metric of each task.
 PAPER = "paper, ALBERT-xxlarge"
@@ -49,7 +50,7 @@ def _entries(task: str, full: bool, cells: Sequence[Cell]) -> list[dict[str, Any
     for cell in sorted(cells, key=lambda cell: cell["seed"]):
         by_row.setdefault((cell["row"], cell["pattern"]), []).append(cell)
     entries = []
-    for row in ("zero-shot", "cls", "mp", "ptuning", "frozen"):
+    for row in ("zero-shot", "cls", "mp", "ptuning", "frozen", "pt2-verbalizer"):
         for (name, pattern), own in by_row.items():
             if name == row:
                 entry = _entry(LABELS[row], row, pattern, own)

@@ -114,6 +114,10 @@ def test_mistakes_are_one_sentence_and_exit_code_two(
     assert "for symprompt train" in fails(["tune", "lama-spe"], capsys)
     assert "for symprompt tune" in fails(["train", "rte-pt2"], capsys)
     assert "--out is missing" in fails(words, capsys)
+    bare = ["tune", "rte-pt2", "--out", str(tmp_path / "bare")]
+    assert "--data is missing; name the folder of rte's files" in fails(bare, capsys)
+    alone = ["tune", "ner-mpt2", "--tasks", "conll2003", "--out", str(tmp_path / "bare")]
+    assert "mixture.tasks names conll2003 alone; name two" in fails(alone, capsys)
     lines = (root / "data/train.jsonl").read_text().splitlines()
     row = json.loads(lines[0])
     bad = tmp_path / "data"
@@ -124,3 +128,47 @@ def test_mistakes_are_one_sentence_and_exit_code_two(
     (bad / "train.jsonl").write_text(json.dumps({"words": row["words"]}) + "\n")
     assert "tags" in fails([*words, "--data", str(bad), "--out", str(tmp_path / "two")], capsys)
     assert "compare the two kinds apart" in fails(["table", run, str(tmp_path)], capsys)
+    assert "--k is about runs on facts" in fails(["table", run, "--k", "3"], capsys)
+    assert "was not asked about 'val'" in fails(["table", run, "--split", "val"], capsys)
+    asked = ["ask", run, "--relation", "capital", "--subject", "Rome"]
+    assert "is a config for symprompt tune" in fails(asked, capsys)
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_mistake_leaves_no_folder_behind(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was refused can be put right and run again with the same words."""
+    root, words = made
+    own = tmp_path / "data"
+    own.mkdir()
+    (own / "train.jsonl").write_text('{"words": ["Paris"], "tags": ["O", "O"]}\n')
+    there = ["--data", str(own), "--out", str(tmp_path / "run")]
+    assert "train.jsonl, line 1" in fails([*words, *there], capsys)
+    mixed = [*words, *there, "--method", "mpt2", "--mixture.tasks", "one=.", "two=."]
+    assert "line 1" in fails(mixed, capsys)
+    for name in ("train", "dev", "test"):
+        (own / f"{name}.jsonl").write_text((root / f"data/{name}.jsonl").read_text())
+    cli.main([*words, *there])
+    assert "PT-2" in capsys.readouterr().out
+    (own / "run").mkdir()
+    (own / "run/notes.txt").write_text("mine")
+    assert "is not a run folder" in fails([*words, *there[:3], str(own / "run")], capsys)
+
+
+def test_a_class_that_training_has_not_is_refused_in_a_file_to_predict(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, words = made
+    write_toy(tmp_path / "data", "sequence")
+    run = str(tmp_path / "run")
+    own = ["--task.kind", "sequence", "--data", str(tmp_path / "data"), "--out", run]
+    cli.main([*words, *own])
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"text": "Rome", "label": "land"}\n{"text": "Lima", "label": "sea"}\n')
+    said = fails(["predict", run, str(file), "--device", "cpu"], capsys)
+    assert "mine.jsonl, line 2: the label 'sea' does not occur in training, which has land" in said
+    file.write_text('{"text": "Rome"}\n')
+    cli.main(["predict", run, str(file), "--device", "cpu"])
+    assert "probability" in capsys.readouterr().out

@@ -180,14 +180,18 @@ def run_table(arguments: Sequence[str]) -> None:
     if any(map(is_stored, flags.runs)):
         _show_stored(flags)
         return
-    tasks = table_of_tasks(flags.runs, flags.split if "--split" in arguments else "")
+    tasks = table_of_tasks(flags.runs, flags.split)
     if tasks is not None:
+        plain = TableFlags(flags.runs, split=flags.split, markdown=flags.markdown, json=flags.json)
+        _refuse_flags(flags, plain, "is about runs on facts; leave it out for labelled tasks.")
         _show_tables(tasks, flags)
         return
+    if flags.split not in ("", "dev", "test"):
+        raise ConfigError(f"--split is {flags.split!r}; facts have the splits dev and test.")
     rows = []
     for path in flags.runs:
         options: dict[str, Any] = {
-            "split": flags.split,
+            "split": flags.split or "test",
             "kind": flags.ranks,
             "filtered": flags.filtered,
         }
@@ -211,13 +215,15 @@ def _show_stored(flags: TableFlags) -> None:
         if not is_stored(path):
             raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
     plain = TableFlags(flags.runs, markdown=flags.markdown, json=flags.json)
-    for name, value in asdict(flags).items():
-        if value != getattr(plain, name):
-            raise ConfigError(
-                f"--{name} needs run folders; stored results are printed as they are."
-            )
+    _refuse_flags(flags, plain, "needs run folders; stored results are printed as they are.")
     for path in flags.runs:
         _show_tables(load_stored(path), flags)
+
+
+def _refuse_flags(flags: TableFlags, plain: TableFlags, why: str) -> None:
+    for name, value in asdict(flags).items():
+        if value != getattr(plain, name):
+            raise ConfigError(f"--{name} {why}")
 
 
 def _show_tables(tables: Grids, flags: TableFlags) -> None:

@@ -10,7 +10,7 @@ import tyro
 
 from symprompt.flags import full_names, parse
 from symprompt.report import show, show_progress
-from symprompt.report.tasks import TaskResults
+from symprompt.report.tasks import load_task_runs
 from symprompt.tasks.verbal import (
     PatternRunConfig,
     check_pattern_config,
@@ -40,6 +40,7 @@ def run_pattern(name: str, arguments: Sequence[str]) -> None:
     flags = parse(PatternFlags, rest, usage, PatternFlags(default), pairs=True, prefixes=True)
     check_pattern_config(flags.config)
     with show_progress() as tick:
-        metrics = tune_pattern(flags.config, resume=flags.resume, tick=tick)
-    show(TaskResults({"tasks": [metrics]}).to_rich())
+        tune_pattern(flags.config, resume=flags.resume, tick=tick)
+    show(load_task_runs([flags.config.out]).to_rich())
     print(f"run folder: {flags.config.out}")
+    print(f"predict with it: symprompt predict {flags.config.out} FILE")

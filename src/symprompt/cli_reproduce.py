@@ -45,8 +45,8 @@ class LabelledFlags:
     tasks: tuple[str, ...] = ()
     """Only these tasks, such as rte conll2003; NAME=PLACE says where in the data its files are."""
     methods: tuple[str, ...] = ()
-    """Only these methods. ptuning-v2: ft pt pt2 mpt2 lora pt2-mlp verbalizer; ptuning: zero-shot
-    cls mp ptuning pet table6 frozen. Without it all but frozen."""
+    """Only these methods. ptuning-v2: ft pt pt2 mpt2 lora pt2-mlp pt2-verbalizer verbalizer;
+    ptuning: zero-shot cls mp ptuning pet table6 frozen. Without it all but frozen."""
     seeds: tuple[str, ...] = ()
     """Training seeds; 11 12 13 (ptuning-v2) or 42 to 46 (ptuning) if there are none."""
     epochs: int = 0

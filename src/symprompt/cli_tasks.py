@@ -22,6 +22,7 @@ from symprompt.tasks.predicting import predict_file
 from symprompt.tasks.run import TaskRun, tune
 from symprompt.tasks.settings import TuneConfig, check_tune_config, load_tune_config
 from symprompt.tasks.verbal import is_pattern_config
+from symprompt.tasks.verbal.folder import is_pattern_run
 
 _SHOWN = 20
 
@@ -41,14 +42,18 @@ class TuneFlags:
 
 @dataclass(frozen=True)
 class PredictFlags:
-    """Predict for the examples of a file with a run's prompt."""
+    """Predict for the examples of a file with what a run of tune has learned.
+
+    Of a run through a pattern the seed that did best on dev answers.
+    """
 
     run: tyro.conf.Positional[str]
     """Run folder of tune."""
     file: tyro.conf.Positional[str]
     """Your examples: JSON lines, CSV, TSV, text or CoNLL columns; labels are taken if there are."""
     columns: tuple[str, ...] = ()
-    """Names of columns in your file, as text=review or label=stars."""
+    """Names of columns in your file, as text=review or label=stars; of a run through a pattern the
+    names are its task's, as premise=text."""
     out: str = ""
     """File of JSON lines to write; without it the first predictions are shown."""
     model: str = ""
@@ -103,7 +108,9 @@ def run_predict(arguments: Sequence[str]) -> None:
             tick=tick,
         )
     if flags.json:
-        print_json({"metrics": found.metrics, "predictions": found.rows})
+        print_json(
+            {"metrics": found.metrics, "predictions": found.rows, "notes": list(found.notes)}
+        )
         return
     if flags.out:
         print(f"{len(found.rows)} predictions: {flags.out}")
@@ -113,6 +120,8 @@ def run_predict(arguments: Sequence[str]) -> None:
             print(f"and {len(found.rows) - _SHOWN} more; --out FILE writes them all.")
     for name, value in found.metrics.items():
         print(f"{name}: {value:.2f}")
+    for note in found.notes:
+        print(f"note: {note}.")
 
 
 def table_of_tasks(paths: Sequence[str], split: str) -> TaskResults | None:
@@ -121,7 +130,7 @@ def table_of_tasks(paths: Sequence[str], split: str) -> TaskResults | None:
     Raises:
         ConfigError: some are and some are not.
     """
-    ours = [path for path in paths if is_task_run(path)]
+    ours = [path for path in paths if is_task_run(path) or is_pattern_run(path)]
     if not ours:
         return None
     if len(ours) < len(paths):
@@ -138,6 +147,8 @@ def run_paths(run: TaskRun) -> list[str]:
 
 
 def _inner(path: str, metrics: dict[str, Any] | None = None) -> list[str]:
+    if is_pattern_run(path):
+        return [path]
     folder = TaskFolder(path)
     found = metrics if metrics is not None else (folder.load_metrics() if folder.finished else {})
     return [str(Path(path, name)) for name in found.get("tasks", {})] or [path]

@@ -120,8 +120,9 @@ class TableFlags:
     """Run folders; or results stored as JSON, by reproduce or in experiments/results."""
     by: Literal["run", "relation"] = "run"
     """relation adds a row for each relation."""
-    split: Literal["dev", "test"] = "test"
-    """Which facts."""
+    split: str = ""
+    """Which split: dev or test of facts; of a labelled task another one that it was asked about.
+    Empty takes test, and of a labelled task what it reports."""
     ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How ties count."""
     filtered: bool = False

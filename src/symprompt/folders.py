@@ -84,10 +84,18 @@ class Folder(ABC, Generic[Config]):
                     "folder."
                 )
             return self.finished
-        if self._holds_something_else():
-            raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
+        self.require_own()
         self.write(CONFIG, to_toml(config).encode())
         return False
+
+    def require_own(self) -> None:
+        """Refuse a folder with files of something else, as long as it holds no run.
+
+        Raises:
+            RunError: there are such files.
+        """
+        if not self.has(CONFIG) and self._holds_something_else():
+            raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
 
     def _holds_something_else(self) -> bool:
         """Say whether what is there is neither nothing nor a run killed in its first write."""

@@ -48,6 +48,8 @@ class RunFolder(Folder[RunConfig]):
             RunError: saying what is missing and what to do.
         """
         self.require_made_by("train")
+        # Runs on labelled tasks have the same two files.
+        self.load_config()
 
     def load_card(self) -> dict[str, Any]:
         """Read what the run's prompts are: model, method, parts, and each relation's template.

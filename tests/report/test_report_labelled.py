@@ -17,6 +17,7 @@ from symprompt.report.paper.labelled.entries import FEW, FULL, Entries, load_res
 from symprompt.report.paper.labelled.figures import ptuning_panels, v2_panels
 from symprompt.report.paper.labelled.ptuning import pet_values, printed_average, ptuning_sections
 from symprompt.report.paper.labelled.v2 import v2_sections
+from symprompt.report.tasks import TaskResults
 
 NOT_MEASURED = "not measured"
 
@@ -99,12 +100,18 @@ def test_the_ablations_set_two_rows_side_by_side(tmp_path: Path) -> None:
         # A search over settings is on another split, and in no table.
         entry("rte", "pt2", settings={"prefix.length": 4}, metrics=metrics(accuracy=99.0)),
         entry("rte", "verbalizer", split=FULL, metrics=metrics(accuracy=46.0)),
+        entry("rte", "pt2-verbalizer", split=FULL, metrics=metrics(accuracy=47.0)),
+        entry("boolq", "frozen", split=FULL, metrics=metrics(accuracy=48.0)),
     )
     section = v2_sections(found)[-1]
     assert row(section.grids, "RTE: free (PT-2)") == ("50.00 ± 0.50",)
     assert row(section.grids, "RTE: reparameterised") == ("40.00 ± 0.50",)
     assert row(section.grids, "RTE: head on [CLS] (PT)") == ("45.00 ± 0.50",)
-    assert row(section.grids, "RTE: verbalizer") == ("46.00 ± 0.50",)
+    assert row(section.grids, "RTE: verbalizer (PT)") == ("46.00 ± 0.50",)
+    assert row(section.grids, "RTE: head on [CLS] (PT-2)") == ("50.00 ± 0.50",)
+    assert row(section.grids, "RTE: verbalizer (PT-2)") == ("47.00 ± 0.50",)
+    assert row(section.grids, "BoolQ: verbalizer (PT)") == ("48.00 ± 0.50",)
+    assert "BoolQ: verbalizer (PT-2)" not in str(section)
     assert "99.00" not in str(section)
 
 
@@ -257,3 +264,9 @@ def test_bars_that_are_not_there_are_left_out() -> None:
     assert second.patches[0].get_hatch()
     assert [label.get_text() for label in figure.legends[0].get_texts()] == ["FT", "PT"]
     assert "\n" in first.get_xticklabels()[1].get_text()
+
+
+def test_tables_leave_out_what_would_not_fit() -> None:
+    numbers = metrics(f1=50.0, answerable_f1=1.0, oracle_f1=60.0, oracle_f1_threshold=-0.5)
+    (grid,) = TaskResults({"tasks": [entry("squad2", "pt2", metrics=numbers)]}).grids()
+    assert grid.header == ("method", "seeds", "f1", "oracle_f1", "trained", "seconds")

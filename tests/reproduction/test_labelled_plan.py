@@ -11,7 +11,8 @@ import pytest
 
 from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.reproduction.labelled import LabelledSettings, make_jobs, make_labelled_plan
-from symprompt.reproduction.labelled.recipes import METHODS, TASKS, mixture, recipe
+from symprompt.reproduction.labelled.plan import VERBALIZED
+from symprompt.reproduction.labelled.recipes import METHODS, TASKS, mixture, recipe, verbalized
 from symprompt.reproduction.labelled.settings import V2_TASKS
 from symprompt.tasks.settings import TuneConfig
 from symprompt.tasks.verbal import PatternRunConfig
@@ -50,6 +51,7 @@ def test_every_task_method_and_seed_is_run(settings: LabelledSettings) -> None:
     for name in ("rte-ft-1", "rte-pt2-2", "boolq-lora-1", "conll2003-pt-2", "squad-pt2-1"):
         assert name in found
     assert {"rte-pt2-mlp-1", "conll2004-pt2-mlp-2", "rte-verbalizer"} <= set(found)
+    assert "boolq-pt2-verbalizer" in found
     assert "squad-pt2-mlp-1" not in found
     assert "conll2003-verbalizer" not in found
     assert [name for name in found if "mpt2" in name] == ["tagging-mpt2-1", "tagging-mpt2-2"]
@@ -145,20 +147,38 @@ def test_recipes_are_of_tasks_and_methods_there_are() -> None:
 
 
 def test_done_runs_are_skipped_and_seeds_may_be_added(settings: LabelledSettings) -> None:
-    own = replace(settings, tasks=("rte",), methods=("pt2", "verbalizer"), seeds=(1,))
+    chosen = ("pt2", "pt2-verbalizer", "verbalizer")
+    own = replace(settings, tasks=("rte",), methods=chosen, seeds=(1,))
     plan = make_labelled_plan(own)
     plan.write()
     first = make_jobs(plan)
-    assert set(first.made) == {"toy/rte-pt2-1", "toy/rte-verbalizer"}
+    assert set(first.made) == {"toy/rte-pt2-1", "toy/rte-pt2-verbalizer", "toy/rte-verbalizer"}
     assert not first.failed
     again = make_jobs(make_labelled_plan(own))
     assert set(again.skipped) == set(first.made)
     assert not again.made
     more = make_jobs(make_labelled_plan(replace(own, seeds=(1, 2))))
-    assert set(more.made) == {"toy/rte-pt2-2", "toy/rte-verbalizer"}
+    assert set(more.made) == {"toy/rte-pt2-2", "toy/rte-pt2-verbalizer", "toy/rte-verbalizer"}
     assert more.skipped == ("toy/rte-pt2-1",)
     (job,) = [job for job in plan.jobs if job.method == "verbalizer"]
     assert job.load_metrics()["seeds"] == [1, 2]
+
+
+def test_words_and_a_head_are_trained_alike() -> None:
+    for task in VERBALIZED:
+        like, words = recipe(task, "pt2", {}), verbalized(task, "pt2")
+        assert words.pattern.method == "pt2"
+        assert words.pattern.prefix_length == like.prefix.length
+        assert words.pattern.prefix_dropout == like.prefix.dropout
+        assert words.learning.prompt_rate == like.learning.rate
+        assert words.learning.epochs == like.learning.epochs
+        assert words.learning.batches == (str(like.learning.batch),)
+        assert words.pattern.max_length == like.task.max_length
+        assert not words.pattern.train_model
+        assert not words.learning.dropout
+        assert not like.learning.dropout
+        length = recipe(task, "pt", {}).prefix.length
+        assert f"<{length}>" in verbalized(task, "pt").pattern.template
 
 
 def test_a_run_that_fails_does_not_stop_the_others(

@@ -212,7 +212,7 @@ def test_files_to_predict(
         ("train.jsonl", "question", '{"question": "q", "context": "c"}\n', "no column 'answers'"),
         ("train.jsonl", "question", '{"question": "q", "answers": []}\n', "no column 'context'"),
         ("train.txt", "pair", "x\n", "a table must end in .jsonl, .csv, .tsv"),
-        ("train.jsonl", "roles", '{"words": ["a"], "tags": ["O"]}\n', "the predicate is None"),
+        ("train.jsonl", "roles", '{"words": ["a"], "tags": ["O"]}\n', "no column 'predicate'"),
         ("train.csv", "sequence", "", "is empty"),
         ("dev.csv", "sequence", "text,label\nx,a\n", "has no file for train"),
     ],
@@ -255,3 +255,33 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         load_examples(tmp_path / "none.jsonl", "sequence")
     with pytest.raises(DataError, match="holds no examples"):
         load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
+
+
+def test_a_file_to_predict_may_have_the_columns_of_its_set(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\n7\tRome\tLima\n")
+    (one,) = load_examples(tmp_path / "dev.tsv", "pair", name="rte")
+    assert one == PairExample("7", "Rome", "Lima", None)
+    (tmp_path / "own.csv").write_text("first,second\nRome,Lima\n")
+    (two,) = load_examples(tmp_path / "own.csv", "pair", name="rte")
+    assert two == PairExample("row-2", "Rome", "Lima", None)
+    (tmp_path / "bool.jsonl").write_text('{"passage": "Rome", "question": "Lima"}\n')
+    (three,) = load_examples(tmp_path / "bool.jsonl", "pair", name="boolq")
+    assert three == PairExample("row-1", "Lima", "Rome", None)
+    named = Columns(first="sentence2", second="sentence1")
+    (four,) = load_examples(tmp_path / "dev.tsv", "pair", columns=named, name="rte")
+    assert four == PairExample("row-2", "Lima", "Rome", None)
+    with pytest.raises(DataError, match="no column 'premise' or 'sentence1' or 'first'"):
+        load_examples(tmp_path / "bool.jsonl", "pair", name="rte")
+
+
+def test_roles_to_predict_may_be_frames_and_need_a_predicate(tmp_path: Path) -> None:
+    frames = '[{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}]'
+    (tmp_path / "a.jsonl").write_text(f'{{"words": ["Rome", "lies"], "frames": {frames}}}\n')
+    found = load_examples(tmp_path / "a.jsonl", "roles")
+    assert found == [
+        RolesExample("row-1-0", ("Rome", "lies"), 1, ("B-ARG0", "B-V")),
+        RolesExample("row-1-1", ("Rome", "lies"), 0, ("B-V", "O")),
+    ]
+    (tmp_path / "b.jsonl").write_text('{"words": ["Rome", "lies"]}\n')
+    with pytest.raises(DataError, match="line 1: there is no column 'predicate', only"):
+        load_examples(tmp_path / "b.jsonl", "roles")

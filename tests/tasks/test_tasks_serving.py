@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tune_toys import KINDS, run_toy, write_toy
 
 from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, RunError
+from symprompt.prompts.exchange import read_peft, write_peft
 from symprompt.tasks.loaders import load_examples
 from symprompt.tasks.serving import Server
 from symprompt.tasks.stored import StoredPrompt
@@ -114,3 +116,17 @@ def test_what_cannot_be_served_is_refused(
     other.card["task"] = "x"
     with pytest.raises(ConfigError, match="shift positions"):
         Server(backbone, [prompt, other])
+
+
+def test_a_stored_prefix_goes_to_peft_and_back(
+    runs: dict[str, Path], family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    backbone, data = backbone_of(family_folder), runs["pair"].parent / "data/pair"
+    bert = family_folder("bert")
+    run_toy(data, bert, tmp_path / "run", "pair", prefix__length=4, prefix__shift_positions=True)
+    prefix = StoredPrompt.load(tmp_path / "run").prefix()
+    write_peft(tmp_path / "peft", prefix, backbone)
+    assert torch.equal(read_peft(tmp_path / "peft", backbone).prefix.states, prefix.states)
+    run_toy(data, bert, tmp_path / "other", "pair", method="pt")
+    with pytest.raises(RunError, match="trained by pt, which learns no prefix"):
+        StoredPrompt.load(tmp_path / "other").prefix()

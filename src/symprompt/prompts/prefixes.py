@@ -106,6 +106,16 @@ class PrefixEncoder(PromptEncoder):
         states = flat.view(*flat.shape[:2], layers, 2, heads, size)
         return states.permute(0, 2, 3, 4, 1, 5)
 
+    @torch.no_grad()
+    def put(self, states: Tensor) -> None:
+        """Put stored keys and values of the only task in place; the prefix must be a free one.
+
+        Args:
+            states: [layers, 2, kv_heads, length, head_dim].
+        """
+        assert self.kind == "free"
+        self.base.copy_(states.permute(3, 0, 1, 2, 4).flatten(1)[None])
+
     def prefix(self, row: Tensor | None = None) -> Prefix:
         """Return the prefix for a batch; in training mode with its dropout.
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
 from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.verbal.folder import PatternFolder, is_pattern_run
 
 _LABELS = {
     "ft": "FT",
@@ -20,6 +22,17 @@ _LABELS = {
     "pt2": "PT-2",
     "lora": "LoRA",
     "mpt2": "MPT-2",
+}
+# Figures of some of the questions, and numbers that are no share: stored, and in --json, but a
+# table of them all would not fit a terminal.
+_PARTS = ("answerable_", "unanswerable_")
+_NO_SHARE = "_threshold"
+_PATTERN_LABELS = {
+    "ptuning": "P-tuning",
+    "pt2": "PT-2, verbalizer",
+    "mp": "MP fine-tuning",
+    "zero-shot": "MP zero-shot",
+    "cls": "[CLS] fine-tuning",
 }
 
 
@@ -50,17 +63,59 @@ def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:
 
     Raises:
         RunError: a folder holds no finished run, or its files are damaged.
+        ConfigError: a run was not asked about the split.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    worded = []
     for path in paths:
+        if is_pattern_run(path):
+            worded.append(_load_pattern_run(path, split))
+            continue
         folder = TaskFolder(path)
         folder.require_finished()
         metrics = folder.load_metrics()
         wanted = split or str(metrics.get("reported", "test"))
+        if wanted not in metrics["splits"]:
+            raise _no_split(path, wanted, list(metrics["splits"]))
         recipe = str(metrics.get("recipe", ""))
         key = (metrics["task"], metrics["method"], metrics["model"], wanted, recipe)
         groups.setdefault(key, []).append(metrics)
-    return TaskResults({"tasks": [summarise(runs, key[3]) for key, runs in groups.items()]})
+    entries = [summarise(runs, key[3]) for key, runs in groups.items()]
+    return TaskResults({"tasks": [*entries, *_told_apart(worded)]})
+
+
+def _load_pattern_run(path: str, split: str) -> dict[str, Any]:
+    """Read a run through a pattern, all its seeds, as one entry.
+
+    Of dev, which chooses, there is the accuracy alone.
+    """
+    folder = PatternFolder(path)
+    folder.require_finished()
+    metrics = folder.load_metrics()
+    if split not in ("", "dev", metrics["split"]):
+        raise _no_split(path, split, ["dev", metrics["split"]])
+    label = _PATTERN_LABELS.get(metrics["method"], metrics["method"])
+    if metrics["method"] == "ptuning" and not metrics.get("model_trained", True):
+        label += ", frozen model"
+    entry = {**metrics, "label": label}
+    return entry | {"split": split, "metrics": metrics["dev"]} if split == "dev" else entry
+
+
+def _told_apart(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries whose labels have their pattern where a method is there with several."""
+    keys = [(entry["task"], entry["model"], entry["label"]) for entry in entries]
+    found = []
+    for key, entry in zip(keys, entries, strict=True):
+        several = keys.count(key) > 1
+        found.append({**entry, "label": f"{key[2]}: {entry['pattern']}"} if several else entry)
+    return found
+
+
+def _no_split(path: str, split: str, known: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"{path} was not asked about {split!r}; --split may be one of: {', '.join(known)}, or left "
+        "out."
+    )
 
 
 def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
@@ -87,9 +142,14 @@ def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
 
 
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """Return predictions as a table: each one's number, and what was predicted."""
-    cells = [(str(row["id"]), _shown(row["prediction"])) for row in rows]
-    return Grid("", ("example", "prediction"), (tuple(cells),))
+    """Return predictions as a table: each one's number, what was predicted, and how surely."""
+    header = ["example", "prediction"]
+    cells = [[str(row["id"]), _shown(row["prediction"])] for row in rows]
+    if all("probability" in row for row in rows):
+        header.append("probability")
+        for line, row in zip(cells, rows, strict=True):
+            line.append(f"{row['probability']:.3f}")
+    return Grid("", tuple(header), (tuple(map(tuple, cells)),))
 
 
 def _shown(value: Any) -> str:
@@ -97,7 +157,8 @@ def _shown(value: Any) -> str:
 
 
 def _grid(task: str, model: str, split: str, entries: Sequence[Mapping[str, Any]]) -> Grid:
-    names = list(dict.fromkeys(name for entry in entries for name in entry["metrics"]))
+    every = dict.fromkeys(name for entry in entries for name in entry["metrics"])
+    names = [name for name in every if not name.startswith(_PARTS) and not name.endswith(_NO_SHARE)]
     published = list(dict.fromkeys(name for e in entries for name in e.get("published", {})))
     rows = []
     for entry in entries:

@@ -296,7 +296,7 @@ class DeepPrefix(Body):
         states = _fitting(tensors, "prompt.prefix", self.encoder()[0])
         if self.encoder.kind != "free":
             self.encoder = self._make_encoder("free", ())
-        self.encoder.base.copy_(states.permute(3, 0, 1, 2, 4).flatten(1)[None])
+        self.encoder.put(states)
 
 
 def make_body(backbone: Backbone, config: TuneConfig, *, seed: tuple[object, ...]) -> Body:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from symprompt.errors import ConfigError
-from symprompt.folders import HISTORY, METRICS, STATE
+from symprompt.folders import CONFIG, HISTORY, METRICS, STATE
 from symprompt.runtime import Tick, derive_seed, silent
 from symprompt.tasks.bodies import make_body
 from symprompt.tasks.folder import PROMPT, TaskFolder
@@ -44,7 +44,8 @@ def tune_mixture(
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
     folder, session = TaskFolder(config.out), session or Session()
-    if folder.start(config, resume=resume):
+    folder.require_own()
+    if folder.has(CONFIG) and folder.start(config, resume=resume):
         return TaskRun(folder, folder.load_metrics())
     begun = time.perf_counter()
     parts = task_configs(config)
@@ -100,6 +101,8 @@ def _share(
     body = make_body(backbone, config, seed=(config.seed,))
     laid = {name: session.task(part, backbone, taken=body.taken) for name, part in parts.items()}
     _check_kinds(laid)
+    if not folder.has(CONFIG):
+        folder.start(config, resume=False)
     heads = {
         name: head_of(config, task, body, seed=(config.seed, name)) for name, task in laid.items()
     }

@@ -40,10 +40,15 @@ _KEPT = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found for a split: figures in percent, and one row for each example."""
+    """What was found for a split: figures in percent, and one row for each example.
+
+    Attributes:
+        notes: what a reader should know, such as texts that were cut to fit.
+    """
 
     metrics: dict[str, float]
     rows: list[dict[str, Any]]
+    notes: tuple[str, ...] = ()
 
 
 class Asker:

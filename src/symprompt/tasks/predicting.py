@@ -16,6 +16,8 @@ from symprompt.tasks.outcome import Outcome
 from symprompt.tasks.problem import columns_of
 from symprompt.tasks.serving import lay_out_for, predictions_of
 from symprompt.tasks.stored import StoredPrompt
+from symprompt.tasks.verbal.folder import is_pattern_run
+from symprompt.tasks.verbal.predicting import predict_verbal
 
 
 def predict_file(
@@ -30,7 +32,7 @@ def predict_file(
     out: str = "",
     tick: Tick = silent,
 ) -> Outcome:
-    """Return what a run's prompt predicts for the examples of a file, in their order.
+    """Return what a run of tune predicts for the examples of a file, in their order.
 
     Args:
         columns: role=column pairs for the file.
@@ -43,8 +45,27 @@ def predict_file(
     Raises:
         SympromptError: the run, the file or the model cannot be used; a prompt for another model.
     """
+    if is_pattern_run(run):
+        found = predict_verbal(
+            run,
+            file,
+            columns=columns,
+            model=model,
+            device=device,
+            dtype=dtype,
+            max_tokens=max_tokens,
+            tick=tick,
+        )
+        _write(out, found)
+        return found
     prompt = StoredPrompt.load(run)
-    examples = load_examples(file, prompt.kind, columns=columns_of(columns))
+    examples = load_examples(
+        file,
+        prompt.kind,
+        columns=columns_of(columns),
+        labels=prompt.labels,
+        name=prompt.task,
+    )
     prompt = replace(prompt, config=replace(prompt.config, dtype=dtype))
     kept = "float32" if prompt.config.method == "ft" else dtype
     name = model or str(prompt.card["base_model"])
@@ -61,7 +82,11 @@ def predict_file(
         stage="predicting",
     )
     outcome = predictions_of(prompt, examples, features, scores)
+    _write(out, outcome)
+    return outcome
+
+
+def _write(out: str, outcome: Outcome) -> None:
     if out:
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in outcome.rows)
         write_file(Path(out), lines.encode())
-    return outcome

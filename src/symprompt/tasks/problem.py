@@ -118,8 +118,9 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     Raises:
         DataError: the data cannot be read, or has no training examples.
     """
-    if not task.name and not source:
-        raise DataError("no data was named; give --data a folder or file, or task.name a task.")
+    if not source:
+        whose = f"the folder of {task.name}'s files" if task.name else "a folder or file of yours"
+        raise DataError(f"--data is missing; name {whose}.")
     kind = None if task.kind == "auto" else task.kind
     columns = columns_of(task.columns)
     if task.name:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, RunError
-from symprompt.folders import ENVIRONMENT, HISTORY, METRICS, STATE
+from symprompt.folders import CONFIG, ENVIRONMENT, HISTORY, METRICS, STATE
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.tasks.bodies import Body, make_body
 from symprompt.tasks.folder import CARD, PROMPT, TaskFolder
@@ -87,7 +87,8 @@ def tune(
     if config.method == "mpt2":
         raise ConfigError('method = "mpt2" trains a mixture; call tune_mixture.')
     folder = TaskFolder(config.out)
-    if folder.start(config, resume=resume):
+    folder.require_own()
+    if folder.has(CONFIG) and folder.start(config, resume=resume):
         return TaskRun(folder, folder.load_metrics())
     return run_task(folder, config, session=session or Session(), tick=tick, asked=asked)
 
@@ -101,7 +102,7 @@ def run_task(
     start: Mapping[str, Tensor] | None = None,
     asked: Sequence[str] | None = None,
 ) -> TaskRun:
-    """Train, ask and write a run whose folder has been started.
+    """Train, ask and write a run; what is wrong with the input is found before its folder is made.
 
     Args:
         start: stored tensors of prompt and head that training goes on from.
@@ -120,6 +121,8 @@ def run_task(
         start = _stored_start(job)
     if start is not None:
         _begin_from(job, start)
+    if not folder.has(CONFIG):
+        folder.start(config, resume=False)
     _learn(job)
     return TaskRun(folder, _finish(job))
 

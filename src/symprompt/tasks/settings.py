@@ -308,6 +308,11 @@ def _check_together(config: TuneConfig) -> None:
             'prefix, or choose method = "pt2".'
         )
     named = [name.partition("=")[0] for name in config.mixture.tasks]
+    if len(named) == 1:
+        raise ConfigError(
+            f"mixture.tasks names {named[0]} alone; name two tasks or more, or choose "
+            'method = "pt2".'
+        )
     if config.method == "mpt2" and config.task.name not in ("", *named):
         raise ConfigError(
             f"task.name is {config.task.name!r}, which is not one of mixture.tasks "

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from symprompt.backbone import Backbone
+from symprompt.backbone import Backbone, Prefix
 from symprompt.errors import ConfigError, RunError
 from symprompt.tasks.bodies import make_body
 from symprompt.tasks.examples import KINDS, TaskKind
@@ -81,6 +81,20 @@ class StoredPrompt:
     def relations(self) -> LabelSet:
         """The relations between spans that its head scores."""
         return LabelSet(tuple(self.card.get("relations", ())))
+
+    def prefix(self) -> Prefix:
+        """Return the keys and values, for a pass of one's own or for ``write_peft``.
+
+        Raises:
+            RunError: the run learned something else.
+        """
+        states = self.tensors.get("prompt.prefix")
+        if states is None:
+            raise RunError(
+                f"{self.path} was trained by {self.card['method']}, which learns no prefix; give a "
+                "run of pt2 or mpt2."
+            )
+        return Prefix(states[None], shift_positions=self.config.prefix.shift_positions)
 
     def model(self, backbone: Backbone) -> TaskModel:
         """Return the model with this prompt and head in place.

@@ -77,6 +77,21 @@ def test_the_grid_goes_on_where_it_was(
     assert str(tmp_path) not in (tmp_path / "fewglue.json").read_text()
 
 
+def test_whole_sets_have_a_row_of_prefixes_with_words(
+    script: ModuleType, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = [*words, "--cells", str(tmp_path), "--results", str(tmp_path), "--name", "deep"]
+    rows = ["--rows", "pt2-verbalizer", "--epochs", "1"]
+    with pytest.raises(SystemExit):
+        run(script, monkeypatch, *own, *rows)
+    rte = write_task(tmp_path / "RTE", "rte", few=False)
+    run(script, monkeypatch, *own, *rows, "--supervised", f"rte={rte}")
+    (entry,) = json.loads((tmp_path / "deep.json").read_text())["tasks"]
+    assert (entry["method"], entry["split"]) == ("pt2-verbalizer", "val, full train")
+    assert entry["label"] == "PT-2, verbalizer"
+    assert entry["seeds"] == [42, 43]
+
+
 def test_deviations_and_differences_are_over_seeds(script: ModuleType) -> None:
     def cell(
         row: str, pattern: str, seed: int, value: float, dev: float = 50.0

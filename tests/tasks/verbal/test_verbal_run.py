@@ -201,6 +201,8 @@ def test_a_run_needs_a_folder_of_its_own(model: Path, data: Path, tmp_path: Path
     config = config_of(model, data, tmp_path / "run")
     with pytest.raises(ConfigError, match="--out"):
         tune_pattern(replace(config, out=""))
+    with pytest.raises(ConfigError, match="--data is missing; name the folder of rte's files"):
+        tune_pattern(replace(config, data=""))
     with pytest.raises(RunError, match="is no run"):
         tune_pattern(replace(config, out=str(data)))
 

@@ -194,7 +194,7 @@ def test_methods_learn_what_the_premise_says(
         outcome = tuner.run(1)
     assert outcome.dev.accuracy == 100
     assert outcome.metrics == {"accuracy": 100}
-    assert outcome.vectors is None or outcome.vectors.shape == (2, backbone.width)
+    assert all(value.shape == (2, backbone.width) for value in outcome.prompt.values())
 
 
 def test_with_a_frozen_model_the_vectors_alone_learn(bert: Backbone) -> None:

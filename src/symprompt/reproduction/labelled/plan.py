@@ -12,7 +12,7 @@ from symprompt.config import differing_keys
 from symprompt.errors import ConfigError, RunError
 from symprompt.files import read_json, write_json
 from symprompt.reproduction.labelled.places import Found, find_tasks
-from symprompt.reproduction.labelled.recipes import mixture, recipe
+from symprompt.reproduction.labelled.recipes import mixture, recipe, verbalized
 from symprompt.reproduction.labelled.settings import (
     ENTITIES,
     PTUNING_V2,
@@ -26,19 +26,19 @@ from symprompt.reproduction.settings import RECORD, merge_record
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.settings import TuneConfig
 from symprompt.tasks.verbal import (
-    PTUNING,
     PatternRunConfig,
     find_task,
     load_pattern_config,
     manual_patterns,
     reference_pattern,
 )
-from symprompt.tasks.verbal.run import INCIDENTAL
+from symprompt.tasks.verbal.folder import INCIDENTAL
 from symprompt.tasks.verbal.settings import check_pattern_config, seeds_of
 
 # Tasks of the two ablations, which the paper describes in words (section 2.3).
 REPARAMETERISED = ("rte", "boolq", "cb", "conll2003", "conll2004")
 VERBALIZED = ("rte", "boolq", "cb")
+VERBALIZERS = ("pt2-verbalizer", "verbalizer")
 PATTERNS_OF_TABLE_6 = ("agree-1", "agree-2", "named", "truth")
 _KINDS = {"tagging": ENTITIES, "question": QUESTIONS, "roles": ROLES}
 _METRICS = "metrics.json"
@@ -182,8 +182,8 @@ def _v2_jobs(
         for method in settings.all_methods:
             if method == "mpt2" or not _concerns(method, task):
                 continue
-            if method == "verbalizer":
-                yield _verbalizer_job(settings, model, task, place)
+            if method in VERBALIZERS:
+                yield _verbalizer_job(settings, model, task, place, method)
                 continue
             for seed in settings.all_seeds:
                 changes = _common(settings, model, f"{task}-{method}-{seed}")
@@ -194,7 +194,7 @@ def _v2_jobs(
 
 
 def _concerns(method: str, task: str) -> bool:
-    if method == "verbalizer":
+    if method in VERBALIZERS:
         return task in VERBALIZED
     return method != "pt2-mlp" or task in REPARAMETERISED
 
@@ -238,40 +238,23 @@ def _mixture_jobs(
             yield Job(model.name, tuple(there), "mpt2", mixture(kind, changes))
 
 
-def _verbalizer_job(settings: LabelledSettings, model: Model, task: str, place: Path) -> Job:
-    """Return the run whose words answer where PT has a head: same prompts, same training."""
-    like = recipe(task, "pt", {})
-    text = PTUNING[task].text.replace("<1>", f"<{like.prefix.length}>")
-    base = load_pattern_config("superglue-rte")
+def _verbalizer_job(
+    settings: LabelledSettings, model: Model, task: str, place: Path, method: str
+) -> Job:
+    """Return the run whose words answer where PT or PT-2 has a head."""
+    base = verbalized(task, "pt2" if method == "pt2-verbalizer" else "pt")
     config = replace(
         base,
         model=model.place,
         data=str(place),
-        out=_out(settings, model, f"{task}-verbalizer"),
+        out=_out(settings, model, f"{task}-{method}"),
         seeds=tuple(map(str, settings.all_seeds)),
         device=settings.device,
-        pattern=replace(
-            base.pattern,
-            task=task,
-            template=text,
-            encoder="free",
-            train_model=False,
-            max_length=like.task.max_length,
-            train_limit=settings.limit,
-            val_limit=settings.limit,
-        ),
-        learning=replace(
-            base.learning,
-            rates=("1e-5",),
-            prompt_rate=like.learning.rate,
-            batches=(str(like.learning.batch),),
-            epochs=settings.epochs or like.learning.epochs,
-            patience=0,
-            dropout=False,
-        ),
+        pattern=replace(base.pattern, train_limit=settings.limit, val_limit=settings.limit),
+        learning=replace(base.learning, epochs=settings.epochs or base.learning.epochs),
     )
     check_pattern_config(config)
-    return Job(model.name, (task,), "verbalizer", config, "ptuning")
+    return Job(model.name, (task,), method, config, "ptuning")
 
 
 # ---------------------------------------------------------------- P-tuning
@@ -337,6 +320,8 @@ def _pattern_job(
         out=_out(settings, model, "-".join(part for part in parts if part)),
         seeds=tuple(map(str, settings.all_seeds)),
         device=settings.device,
+        # Tables need no weights, and there would be a model's for each of some hundred runs.
+        keep_weights=False,
         pattern=replace(
             base.pattern,
             task=task,

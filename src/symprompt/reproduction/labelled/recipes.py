@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Literal
 
 from symprompt.tasks.settings import TuneConfig, load_tune_config, make_tune_config
+from symprompt.tasks.verbal import PTUNING, PatternRunConfig, load_pattern_config
 
 Settings = dict[str, Any]
 # Shipped configs that are not called after their task.
@@ -106,6 +107,39 @@ def mixture(kind: str, changes: Mapping[str, Any]) -> TuneConfig:
     name = MIXTURES[kind].removesuffix("-mpt2")
     own = SAME.get(name, {}) | TASKS.get(f"{name}:mpt2", {})
     return changed(load_tune_config(MIXTURES[kind]), own | dict(changes))
+
+
+def verbalized(task: str, method: Literal["pt", "pt2"]) -> PatternRunConfig:
+    """Return the config of words that answer where a method has a head: same prompts and training.
+
+    The pattern is P-tuning's. Of pt its vectors are as many as the method's; of pt2 it has words
+    alone, and every layer reads the prefix. The rate falls linearly, whatever the method's does.
+    """
+    like = recipe(task, method, {})
+    base = load_pattern_config("superglue-rte")
+    text = PTUNING[task].text.replace("<1>", f"<{like.prefix.length}>") if method == "pt" else ""
+    pattern = replace(
+        base.pattern,
+        task=task,
+        method="ptuning" if method == "pt" else "pt2",
+        template=text,
+        encoder="free",
+        train_model=False,
+        prefix_length=like.prefix.length,
+        prefix_encoder=like.prefix.encoder,
+        prefix_dropout=like.prefix.dropout,
+        max_length=like.task.max_length,
+    )
+    learning = replace(
+        base.learning,
+        rates=("1e-5",),
+        prompt_rate=like.learning.rate,
+        batches=(str(like.learning.batch),),
+        epochs=like.learning.epochs,
+        patience=0,
+        dropout=False,
+    )
+    return replace(base, pattern=pattern, learning=learning)
 
 
 def changed(config: TuneConfig, changes: Mapping[str, Any]) -> TuneConfig:

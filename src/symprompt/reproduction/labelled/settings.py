@@ -20,6 +20,7 @@ V2_METHODS: dict[str, str] = {
     "mpt2": "multi-task P-tuning v2",
     "lora": "low-rank adapters",
     "pt2-mlp": "P-tuning v2 with reparameterised prefixes",
+    "pt2-verbalizer": "P-tuning v2, words of a verbalizer instead of a head",
     "verbalizer": "prompts at the input layer, words of a verbalizer instead of a head",
 }
 PTUNING_METHODS: dict[str, str] = {

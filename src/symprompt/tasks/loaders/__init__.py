@@ -8,11 +8,13 @@ from pathlib import Path
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.examples import Example, TaskData, TaskKind
-from symprompt.tasks.loaders.building import UnseenLabels
-from symprompt.tasks.loaders.classes import CLASS_SETS, load_class_set
+from symprompt.tasks.labels import LabelSet
+from symprompt.tasks.loaders.building import UnseenLabels, find_unseen, show_labels
+from symprompt.tasks.loaders.classes import CLASS_SETS, load_class_set, own_table, read_classes
 from symprompt.tasks.loaders.entities import ENTITY_SETS, load_entity_set
 from symprompt.tasks.loaders.own import Columns, check_kind, load_own, read_own
 from symprompt.tasks.loaders.questions import QUESTION_SETS, join_questions, load_question_set
+from symprompt.tasks.loaders.reading import TABLES
 from symprompt.tasks.loaders.roles import ROLE_SETS, load_role_set
 from symprompt.tasks.loaders.spans import load_relation_set, to_spans
 
@@ -70,16 +72,38 @@ def load_task(
 
 
 def load_examples(
-    path: str | Path, kind: TaskKind, *, columns: Columns | None = None
+    path: str | Path,
+    kind: TaskKind,
+    *,
+    columns: Columns | None = None,
+    labels: LabelSet | None = None,
+    name: str = "",
 ) -> Sequence[Example]:
     """Load a file of examples to predict; labels are taken if they are there.
 
     A .txt file holds one text per line (kind sequence) or one word per line (kind tagging).
+
+    Args:
+        labels: those that can be predicted. A class of a text that is none of them is refused; of
+            tags and spans some are rare, so these are only counted as missed.
+        name: the task; of texts and pairs of a standard set its own columns are known too.
     """
     check_kind(kind)
-    read = read_own(Path(path), kind, columns or Columns(), "row", labelled=None)
+    path, columns = Path(path), columns or Columns()
+    if name in CLASS_SETS and columns == Columns() and path.suffix.lower() in TABLES:
+        own = (columns.text,) if kind == "sequence" else (columns.first, columns.second)
+        read = read_classes(path, own_table(name, own), "row")
+    else:
+        read = read_own(path, kind, columns, "row", labelled=None)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
+    if labels is not None and kind in ("sequence", "pair"):
+        for found in find_unseen("row", read, labels):
+            raise DataError(
+                f"{found.path}, line {found.line}: the label {found.label!r} does not occur in "
+                f"training, which has {show_labels(labels)}; correct it, or leave labels out to "
+                "predict them."
+            )
     return read.examples
 
 

@@ -77,16 +77,18 @@ def make_task(
     labels = _labels_of(kind, parts.get("train"))
     relations = _relations_of(kind, parts.get("train"))
     both = LabelSet((*labels.names, *relations.names))
-    found = tuple(entry for split, part in parts.items() for entry in _unseen(split, part, both))
+    found = tuple(
+        entry for split, part in parts.items() for entry in find_unseen(split, part, both)
+    )
     if kind == "question":
         found = ()
     if found and unseen == "refuse":
         first = found[0]
         more = f" and {len(found) - 1} other(s)" if len(found) > 1 else ""
-        known = ", ".join(labels.names[:12]) + (" ..." if len(labels) > 12 else "")
         raise DataError(
             f"{first.path}, line {first.line}: the label {first.label!r} of {first.split}{more} "
-            f"does not occur in training, which has {known}; correct it or add training examples."
+            f"does not occur in training, which has {show_labels(labels)}; correct it or add "
+            "training examples."
         )
     return TaskData(
         kind=kind,
@@ -159,7 +161,12 @@ def _labels_of(kind: TaskKind, train: Read | None) -> LabelSet:
     return labels
 
 
-def _unseen(split: str, part: Read, labels: LabelSet) -> Iterator[Unseen]:
+def show_labels(labels: LabelSet) -> str:
+    """Return labels as a sentence lists them, the first ones of many."""
+    return ", ".join(labels.names[:12]) + (" ..." if len(labels) > 12 else "")
+
+
+def find_unseen(split: str, part: Read, labels: LabelSet) -> Iterator[Unseen]:
     """Yield the labels of a split that are not known, each with its first place and its count."""
     first: dict[str, Place] = {}
     counts: dict[str, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from symprompt.tasks.examples import PairExample, TaskData, TaskKind, TextExample
@@ -95,6 +95,14 @@ _SETS = {
     ),
 }
 CLASS_SETS = tuple(_SETS)
+
+
+def own_table(name: str, texts: Sequence[str]) -> ClassTable:
+    """Return the columns of a set, each of whose texts may be called as in files of one's own."""
+    table = _SETS[name].table
+    pairs = zip(table.texts, texts, strict=True)
+    named = tuple((*names, own) for names, own in pairs)
+    return replace(table, texts=named, label=tuple(dict.fromkeys((*table.label, "label"))))
 
 
 def load_class_set(name: str, folder: Path) -> TaskData:

@@ -23,8 +23,15 @@ from symprompt.tasks.loaders.building import Read, UnseenLabels, make_task
 from symprompt.tasks.loaders.classes import ClassTable, read_classes
 from symprompt.tasks.loaders.columns import check_tags, read_tagged
 from symprompt.tasks.loaders.questions import read_flat, read_paragraphs
-from symprompt.tasks.loaders.reading import TABLES, load_lines, load_rows, text_in, words_in
-from symprompt.tasks.loaders.roles import predicate_in
+from symprompt.tasks.loaders.reading import (
+    TABLES,
+    find_column,
+    load_lines,
+    load_rows,
+    text_in,
+    words_in,
+)
+from symprompt.tasks.loaders.roles import predicate_in, read_propbank
 from symprompt.tasks.loaders.spans import read_spans, with_spans
 
 _IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
@@ -123,7 +130,7 @@ def read_own(
         return _read_columns(path, columns, split, labelled)
     if kind == "spans" and ending in _IN_COLUMNS:
         return with_spans(_read_columns(path, columns, split, labelled))
-    if kind == "spans" and _has_tags_alone(path, columns):
+    if kind == "spans" and _has(path, columns.tags, but_not=columns.spans):
         return with_spans(_read_words(path, "tagging", columns, split, labelled))
     if kind in ("spans", "relations"):
         return read_spans(
@@ -135,6 +142,8 @@ def read_own(
             identity=columns.id,
             labelled=labelled,
         )
+    if kind == "roles" and _has(path, "frames", but_not=columns.predicate):
+        return read_propbank(path, split)
     return _read_words(path, kind, columns, split, labelled)
 
 
@@ -207,16 +216,16 @@ def _read_words(
         if kind == "tagging":
             read.add(TaggedExample(name, words, tags), path, number)
         else:
-            value = row.get(columns.predicate)
-            place = predicate_in(value, len(words), path, number)
+            column = find_column(row, (columns.predicate,), path, number)
+            place = predicate_in(row[column], len(words), path, number)
             read.add(RolesExample(name, words, place, tags), path, number)
     return read
 
 
-def _has_tags_alone(path: Path, columns: Columns) -> bool:
-    """Say whether a table has tags of words and no spans."""
+def _has(path: Path, column: str, *, but_not: str) -> bool:
+    """Say whether a table's first row has one column and not another."""
     first = next(iter(load_rows(path)), (0, {}))[1]
-    return columns.tags in first and columns.spans not in first
+    return column in first and but_not not in first
 
 
 def _split_files(folder: Path) -> dict[str, Path]:

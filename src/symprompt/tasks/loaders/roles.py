@@ -56,7 +56,7 @@ def load_role_set(name: str, folder: Path) -> TaskData:
                 parts[split].extend(_read_conll05(path, f"{split}-{path.name}"))
     else:
         found = find_files(folder, _PROPBANK, name)
-        parts = {split: _read_propbank(paths[0], split) for split, paths in found.items()}
+        parts = {split: read_propbank(paths[0], split) for split, paths in found.items()}
     return make_task("roles", name, parts, unseen="keep")
 
 
@@ -85,7 +85,8 @@ def predicate_in(value: object, words: int, path: Path, line: int) -> int:
     return value
 
 
-def _read_propbank(path: Path, split: str) -> Read:
+def read_propbank(path: Path, split: str) -> Read:
+    """Read sentences with a list of frames, one example for each of them."""
     read = Read()
     for number, row in load_rows(path):
         words = words_in(row, ("words",), path, number)

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
+from symprompt.facts.reading import shorten
 from symprompt.runtime import derive_seed
+from symprompt.tasks.loaders.reading import load_rows
 from symprompt.tasks.verbal.superglue import VerbalData, VerbalExample, VerbalTask, find_task
 
 _FILES = {
@@ -24,6 +26,13 @@ _FILES = {
     "dev": ("dev32.jsonl",),
     "val": ("val.jsonl", "dev.tsv"),
     "test": ("test.jsonl", "test.tsv"),
+}
+_GLUE = {"sentence1": "premise", "sentence2": "hypothesis", "index": "idx"}
+# What rows of a task's file have, where it is not what its patterns name.
+_COLUMNS = {
+    "multirc": ("passage",),
+    "wsc": ("text", "target"),
+    "copa": ("premise", "choice1", "choice2", "question"),
 }
 _MARKS = " \t.,;:!?'\"()[]`"
 Row = Mapping[str, Any]
@@ -65,6 +74,40 @@ def load_verbal(
     return VerbalData(task, {split: splits[split] for split in order}, str(path), tuple(notes))
 
 
+def load_verbal_file(
+    task: VerbalTask, path: str | Path, *, columns: Mapping[str, str] | None = None
+) -> list[VerbalExample]:
+    """Load a file of examples to answer: JSON lines, CSV or TSV; labels are taken if there are any.
+
+    Args:
+        columns: the task's name of a column -> the file's.
+
+    Raises:
+        DataError: it cannot be read, or a line is no example of the task.
+        ConfigError: a column that the task has not.
+    """
+    renamed = columns or {}
+    known = (*_COLUMNS.get(task.name, task.fields), "label", "idx")
+    for name in renamed:
+        if name not in known:
+            raise ConfigError(
+                f"--columns names {name!r}, which {task.name} has not; its columns are: "
+                f"{', '.join(known)}."
+            )
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        for line, row in load_rows(Path(path)):
+            own = dict(row)
+            if "premise" in task.fields and "premise" not in row:
+                own |= {_GLUE[key]: value for key, value in row.items() if key in _GLUE}
+            for name in renamed:
+                own.pop(name, None)
+            own |= {name: row[column] for name, column in renamed.items() if column in row}
+            yield line, own
+
+    return _make_examples(task, Path(path), rows(), [], labelled=False, renamable=True)
+
+
 def _find_folder(task: VerbalTask, path: Path) -> Path:
     for folder in (path / task.folder, path / task.name, path):
         if any((folder / name).is_file() for name in _FILES["train"]):
@@ -97,15 +140,30 @@ def _hold_out(
 def _load_split(
     task: VerbalTask, path: Path, notes: list[str], *, labelled: bool
 ) -> list[VerbalExample]:
+    return _make_examples(task, path, _rows(path), notes, labelled=labelled)
+
+
+def _make_examples(
+    task: VerbalTask,
+    path: Path,
+    rows: Iterator[tuple[int, Row]],
+    notes: list[str],
+    *,
+    labelled: bool,
+    renamable: bool = False,
+) -> list[VerbalExample]:
     examples: list[VerbalExample] = []
-    for line, row in _rows(path):
+    for line, row in rows:
         try:
             examples += _READ[task.name](task, row, notes)
         except (KeyError, TypeError, ValueError) as error:
-            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            what = str(error)
+            if isinstance(error, KeyError):
+                what = f"it has no {error}, only {shorten(list(row), 200)}"
+            todo = "write it in SuperGLUE's format"
+            todo += ", or say with --columns what it calls its columns" if renamable else ""
             raise DataError(
-                f"{path} line {line} is no example of {task.name}: {what}; write it in SuperGLUE's "
-                "format."
+                f"{path} line {line} is no example of {task.name}: {what}; {todo}."
             ) from error
         if labelled and any(example.label is None for example in examples):
             raise DataError(
@@ -139,9 +197,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
     if path.suffix == ".tsv":
         # GLUE's fields are never quoted, but hold quotes.
         table = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
-        names = {"sentence1": "premise", "sentence2": "hypothesis", "index": "idx"}
         for line, row in enumerate(table, start=2):
-            yield line, {names.get(key, key): value for key, value in row.items() if key}
+            yield line, {_GLUE.get(key, key): value for key, value in row.items() if key}
         return
     for line, entry in enumerate(text.split("\n"), start=1):
         if not entry.strip():
@@ -164,7 +221,7 @@ def _text(row: Row, key: str) -> str:
 
 def _label(task: VerbalTask, row: Row) -> int | None:
     value = row.get("label")
-    if value is None:
+    if value is None or value == "":
         return None
     shown = str(value).lower() if isinstance(value, bool) else str(value)
     if shown not in task.labels:

@@ -11,8 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.backbone import Backbone, Inputs, body_states
-from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
-from symprompt.runtime import make_generator
+from symprompt.prompts import (
+    BiLSTMEncoder,
+    FreeVectors,
+    MLPEncoder,
+    PrefixEncoder,
+    PromptEncoder,
+)
+from symprompt.runtime import Tick, make_generator, silent
 from symprompt.tasks.verbal.layout import VerbalLayout
 from symprompt.tasks.verbal.settings import EncoderKind
 
@@ -55,13 +61,13 @@ class ClassHead(nn.Module):
 class VerbalModel:
     """Scores answers of laid out examples; final.
 
-    With an encoder its vectors stand in the pattern; with a head the head's classes are scored
-    instead of words. The vocabulary product, the head and the encoder run in the weights' own
-    precision whatever the body's.
+    With an encoder its vectors stand in the pattern, with one of prefixes every layer reads its
+    keys and values; with a head the head's classes are scored instead of words. The vocabulary
+    product, the head and the encoder run in the weights' own precision whatever the body's.
 
     Args:
         backbone: the language model.
-        extra: a prompt encoder, a class head, or None for a manual pattern.
+        extra: an encoder of vectors or of a prefix, a class head, or None for a manual pattern.
         half: run the body in bfloat16 (autocast), its weights staying as they are; None does so on
             a GPU where they are float32.
     """
@@ -74,7 +80,8 @@ class VerbalModel:
         half: bool | None = None,
     ) -> None:
         self.backbone = backbone
-        self.extra = None if extra is None else extra.to(backbone.device, _exact(backbone.dtype))
+        exact = _exact(backbone.dtype)
+        self.extra = None if extra is None else extra.to(backbone.device, exact).eval()
         wide = backbone.dtype == torch.float32 and backbone.decoder is not None
         self.half = (wide and backbone.device.type == "cuda") if half is None else half
 
@@ -122,14 +129,15 @@ class VerbalModel:
     ) -> Inputs:
         tokens = (layout.ids[rows, :, :width] if ids is None else ids).flatten(0, 1)
         embeddings = self.backbone.embed(tokens)
-        if isinstance(self.extra, PromptEncoder):
+        prefix = self.extra.prefix() if isinstance(self.extra, PrefixEncoder) else None
+        if isinstance(self.extra, PromptEncoder) and prefix is None:
             places = layout.vectors[rows].flatten(0, 1)[:, :, None]
             size = (*places.shape[:2], embeddings.shape[2])
             vectors = self.extra()[0].to(embeddings.dtype).expand(size)
             embeddings = embeddings.scatter(1, places.expand(size), vectors)
         lengths = layout.lengths[rows].flatten()
         mask = torch.arange(width, device=rows.device) < lengths[:, None]
-        return Inputs(embeddings, mask)
+        return Inputs(embeddings, mask, prefix=prefix)
 
     def _classes(
         self, head: ClassHead, inputs: Inputs, at: Tensor, which: Tensor, answers: int
@@ -161,9 +169,18 @@ class VerbalModel:
         finally:
             decoder.forward = before  # type: ignore[method-assign]
 
-    def dropout(self, on: bool) -> AbstractContextManager[None]:
-        """Run the language model with its own dropout, or without."""
-        return self.backbone.dropout() if on else nullcontext()
+    @contextmanager
+    def training(self, *, dropout: bool) -> Iterator[None]:
+        """Run with the prefix's dropout on, and with the language model's own if asked for."""
+        inner: AbstractContextManager[None] = self.backbone.dropout() if dropout else nullcontext()
+        if self.extra is not None:
+            self.extra.train()
+        try:
+            with inner:
+                yield
+        finally:
+            if self.extra is not None:
+                self.extra.eval()
 
 
 def _whole(decoder: nn.Linear, hidden: Tensor) -> Tensor:
@@ -198,15 +215,20 @@ def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> Iterato
 
 
 @torch.no_grad()
-def score_split(model: VerbalModel, layout: VerbalLayout, *, max_tokens: int) -> Tensor:
+def score_split(
+    model: VerbalModel, layout: VerbalLayout, *, max_tokens: int, tick: Tick = silent
+) -> Tensor:
     """Return the answers' scores of every example of a split, [n, c] on the host."""
     found = torch.zeros(len(layout), layout.answers, dtype=torch.float64)
     size = model.backbone.vocabulary_size
     waiting: list[tuple[list[int], Tensor]] = []
+    done = 0
     for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
         width = min(math.ceil(max(layout.widths[rows]) / 8) * 8, layout.ids.shape[2])
         place = torch.tensor(rows, device=layout.ids.device)
         waiting.append((rows, model.scores(layout, place, width)))
+        done += len(rows)
+        tick("predicting", done, len(layout), "")
     for rows, scores in waiting:
         found[rows] = scores.to("cpu", torch.float64)
     return found

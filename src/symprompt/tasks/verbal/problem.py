@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from torch.nn import functional
 
-from symprompt.backbone import Backbone
+from symprompt.backbone import Backbone, prefix_shape
 from symprompt.errors import ConfigError
-from symprompt.prompts import PromptEncoder
+from symprompt.prompts import PrefixEncoder, PromptEncoder
+from symprompt.runtime import Tick, silent
 from symprompt.tasks.verbal.layout import VerbalLayout, lay_out, lay_out_heads
 from symprompt.tasks.verbal.metrics import Labels, accuracy, measure
 from symprompt.tasks.verbal.model import ClassHead, VerbalModel, make_encoder, score_split
@@ -60,13 +61,15 @@ def choose_pattern(config: PatternConfig, task: VerbalTask) -> Worded:
     if learns != bool(vectors):
         raise ConfigError(
             f'pattern.method = "{config.method}" goes with a pattern '
-            f"{'with' if learns else 'without'} vectors <n>, got {found.text!r}."
+            f"{'with' if learns else 'without'} vectors <n>, got {found.text!r}; change it, or "
+            'leave it empty (--template "") for the published one.'
         )
     wanted = len(task.labels) if task.kind == "labels" else 0
     if len(found.words) != wanted:
         raise ConfigError(
             f"pattern.words are {len(found.words)}; {task.name} takes {wanted}"
-            f"{', for ' + ', '.join(task.labels) if wanted else ': examples bring their answers'}."
+            f"{', for ' + ', '.join(task.labels) if wanted else ': examples bring their answers'}; "
+            "give as many, or none for the published ones."
         )
     return found
 
@@ -78,12 +81,15 @@ class Answers:
     Attributes:
         predicted: [n] labels.
         loss: mean loss of the examples that have one.
+        probabilities: [n] of the labels predicted, among all answers of an example; None where the
+            model writes and nothing is chosen (WSC).
         written: for WSC, what the model wrote.
     """
 
     predicted: Labels
     loss: float
     written: tuple[str, ...] = ()
+    probabilities: npt.NDArray[np.float64] | None = None
 
 
 class VerbalProblem:
@@ -94,10 +100,17 @@ class VerbalProblem:
         data: the examples.
         config: pattern, method, lengths.
         max_tokens: most tokens in one pass while asking; 0 chooses by device.
+        splits: which of the data are laid out.
     """
 
     def __init__(
-        self, backbone: Backbone, data: VerbalData, config: PatternConfig, *, max_tokens: int = 0
+        self,
+        backbone: Backbone,
+        data: VerbalData,
+        config: PatternConfig,
+        *,
+        max_tokens: int = 0,
+        splits: Sequence[str] = SPLITS,
     ) -> None:
         self.backbone = backbone
         self.data = data
@@ -107,7 +120,7 @@ class VerbalProblem:
         self.max_tokens = max_tokens or backbone.token_budget()
         self.max_length = min(config.max_length, backbone.max_length)
         self.examples: dict[str, Sequence[VerbalExample]] = {
-            split: self._choose_examples(split) for split in SPLITS
+            split: self._choose_examples(split) for split in splits
         }
         self.layouts = {split: self._lay_out(own) for split, own in self.examples.items()}
 
@@ -150,19 +163,39 @@ class VerbalProblem:
             device=device,
         )
 
-    def make_extra(self, seed: int) -> PromptEncoder | ClassHead | None:
-        """Make what stands beside the model: vectors' encoder, head or nothing."""
-        if self.config.method == "ptuning":
+    def make_extra(
+        self, seed: int, config: PatternConfig | None = None
+    ) -> PromptEncoder | ClassHead | None:
+        """Make what stands beside the model: encoder of vectors or a prefix, head or nothing.
+
+        Args:
+            config: how its encoder is made, if not as the problem says.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer of this kind of model.
+        """
+        config = config or self.config
+        if config.method == "ptuning":
             return make_encoder(
-                self.config.encoder,
+                config.encoder,
                 self.worded.pattern.vectors,
                 self.backbone.width,
                 seed=seed,
                 task=self.task.name,
-                lstm_hidden=self.config.lstm_hidden,
+                lstm_hidden=config.lstm_hidden,
             )
-        if self.config.method == "cls":
-            hidden = int(self.backbone.model.config.get_text_config().hidden_size)
+        hidden = int(self.backbone.model.config.get_text_config().hidden_size)
+        if config.method == "pt2":
+            return PrefixEncoder(
+                (self.task.name,),
+                prefix_shape(self.backbone),
+                config.prefix_length,
+                kind=config.prefix_encoder,
+                hidden=hidden,
+                dropout=config.prefix_dropout,
+                seed=(seed, "prefix"),
+            )
+        if config.method == "cls":
             classes = 1 if self.task.kind == "choices" else len(self.task.labels)
             return ClassHead(hidden, classes, seed=seed, task=self.task.name)
         return None
@@ -171,10 +204,10 @@ class VerbalProblem:
         """Make the model with what stands beside it."""
         return VerbalModel(self.backbone, self.make_extra(seed))
 
-    def answer(self, model: VerbalModel, split: str) -> Answers:
+    def answer(self, model: VerbalModel, split: str, *, tick: Tick = silent) -> Answers:
         """Return what the model answers to a split, as it is now."""
         layout, examples = self.layouts[split], self.examples[split]
-        scores = score_split(model, layout, max_tokens=self.max_tokens)
+        scores = score_split(model, layout, max_tokens=self.max_tokens, tick=tick)
         if layout.answers == 1:
             tokens = write_spans(model, layout, max_tokens=self.max_tokens)
             texts = [self.backbone.vocabulary.tokenizer.decode(one) for one in tokens]
@@ -184,7 +217,10 @@ class VerbalProblem:
             return Answers(judge_spans(texts, wanted), loss, tuple(text.strip() for text in texts))
         labels = layout.labels.cpu()
         loss = float(functional.cross_entropy(scores, labels)) if bool((labels >= 0).all()) else 0.0
-        return Answers(scores.argmax(1).numpy().astype(np.int64), loss)
+        highest, predicted = scores.softmax(1).max(1)
+        return Answers(
+            predicted.numpy().astype(np.int64), loss, probabilities=highest.double().numpy()
+        )
 
     def look(self, model: VerbalModel) -> tuple[float, float]:
         """Return accuracy in percent and loss on dev, which chooses."""

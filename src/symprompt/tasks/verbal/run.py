@@ -1,9 +1,10 @@
 """``symprompt tune`` for configs with a pattern: one run folder for all seeds of a method.
 
 A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed, of its
-grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors and their card),
-``models/N`` if asked for, and ``metrics.json``, written last: a run is finished when it is there.
-``state.safetensors`` holds an unfinished training.
+grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors or a prefix, with a
+card), ``weights.safetensors`` (where the model is trained too: its numbers, and a head's, of the
+seed that did best on dev), ``models/N`` if asked for, and ``metrics.json``, written last: a run is
+finished when it is there. ``state.safetensors`` holds an unfinished training.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ import numpy as np
 from symprompt.backbone import Backbone
 from symprompt.config import differing_keys, to_toml
 from symprompt.errors import ConfigError, RunError
-from symprompt.files import read_json, write_file, write_json, write_tensors
+from symprompt.files import read_json, read_tensors, write_file, write_json, write_tensors
+from symprompt.folders import CONFIG, ENVIRONMENT, METRICS, STATE
 from symprompt.runtime import Tick, describe_environment, silent
+from symprompt.tasks.verbal.folder import INCIDENTAL, WEIGHTS, on_dev, prompt_file, seed_file
 from symprompt.tasks.verbal.loaders import load_verbal
+from symprompt.tasks.verbal.model import ClassHead
 from symprompt.tasks.verbal.problem import VerbalProblem
 from symprompt.tasks.verbal.settings import (
     PatternRunConfig,
     check_pattern_config,
     load_pattern_config,
     seeds_of,
+    trains_model,
 )
 from symprompt.tasks.verbal.superglue import VerbalData
 from symprompt.tasks.verbal.tuner import Outcome, VerbalTuner, ask_zero_shot, tuning
-
-INCIDENTAL = ("out", "device", "max_tokens", "checkpoint_seconds", "seeds", "save_model")
-"""What may differ when a run is gone on with; seeds may be added."""
-_METRICS = "metrics.json"
 
 
 def tune_pattern(
@@ -60,6 +61,11 @@ def tune_pattern(
         SympromptError: the config, data, pattern or folder does not serve.
     """
     check_pattern_config(config)
+    if not config.data:
+        raise ConfigError(
+            f"--data is missing; name the folder of {config.pattern.task}'s files, or the one "
+            "above it."
+        )
     out = _open(config, resume=resume)
     data = load_verbal(config.pattern.task, config.data, held_out=config.pattern.held_out)
     backbone = backbone or load_for_tuning(config)
@@ -69,15 +75,15 @@ def tune_pattern(
     if config.pattern.method == "zero-shot":
         # Nothing is drawn, so all seeds would be the same.
         seeds = seeds[:1]
-    missing = [seed for seed in seeds if not _seed_file(out, seed).is_file()]
+    missing = [seed for seed in seeds if not _seed_path(out, seed).is_file()]
     tick("seeds", len(seeds) - len(missing), len(seeds), problem.task.name)
     for outcome in _outcomes(problem, config, missing, out):
         _write_outcome(out, config, problem, outcome)
-        done = sum(_seed_file(out, seed).is_file() for seed in seeds)
+        done = sum(_seed_path(out, seed).is_file() for seed in seeds)
         main = problem.task.metrics[0]
         tick("seeds", done, len(seeds), f"{main} {outcome.metrics[main]:.1f}")
-    metrics = _summary(problem, config, [read_json(_seed_file(out, seed)) for seed in seeds])
-    write_json(out / _METRICS, metrics)
+    metrics = _summary(problem, config, [read_json(_seed_path(out, seed)) for seed in seeds])
+    write_json(out / METRICS, metrics)
     return metrics
 
 
@@ -99,7 +105,7 @@ def _outcomes(
     with tuning(
         problem,
         config.learning,
-        state=out / "state.safetensors",
+        state=out / STATE,
         key=_key(config, problem),
         checkpoint_seconds=config.checkpoint_seconds,
     ) as tuner:
@@ -107,7 +113,25 @@ def _outcomes(
             outcome = tuner.run(seed)
             if config.save_model:
                 _save_model(tuner, out / "models" / str(seed))
+            if config.keep_weights and trains_model(config.pattern):
+                _keep_weights(tuner, outcome, out)
             yield outcome
+
+
+def _keep_weights(tuner: VerbalTuner, outcome: Outcome, out: Path) -> None:
+    """Store the trained weights if no seed before did better on dev; one seed's are enough."""
+    place = out / WEIGHTS
+    if place.is_file():
+        before = _seed_path(out, int(read_tensors(place)[1]["seed"]))
+        # A kill may have come between a seed's weights and what came of it.
+        if before.is_file() and on_dev(read_json(before)) >= on_dev(outcome.to_json()):
+            return
+    # A prompt is stored by itself; a head is nothing without the model it was learned with.
+    kinds = ("model.", "extra.") if isinstance(tuner.model.extra, ClassHead) else ("model.",)
+    tensors = {
+        name: value for name, value in tuner.stepper.parameters.items() if name.startswith(kinds)
+    }
+    write_tensors(place, tensors, {"seed": outcome.seed})
 
 
 def _save_model(tuner: VerbalTuner, folder: Path) -> None:
@@ -132,7 +156,7 @@ def _open(config: PatternRunConfig, *, resume: bool) -> Path:
     if not config.out:
         raise ConfigError("no run folder is given; say where with --out.")
     out = Path(config.out)
-    stored = out / "config.toml"
+    stored = out / CONFIG
     if not stored.is_file():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RunError(f"{out} is there and is no run; give an empty or a new folder.")
@@ -148,18 +172,18 @@ def _open(config: PatternRunConfig, *, resume: bool) -> Path:
     return out
 
 
-def _seed_file(out: Path, seed: int) -> Path:
-    return out / "seeds" / f"{seed}.json"
+def _seed_path(out: Path, seed: int) -> Path:
+    return out / seed_file(seed)
 
 
 def _write_start(out: Path, config: PatternRunConfig, problem: VerbalProblem) -> None:
-    write_file(out / "config.toml", to_toml(config).encode())
+    write_file(out / CONFIG, to_toml(config).encode())
     device = problem.backbone.device
     environment = describe_environment(device) | {
         "dtype": str(problem.backbone.dtype).removeprefix("torch."),
         "model_fingerprint": problem.backbone.fingerprint,
     }
-    write_json(out / "environment.json", environment)
+    write_json(out / ENVIRONMENT, environment)
 
 
 def _write_outcome(
@@ -176,20 +200,19 @@ def _write_outcome(
             row["written"] = outcome.answers.written[place]
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     write_file(out / "predictions" / f"{outcome.seed}.jsonl", "".join(lines).encode())
-    if outcome.vectors is not None:
+    if outcome.prompt:
         card = {
             "base_model": config.model,
             "base_model_fingerprint": problem.backbone.fingerprint,
-            "model_trained": config.pattern.train_model,
+            "model_trained": trains_model(config.pattern),
             "task": problem.task.name,
             "pattern": problem.worded.text,
             "words": list(problem.worded.words),
             "seed": outcome.seed,
             "val": outcome.metrics,
         }
-        target = out / "prompts" / f"{outcome.seed}.safetensors"
-        write_tensors(target, {"vectors": outcome.vectors}, card)
-    write_json(_seed_file(out, outcome.seed), outcome.to_json())
+        write_tensors(out / prompt_file(outcome.seed), outcome.prompt, card)
+    write_json(_seed_path(out, outcome.seed), outcome.to_json())
 
 
 def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
@@ -210,10 +233,12 @@ def _summary(
     problem: VerbalProblem, config: PatternRunConfig, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     data: VerbalData = problem.data
+    body = problem.backbone.model.base_model
     return {
         "model": config.model,
         "task": problem.task.name,
         "method": config.pattern.method,
+        "model_trained": trains_model(config.pattern),
         "pattern": problem.worded.text,
         "words": list(problem.worded.words),
         "split": "val",
@@ -221,6 +246,9 @@ def _summary(
         "metrics": summarise_seeds([row["val"] for row in rows]),
         "dev": summarise_seeds([{"accuracy": row["dev"]["accuracy"]} for row in rows]),
         "seconds": round(sum(t["seconds"] for row in rows for t in row["tried"]) / len(rows), 2),
+        # Seeds of older runs do not say how many numbers they trained.
+        "trainable_parameters": max((row.get("trained") or 0 for row in rows), default=0) or None,
+        "model_parameters": sum(value.numel() for value in body.parameters()),
         "counts": data.counts(),
         "notes": list(data.notes),
         "cut": problem.cuts(),

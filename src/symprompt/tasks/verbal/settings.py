@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from symprompt.config import build_config, read_config, shipped_configs
 from symprompt.errors import ConfigError
+from symprompt.prompts.prefixes import PrefixKind
 from symprompt.tasks.verbal.patterns import Pattern
 from symprompt.tasks.verbal.superglue import find_task
 
 EncoderKind = Literal["free", "mlp", "bilstm"]
-VerbalMethod = Literal["ptuning", "mp", "zero-shot", "cls"]
+VerbalMethod = Literal["ptuning", "pt2", "mp", "zero-shot", "cls"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,12 @@ class PatternConfig:
     task: str = "rte"
     """boolq, cb, wic, rte, multirc, wsc or copa."""
     method: VerbalMethod = "ptuning"
-    """ptuning: learned vectors in the pattern; mp: a manual pattern, the model fine-tuned;
+    """ptuning: learned vectors in the pattern; pt2: a manual pattern and a prefix at every layer of
+    a frozen model (P-tuning v2 with a verbalizer); mp: a manual pattern, the model fine-tuned;
     zero-shot: a manual pattern and the model as it is; cls: a head on [CLS], no pattern."""
     template: str = ""
     """The pattern: {field}, <n> vectors, [MASK], [SEP], words; or the name of a published one, such
-    as pet-0. Empty takes P-tuning's own, for mp and zero-shot with its words alone."""
+    as pet-0. Empty takes P-tuning's own, for pt2, mp and zero-shot with its words alone."""
     words: tuple[str, ...] = ()
     """The verbalizer: one text for each label, in the task's order; empty takes the published."""
     encoder: EncoderKind = "bilstm"
@@ -36,7 +38,14 @@ class PatternConfig:
     lstm_hidden: int = 0
     """LSTM size per direction; 0 is the model's embedding width, as in P-tuning's few-shot code."""
     train_model: bool = True
-    """Train the language model too, as P-tuning does on SuperGLUE; if not, the vectors alone."""
+    """Train the language model too, as P-tuning does on SuperGLUE; if not, the vectors alone. pt2
+    never does."""
+    prefix_length: int = 20
+    """How many keys and values stand before each layer's own (pt2)."""
+    prefix_encoder: PrefixKind = "free"
+    """free: the keys and values are parameters; mlp: they come out of a small network (pt2)."""
+    prefix_dropout: float = 0.0
+    """Of the prefix while training (pt2)."""
     max_length: int = 256
     """Most tokens of a sentence; longer ones lose the end of their longest field, and are counted.
     The model's own limit holds too."""
@@ -62,7 +71,7 @@ class LearningConfig:
     rates: tuple[str, ...] = ("1e-5",)
     """Learning rates of the language model (and of a head); several are tried and dev chooses."""
     prompt_rate: float = 1e-4
-    """Learning rate of the vectors' encoder."""
+    """Learning rate of the vectors' or the prefix's encoder."""
     batches: tuple[str, ...] = ("16",)
     """Examples per step; several are tried and dev chooses."""
     micro_batch: int = 0
@@ -108,6 +117,9 @@ class PatternRunConfig:
     """Least time between two checkpoints of an unfinished training."""
     save_model: bool = False
     """Store the trained language model of each seed as a transformers folder."""
+    keep_weights: bool = True
+    """Store the trained weights of the seed that does best on dev, which predict needs where the
+    language model is trained too."""
     pattern: PatternConfig = field(default_factory=PatternConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
 
@@ -151,6 +163,7 @@ def check_pattern_config(config: PatternRunConfig) -> None:
     for key, value, least in (
         ("pattern.max_length", pattern.max_length, 8),
         ("pattern.lstm_hidden", pattern.lstm_hidden, 0),
+        ("pattern.prefix_length", pattern.prefix_length, 1),
         ("pattern.train_limit", pattern.train_limit, 0),
         ("pattern.val_limit", pattern.val_limit, 0),
         ("learning.micro_batch", learning.micro_batch, 0),
@@ -167,16 +180,25 @@ def check_pattern_config(config: PatternRunConfig) -> None:
             raise ConfigError(f"{key} is {value}; it must be at least {least}.")
     if not learning.prompt_rate > 0:
         raise ConfigError(f"learning.prompt_rate is {learning.prompt_rate}; it must be above 0.")
-    if not pattern.train_model and pattern.method != "ptuning":
+    if not 0 <= pattern.prefix_dropout < 1:
+        raise ConfigError(
+            f"pattern.prefix_dropout is {pattern.prefix_dropout}; it must be in [0, 1)."
+        )
+    if not pattern.train_model and pattern.method in ("mp", "cls"):
         raise ConfigError(
             f'pattern.train_model = false leaves pattern.method = "{pattern.method}" nothing to '
-            'learn; with a frozen model the methods are "ptuning" and "zero-shot".'
+            'learn; with a frozen model the methods are "ptuning", "pt2" and "zero-shot".'
         )
     if config.dtype not in ("auto", "float32", "float64"):
         raise ConfigError(
             f'dtype is "{config.dtype}"; weights that are trained are float32 (or float64), and '
             "passes are bfloat16 on a GPU by themselves: use auto."
         )
+
+
+def trains_model(pattern: PatternConfig) -> bool:
+    """Say whether a method changes the language model's own weights."""
+    return pattern.train_model and pattern.method not in ("pt2", "zero-shot")
 
 
 def rates_of(learning: LearningConfig) -> tuple[float, ...]:

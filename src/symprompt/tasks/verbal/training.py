@@ -135,7 +135,7 @@ class Training:
         devices = [device] if device.type == "cuda" else []
         # Dropout draws from a state that depends on seed and step alone, so that nothing random has
         # to be stored.
-        with torch.random.fork_rng(devices=devices), self._dropout():
+        with torch.random.fork_rng(devices=devices), self._training():
             torch.manual_seed(derive_seed(recipe.seed, "dropout", first))
             for step in range(first, first + count):
                 share = rate_share(step, steps, self.learning.warmup)
@@ -143,8 +143,8 @@ class Training:
                 rows = batch_rows(step, len(self.stepper.layout), recipe)
                 self.stepper.step(rows, rates)
 
-    def _dropout(self) -> AbstractContextManager[None]:
-        return self.stepper.model.dropout(self.learning.dropout)
+    def _training(self) -> AbstractContextManager[None]:
+        return self.stepper.model.training(dropout=self.learning.dropout)
 
     def _extra_rate(self, recipe: Recipe) -> float:
         head = isinstance(self.stepper.model.extra, ClassHead)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from symprompt.tasks.verbal.model import VerbalModel
+from symprompt.prompts import PrefixEncoder
+from symprompt.tasks.verbal.model import ClassHead, VerbalModel
 from symprompt.tasks.verbal.problem import Answers, VerbalProblem
-from symprompt.tasks.verbal.settings import LearningConfig, batches_of, rates_of
+from symprompt.tasks.verbal.settings import LearningConfig, batches_of, rates_of, trains_model
 from symprompt.tasks.verbal.stepping import Stepper
 from symprompt.tasks.verbal.training import Look, Recipe, Training
 
@@ -26,7 +27,9 @@ class Outcome:
         metrics: on the validation set, asked once, after everything was chosen on dev.
         recipe: the rate and batch that dev chose; None where nothing was trained.
         tried: every setting of the grid: rate, batch, best look at dev, steps made, seconds.
-        vectors: [n, width] the learned vectors.
+        trained: how many numbers were trained.
+        prompt: what was learned beside the model and serves without training again: "vectors"
+            [n, width] or the "prefix" [layers, 2, kv_heads, length, head_dim].
     """
 
     seed: int
@@ -35,7 +38,8 @@ class Outcome:
     recipe: Recipe | None
     tried: tuple[dict[str, Any], ...]
     answers: Answers
-    vectors: Tensor | None = None
+    trained: int = 0
+    prompt: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return what is stored of it, as plain values."""
@@ -46,6 +50,7 @@ class Outcome:
             "dev": {"accuracy": self.dev.accuracy, "loss": self.dev.loss, "step": self.dev.step},
             "rate": None if chosen is None else chosen.rate,
             "batch": None if chosen is None else chosen.batch,
+            "trained": self.trained,
             "tried": list(self.tried),
         }
 
@@ -125,7 +130,9 @@ class VerbalTuner:
         self.training.finish()
         answers = self.problem.answer(self.model, "val")
         metrics = self.problem.measure("val", answers)
-        return Outcome(seed, metrics, best, chosen, tuple(tried), answers, self._vectors())
+        trained = sum(value.numel() for value in self.stepper.parameters.values())
+        learned = (best, chosen, tuple(tried), answers, trained, self._prompt())
+        return Outcome(seed, metrics, *learned)
 
     def _grid(self, seed: int) -> Iterator[Recipe]:
         for rate in rates_of(self.learning):
@@ -133,11 +140,12 @@ class VerbalTuner:
                 yield Recipe(seed, rate, min(batch, len(self.problem.layouts["train"])))
 
     @torch.no_grad()
-    def _vectors(self) -> Tensor | None:
-        if self.problem.config.method != "ptuning" or self.model.extra is None:
-            return None
-        vectors: Tensor = self.model.extra()
-        return vectors[0].detach().cpu().clone()
+    def _prompt(self) -> dict[str, Tensor]:
+        extra = self.model.extra
+        if extra is None or isinstance(extra, ClassHead):
+            return {}
+        name = "prefix" if isinstance(extra, PrefixEncoder) else "vectors"
+        return {name: extra()[0].detach().cpu().clone()}
 
 
 @contextmanager
@@ -152,7 +160,7 @@ def tuning(
 ) -> Iterator[VerbalTuner]:
     """Give a tuner; when the block ends the language model is as it was before."""
     model = problem.backbone.model
-    joint = problem.config.train_model
+    joint = trains_model(problem.config)
     before = (
         {name: value.detach().clone() for name, value in model.named_parameters()} if joint else {}
     )

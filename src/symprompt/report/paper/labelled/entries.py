@@ -28,6 +28,7 @@ LABELS = {
     "cls": "[CLS] fine-tuning",
     "frozen": "P-tuning, frozen model",
     "verbalizer": "verbalizer, frozen model",
+    "pt2-verbalizer": "PT-2, verbalizer",
 }
 _SHAPE: Shape = {"task": str, "method": str, "metrics": dict}
 Entry = Mapping[str, Any]

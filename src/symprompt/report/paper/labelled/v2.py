@@ -120,17 +120,16 @@ def _ablations(entries: Entries) -> Section:
                     (f"{name}: reparameterised", *_cells(entries, task, "pt2-mlp", metric)),
                 )
             )
-        if any(_verbal(entries, model, task) for model in entries.models):
-            worded = [
-                _cell(entries, _verbal(entries, model, task), model, task)
-                for model in entries.models
-            ]
-            words.append(
-                (
-                    (f"{name}: head on [CLS] (PT)", *_cells(entries, task, "pt", "accuracy")),
-                    (f"{name}: verbalizer", *worded),
+        for method, label in (("pt2", "PT-2"), ("pt", "PT")):
+            if any(_verbal(entries, model, task, method) for model in entries.models):
+                head = _cells(entries, task, method, "accuracy")
+                worded = _worded(entries, task, method)
+                words.append(
+                    (
+                        (f"{name}: head on [CLS] ({label})", *head),
+                        (f"{name}: verbalizer ({label})", *worded),
+                    )
                 )
-            )
     nothing = (("all tasks", *(NOT_MEASURED for _ in entries.models)),)
     header = ("", *entries.models)
     return Section(
@@ -139,8 +138,9 @@ def _ablations(entries: Entries) -> Section:
             "The paper says in words that reparameterisation brings little, and that verbalizers "
             "hinder labels without a meaning of their own, hence heads; it prints no figures. The "
             "first table has prefixes at every layer, free or out of a small network (MLP). The "
-            "second has as many prompts at the input layer and a frozen model in both rows: a head "
-            "reads [CLS], or the model's own output layer fills a pattern's gap.",
+            "second has the same prompts and a frozen model in both rows of a pair, prefixes at "
+            "every layer (PT-2) or prompts at the input alone (PT): a head reads [CLS], or the "
+            "model's own output layer fills a pattern's gap.",
         ),
         (
             Grid("Prefixes: free or reparameterised", header, tuple(prefixes) or (nothing,)),
@@ -149,14 +149,22 @@ def _ablations(entries: Entries) -> Section:
     )
 
 
-def _verbal(entries: Entries, model: str, task: str) -> Entry | None:
+def _verbal(entries: Entries, model: str, task: str, method: str) -> Entry | None:
     """Return the frozen model that answers in words, trained on the whole set."""
+    if method == "pt2":
+        return entries.find(model, task, "pt2-verbalizer", split=FULL)
     found = entries.find(model, task, "verbalizer")
     return found or entries.find(model, task, "frozen", split=FULL)
 
 
-def _cell(entries: Entries, entry: Entry | None, model: str, task: str) -> str:
-    return entries.cell(entry, "accuracy", of=(model, task, "verbalizer", FULL))
+def _worded(entries: Entries, task: str, method: str) -> list[str]:
+    name = "pt2-verbalizer" if method == "pt2" else "verbalizer"
+    return [
+        entries.cell(
+            _verbal(entries, model, task, method), "accuracy", of=(model, task, name, FULL)
+        )
+        for model in entries.models
+    ]
 
 
 def _cells(entries: Entries, task: str, method: str, metric: str, split: str = "") -> list[str]:
