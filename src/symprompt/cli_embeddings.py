@@ -23,7 +23,7 @@ from symprompt.embeddings.sense_runs import (
 )
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.similarity import Occurrence, compare
-from symprompt.embeddings.wordnet import WordNet
+from symprompt.embeddings.wordnet_package import load_wordnet
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.files import write_json
 from symprompt.flags import parse
@@ -159,7 +159,7 @@ def run_senses(arguments: Sequence[str]) -> None:
 
 def _train_senses(arguments: Sequence[str]) -> None:
     flags = parse(SensesTrainFlags, arguments, "symprompt senses train")
-    wordnet = WordNet.load(flags.wordnet)
+    wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model, device=flags.device)
     with _going_on() as tick:
         made = learn_senses(
@@ -181,7 +181,7 @@ def _train_senses(arguments: Sequence[str]) -> None:
 def _evaluate_senses(arguments: Sequence[str]) -> None:
     flags = parse(SensesEvaluateFlags, arguments, "symprompt senses evaluate")
     senses = SenseVectors.load(flags.senses)
-    wordnet = WordNet.load(flags.wordnet)
+    wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model or senses.about["model"], device=flags.device)
     with show_progress() as tick:
         found = evaluate_senses(
@@ -211,7 +211,7 @@ def _tag_senses(arguments: Sequence[str]) -> None:
     if flags.file:
         texts = [text.text for text in read_corpus([flags.text], "line")]
     senses = SenseVectors.load(flags.senses)
-    wordnet = WordNet.load(flags.wordnet)
+    wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model or senses.about["model"], device=flags.device)
     found = tag_texts(
         senses,
@@ -249,7 +249,7 @@ def _map_senses(arguments: Sequence[str]) -> None:
     tagger = None
     if senses is not None:
         check_model(senses, backbone)
-        tagger = SenseTagger(senses, WordNet.load(flags.wordnet))
+        tagger = SenseTagger(senses, load_wordnet(flags.wordnet))
     found = make_map(
         texts,
         ", ".join(forms),
