@@ -13,7 +13,7 @@ from symprompt.cli_data import print_json
 from symprompt.embeddings import Choice, describe_corpus, read_corpus, write_embeddings
 from symprompt.embeddings.isotropy import Standardiser
 from symprompt.embeddings.isotropy_runs import measure_model
-from symprompt.embeddings.mapping import find_occurrences, make_map
+from symprompt.embeddings.mapping import find_occurrences, make_map, why_not_umap
 from symprompt.embeddings.sense_runs import (
     check_model,
     evaluate_senses,
@@ -41,6 +41,7 @@ from symprompt.report.embeddings import (
     frequency_table,
     isotropy_table,
     save_isotropy_plot,
+    senses_notes,
     senses_table,
     similarity_table,
     tags_table,
@@ -203,6 +204,8 @@ def _evaluate_senses(arguments: Sequence[str]) -> None:
         print_json(plain)
     else:
         show(senses_table(plain).to_rich())
+        for line in senses_notes(plain):
+            print(line)
 
 
 def _tag_senses(arguments: Sequence[str]) -> None:
@@ -231,7 +234,10 @@ def _tag_senses(arguments: Sequence[str]) -> None:
         )
         return
     for own in found:
-        show(tags_table(plain_tags(own)))
+        if own:
+            show(tags_table(plain_tags(own)))
+    if not any(found):
+        print("no content word that WordNet knows.")
 
 
 def _map_senses(arguments: Sequence[str]) -> None:
@@ -263,6 +269,8 @@ def _map_senses(arguments: Sequence[str]) -> None:
     out = flags.out or forms[0]
     write_map_page(found, f"{out}.html")
     print(caption(found))
+    if why_not_umap(found):
+        print(why_not_umap(found))
     print(f"page: {out}.html")
     if can_draw():
         save_map(found, f"{out}.png")

@@ -128,7 +128,7 @@ class SensesEvaluateFlags:
     data: str
     """Folder of the test sets: NAME/NAME.data.xml and NAME/NAME.gold.key.txt."""
     sets: tuple[str, ...] = ()
-    """Only these sets, such as semeval2007 to choose settings on; empty takes all."""
+    """Only these sets, such as semeval2007 to choose settings on; empty takes those there."""
     rule: Literal["nearest", "fitted"] = "fitted"
     """nearest: the cosine alone (equation 11.9). fitted: how often a sense occurs counts too, as
     fits held-out documents of the tagged text."""
