@@ -2,17 +2,20 @@
 
 Stored results are a table with a list "tasks"; an entry is one method on one task over its seeds:
 task, method, model, split, seeds, metrics (name -> value and deviation, in percent), and perhaps
-trainable_parameters, seconds and published (who -> number).
+trainable_parameters, seconds, label, settings and published (who -> number).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from symprompt.report.grid import Grid, Grids
 from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.settings import INCIDENTAL, TuneConfig
 
 _LABELS = {
     "ft": "FT",
@@ -45,22 +48,83 @@ class TaskResults(Grids):
 def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:
     """Read finished runs as results, runs that differ in the seed alone together.
 
+    Runs of one method that differ in more are rows of their own, named by their folders; the note
+    says in what.
+
     Args:
+        paths: run folders.
         split: which split's numbers; empty takes what each run reports.
 
     Raises:
         RunError: a folder holds no finished run, or its files are damaged.
     """
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    rows: dict[tuple[str, ...], dict[str, list[_Read]]] = {}
     for path in paths:
         folder = TaskFolder(path)
         folder.require_finished()
         metrics = folder.load_metrics()
         wanted = split or str(metrics.get("reported", "test"))
-        recipe = str(metrics.get("recipe", ""))
-        key = (metrics["task"], metrics["method"], metrics["model"], wanted, recipe)
-        groups.setdefault(key, []).append(metrics)
-    return TaskResults({"tasks": [summarise(runs, key[3]) for key, runs in groups.items()]})
+        key = (metrics["task"], metrics["method"], metrics["model"], wanted)
+        read = _Read(path, metrics, _settings(folder.load_config()))
+        rows.setdefault(key, {}).setdefault(json.dumps(read.settings), []).append(read)
+    entries, notes = [], []
+    for (_, method, _, wanted), recipes in rows.items():
+        names = _names(list(recipes.values()))
+        for name, runs in zip(names, recipes.values(), strict=True):
+            entry = summarise([run.metrics for run in runs], wanted)
+            if len(recipes) > 1:
+                own = _differing(runs[0], [others[0] for others in recipes.values()])
+                entry |= {"label": f"{_LABELS.get(method, method)} {name}", "settings": own}
+                told = ", ".join(f"{setting} {value}" for setting, value in own.items())
+                notes.append(f"{name}: {told}")
+            entries.append(entry)
+    return TaskResults({"note": "; ".join(notes), "tasks": entries})
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A run that was read: where it lies, its numbers, and what made them."""
+
+    path: str
+    metrics: dict[str, Any]
+    settings: dict[str, Any]
+
+
+def _settings(config: TuneConfig) -> dict[str, Any]:
+    """Return what may make a run's numbers another than a neighbour's, the seed left out."""
+    found: dict[str, Any] = {}
+    for name, value in asdict(config).items():
+        inner = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name}.{key}".rstrip("."): own for key, own in inner.items()}
+    # A known task is the same wherever its files lie; which run a start was taken from goes with
+    # the seed.
+    left_out = {*INCIDENTAL, "seed", "model", "method", *(["data"] if config.task.name else [])}
+    found["start_from"] = bool(config.start_from)
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
+def _differing(run: _Read, others: Sequence[_Read]) -> dict[str, Any]:
+    """Return a run's settings that are not the same in all of the others."""
+    return {
+        name: value
+        for name, value in run.settings.items()
+        if any(other.settings[name] != value for other in others)
+    }
+
+
+def _names(recipes: Sequence[Sequence[_Read]]) -> list[str]:
+    """Return a name for each recipe: its folder's, or what the folders of its seeds share."""
+    names = []
+    for runs in recipes:
+        folders = [Path(run.path).name for run in runs]
+        shared = folders[0]
+        while not all(folder.startswith(shared) for folder in folders):
+            shared = shared[:-1]
+        shared = shared.rstrip("-_.0123456789")
+        names.append(folders[0] if len(runs) == 1 else shared or ", ".join(folders))
+    if len(set(names)) == len(names):
+        return names
+    return [", ".join(run.path for run in runs) for runs in recipes]
 
 
 def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
