@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from symprompt import cli
+from symprompt.report.tasks import prediction_grid
 
 sys.path.insert(0, str(Path(__file__).parent / "tasks"))
 from tune_toys import write_toy
@@ -111,6 +112,25 @@ def test_runs_with_other_settings_are_rows_of_their_own(
     cli.main(["table", runs[1], str(other), "--json"])
     labels = [own["label"] for own in json.loads(capsys.readouterr().out)["tasks"]]
     assert labels == [f"PT-2 {runs[1]}", f"PT-2 {other}"]
+
+
+def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
+    spans = {"prediction": [["PER", 0, 2], ["LOC", 4, 5]], "texts": ["Kim Lee", "Oslo"]}
+    rows = [
+        {"id": "a", **spans, "relations": [["Live_In", 0, 1]]},
+        {"id": "b", **spans},
+        {"id": "c", "prediction": [], "texts": []},
+        {"id": "d", "prediction": ["O", "B-PER"]},
+        {"id": "e", "prediction": "yes"},
+    ]
+    (section,) = prediction_grid(rows).sections
+    assert [cell for _, cell in section] == [
+        "Kim Lee (PER), Oslo (LOC); Live_In: Kim Lee > Oslo",
+        "Kim Lee (PER), Oslo (LOC)",
+        "no span",
+        "O B-PER",
+        "yes",
+    ]
 
 
 def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,14 +150,32 @@ def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
     }
 
 
+def run_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what was left out of a run or is out of its reach, a sentence each."""
+    notes = [f"left out: {count} ({why})" for why, count in metrics.get("dropped", {}).items()]
+    long = metrics.get("spans_too_long", {})
+    if long:
+        told = ", ".join(f"{count} of {split}" for split, count in long.items())
+        notes.append(f"spans longer than span.length are never found: {told}")
+    return notes
+
+
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
     """Return predictions as a table: each one's number, and what was predicted."""
-    cells = [(str(row["id"]), _shown(row["prediction"])) for row in rows]
+    cells = [(str(row["id"]), _shown(row)) for row in rows]
     return Grid("", ("example", "prediction"), (tuple(cells),))
 
 
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _shown(row: Mapping[str, Any]) -> str:
+    value = row["prediction"]
+    if not isinstance(value, list):
+        return str(value)
+    if "texts" not in row:
+        return " ".join(map(str, value))
+    texts = row["texts"]
+    spans = [f"{text} ({kind})" for (kind, _, _), text in zip(value, texts, strict=True)]
+    pairs = [f"{name}: {texts[one]} > {texts[two]}" for name, one, two in row.get("relations", [])]
+    return "; ".join([*([", ".join(spans)] if spans else []), *pairs]) or "no span"
 
 
 def _grid(task: str, model: str, split: str, entries: Sequence[Mapping[str, Any]]) -> Grid:
