@@ -12,11 +12,17 @@ import pytest
 from calling import Call
 from symprompt import cli
 from symprompt.embeddings import mapping
-from symprompt.embeddings.mapping import SenseMap, find_occurrences, k_means, project
+from symprompt.embeddings.mapping import (
+    SenseMap,
+    find_occurrences,
+    k_means,
+    project,
+    why_not_umap,
+)
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError
 from symprompt.report.figures import can_draw
-from symprompt.report.senses_map import legend_labels, map_page
+from symprompt.report.senses_map import caption, legend_labels, map_page
 from tiny_wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
 
 
@@ -101,6 +107,8 @@ def test_similarity_and_isotropy(call: Call, place: Path, model: Path, tmp_path:
     assert call("similarity", "one [word]", "--model", model).code == 2
     wrong = call("similarity", *marked, "--model", model, "--layers", "1", "--standardise", fitted)
     assert "symprompt isotropy" in wrong.err
+    other_file = call("similarity", *marked, "--model", model, "--standardise", place / "text.txt")
+    assert "give a file that symprompt isotropy wrote" in other_file.err
     few = (place / "text.txt", "--measure", place / "other.txt", "--out", tmp_path / "few")
     assert call("isotropy", *few, "--model", model, "--limit", "4", "--json").code == 0
     assert call("isotropy", *few, "--model", model, "--limit", "-1").code == 2
@@ -130,6 +138,7 @@ def test_senses_are_evaluated_and_tagged(
     assert json.loads(lines.out)[0]["words"][0]["sense"] == MONEY
     assert "usage" in call("senses", "--help").out
     assert call("senses", "see").code == 2
+    assert "no content word" in call("senses", "tag", senses, "of the", *wordnet).out
     assert call("senses", "tag", tmp_path, "text", *wordnet).code == 2
 
 
@@ -165,6 +174,7 @@ def test_what_cannot_be_mapped_is_told(
     assert (
         "needs --senses" in call("senses", "map", "bank", "--corpus", text, "--colour", "sense").err
     )
+    assert "most is 0" in call("senses", "map", "bank", "--corpus", text, "--most", "0").err
     assert "occurs 0 times" in call("senses", "map", "unseen", "--corpus", text).err
     assert "is empty" in call("senses", "map", ",", "--corpus", text).err
     wrong = (
@@ -193,6 +203,18 @@ def test_without_umap_the_principal_components_are_taken(monkeypatch: pytest.Mon
     values, axes = np.linalg.eigh(centred.T @ centred)
     for place, axis in enumerate(np.argsort(values)[::-1][:2]):
         np.testing.assert_allclose(np.abs(points[:, place]), np.abs(centred @ axes[:, axis]))
+
+
+def test_why_a_map_is_not_umaps_is_told() -> None:
+    def made(count: int, projection: str) -> SenseMap:
+        hover = (("", "die", ""),) * count
+        return SenseMap("die", np.zeros((count, 2)), ("a",) * count, hover, projection, "cluster")
+
+    assert why_not_umap(made(40, "UMAP")) == ""
+    assert "more than 15 occurrences" in why_not_umap(made(15, "PCA"))
+    assert "umap-learn is not installed" in why_not_umap(made(40, "PCA"))
+    # What stands below the picture must fit its width.
+    assert len(caption(made(1000, "PCA"))) < 70
 
 
 def test_clusters_are_found_and_numbered_by_size() -> None:

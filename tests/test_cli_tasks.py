@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from symprompt import cli
+from symprompt.report.tasks import prediction_grid
 
 sys.path.insert(0, str(Path(__file__).parent / "tasks"))
 from tune_toys import write_toy
@@ -82,6 +83,54 @@ def test_tune_predict_and_table(
     assert "a note" in capsys.readouterr().out
     cli.main(["table", str(stored), "--markdown"])
     assert "| PT-2 | 2 |" in capsys.readouterr().out
+
+
+def test_runs_with_other_settings_are_rows_of_their_own(
+    made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, words = made
+    for name, seed, length in (("short-1", 1, 2), ("short-2", 2, 2), ("long", 1, 5)):
+        changed = ("--prefix.length", str(length), "--seed", str(seed))
+        cli.main([*words, "--out", str(root / name), *changed])
+    capsys.readouterr()
+    runs = [str(root / name) for name in ("short-1", "long", "short-2")]
+    cli.main(["table", *runs, "--json"])
+    values = json.loads(capsys.readouterr().out)
+    assert [(own["label"], own["seeds"]) for own in values["tasks"]] == [
+        ("PT-2 short", [1, 2]),
+        ("PT-2 long", [1]),
+    ]
+    assert values["tasks"][1]["settings"] == {"prefix.length": 5}
+    cli.main(["table", *runs])
+    out = capsys.readouterr().out
+    assert "PT-2 short" in out
+    assert "short: prefix.length 2; long: prefix.length 5" in " ".join(out.split())
+    # Folders of one name are told apart by their paths.
+    other = root / "other" / "long"
+    cli.main([*words, "--out", str(other), "--prefix.length", "4"])
+    capsys.readouterr()
+    cli.main(["table", runs[1], str(other), "--json"])
+    labels = [own["label"] for own in json.loads(capsys.readouterr().out)["tasks"]]
+    assert labels == [f"PT-2 {runs[1]}", f"PT-2 {other}"]
+
+
+def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
+    spans = {"prediction": [["PER", 0, 2], ["LOC", 4, 5]], "texts": ["Kim Lee", "Oslo"]}
+    rows = [
+        {"id": "a", **spans, "relations": [["Live_In", 0, 1]]},
+        {"id": "b", **spans},
+        {"id": "c", "prediction": [], "texts": []},
+        {"id": "d", "prediction": ["O", "B-PER"]},
+        {"id": "e", "prediction": "yes"},
+    ]
+    (section,) = prediction_grid(rows).sections
+    assert [cell for _, cell in section] == [
+        "Kim Lee (PER), Oslo (LOC); Live_In: Kim Lee > Oslo",
+        "Kim Lee (PER), Oslo (LOC)",
+        "no span",
+        "O B-PER",
+        "yes",
+    ]
 
 
 def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:

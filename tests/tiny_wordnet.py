@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.sax.saxutils import escape
 
+from symprompt.embeddings.wordnet import WordNet
 from tiny import CITIES, COUNTRIES
 
 LICENCE = "  1 This is where the licence stands.  \n"
@@ -36,6 +38,7 @@ ENTRIES = (
     Entry("00001100", 30, "v", ("take_place", "happen"), (), "come to pass"),
     Entry("00001200", 38, "v", ("bank",), (), "lean to one side"),
     Entry("00001300", 38, "v", ("lie",), (), "be placed"),
+    Entry("00001400", 40, "v", ("take",), (), "get into one's hands"),
     Entry("00002100", 0, "a", ("old",), (("&", "00002200", "a"),), "of long ago"),
     Entry("00002200", 0, "s", ("ancient(a)",), (("&", "00002100", "a"),), "very old"),
     Entry("00003100", 2, "r", ("now",), (), "at this time"),
@@ -54,12 +57,16 @@ SENSES = (
     ("tool", "tool%1:06:00::", "00000900", 1, 0),
     ("take_place", "take_place%2:30:00::", "00001100", 1, 3),
     ("happen", "happen%2:30:00::", "00001100", 1, 1),
+    ("take", "take%2:40:00::", "00001400", 1, 8),
     ("bank", "bank%2:38:00::", "00001200", 1, 1),
     ("lie", "lie%2:38:00::", "00001300", 1, 4),
     ("old", "old%3:00:00::", "00002100", 1, 3),
     ("ancient", "ancient%5:00:00:old:00", "00002200", 1, 1),
     ("now", "now%4:02:00::", "00003100", 1, 6),
 )
+# (lemma, part) -> form
+IRREGULAR = {("take", "v"): "took", ("lie", "v"): "lay"}
+_QUOTE = {'"': "&quot;"}
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 
 
@@ -79,7 +86,9 @@ def write_wordnet(folder: Path) -> Path:
                     f"| {entry.gloss}  \n"
                 )
         (folder / f"data.{name}").write_text("".join(lines))
-        (folder / f"{name}.exc").write_text("took take\nlay lie\n" if letter == "v" else "")
+        listed = [(form, lemma) for (lemma, pos), form in IRREGULAR.items() if pos == letter]
+        lines = [f"{form} {lemma}\n" for form, lemma in listed]
+        (folder / f"{name}.exc").write_text("".join(lines))
     senses = sorted(f"{key} {offset} {place} {count}" for _, key, offset, place, count in SENSES)
     (folder / "index.sense").write_text("\n".join(senses) + "\n")
     return folder
@@ -154,3 +163,67 @@ def write_test_set(
     (place / f"{name}.data.xml").write_text("\n".join(lines))
     (place / f"{name}.gold.key.txt").write_text("\n".join(gold) + "\n")
     return folder
+
+
+def write_lexicon(
+    path: Path, wordnet: WordNet, name: str = "oewn", version: str = "2024", *, keys: str = "id"
+) -> Path:
+    """Write a WordNet as the package wn reads it (WN-LMF), sense keys in ids, notes or nowhere.
+
+    Entries are one for each lemma and part of speech, in lower case; senses stand in their order.
+    """
+    letters = {key: _letter(key) for key in wordnet.senses}
+    synsets: dict[str, str] = {}
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<!DOCTYPE LexicalResource SYSTEM "http://globalwordnet.github.io/schemas/WN-LMF-1.1.dtd">',
+        '<LexicalResource xmlns:dc="https://globalwordnet.github.io/schemas/dc/">',
+        f'<Lexicon id="{name}" label="tiny" language="en" email="none" license="none" '
+        f'version="{version}">',
+    ]
+    for number, ((lemma, pos), senses) in enumerate(wordnet.by_lemma.items()):
+        written = escape(lemma.replace("_", " "), _QUOTE)
+        lines.append(
+            f'<LexicalEntry id="{name}-e{number}">'
+            f'<Lemma writtenForm="{written}" partOfSpeech="{pos}"/>'
+        )
+        if (lemma, pos) in IRREGULAR:
+            lines.append(f'<Form writtenForm="{IRREGULAR[lemma, pos]}"/>')
+        for sense in senses:
+            own_id, note = f"{name}-s{len(synsets)}-{number}-{sense.number}", ""
+            if keys == "id":
+                own_id = f"{name}-{_as_id(sense.key)}"
+            if keys == "note":
+                note = f' dc:identifier="{escape(sense.key, _QUOTE)}"'
+            count = f"<Count>{sense.count}</Count>" if sense.count else ""
+            target = f"{name}-{sense.synset}"
+            lines.append(f'<Sense id="{own_id}" synset="{target}"{note}>{count}</Sense>')
+            synsets.setdefault(sense.synset, letters[sense.key])
+        lines.append("</LexicalEntry>")
+    for own, letter in synsets.items():
+        found = wordnet.synsets[own]
+        lines.append(
+            f'<Synset id="{name}-{own}" ili="" partOfSpeech="{letter}">'
+            f"<Definition>{escape(found.gloss)}</Definition>"
+        )
+        for kind, targets in (("hypernym", found.hypernyms), ("similar", found.similar)):
+            lines += [
+                f'<SynsetRelation relType="{kind}" target="{name}-{target}"/>' for target in targets
+            ]
+        lines.append("</Synset>")
+    lines += ["</Lexicon>", "</LexicalResource>"]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def _letter(key: str) -> str:
+    return {"1": "n", "2": "v", "3": "a", "4": "r", "5": "s"}[key.rpartition("%")[2][0]]
+
+
+def _as_id(key: str) -> str:
+    """Return a sense key as Open English WordNet writes it into ids."""
+    lemma, _, rest = key.rpartition("%")
+    for sign, instead in (("'", "-ap-"), ("!", "-ex-"), (",", "-cm-"), ("+", "-pl-")):
+        lemma = lemma.replace(sign, instead)
+    lemma = lemma.replace(":", "-cn-").replace("/", "-sl-")
+    return f"{lemma}__{rest.replace(':', '.').replace('_', '-sp-')}"

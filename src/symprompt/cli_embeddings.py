@@ -13,7 +13,7 @@ from symprompt.cli_data import print_json
 from symprompt.embeddings import Choice, describe_corpus, read_corpus, write_embeddings
 from symprompt.embeddings.isotropy import Standardiser
 from symprompt.embeddings.isotropy_runs import measure_model
-from symprompt.embeddings.mapping import find_occurrences, make_map
+from symprompt.embeddings.mapping import find_occurrences, make_map, why_not_umap
 from symprompt.embeddings.sense_runs import (
     check_model,
     evaluate_senses,
@@ -23,7 +23,7 @@ from symprompt.embeddings.sense_runs import (
 )
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.similarity import Occurrence, compare
-from symprompt.embeddings.wordnet import WordNet
+from symprompt.embeddings.wordnet_package import load_wordnet
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.files import write_json
 from symprompt.flags import parse
@@ -41,6 +41,7 @@ from symprompt.report.embeddings import (
     frequency_table,
     isotropy_table,
     save_isotropy_plot,
+    senses_notes,
     senses_table,
     similarity_table,
     tags_table,
@@ -159,7 +160,7 @@ def run_senses(arguments: Sequence[str]) -> None:
 
 def _train_senses(arguments: Sequence[str]) -> None:
     flags = parse(SensesTrainFlags, arguments, "symprompt senses train")
-    wordnet = WordNet.load(flags.wordnet)
+    wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model, device=flags.device)
     with _going_on() as tick:
         made = learn_senses(
@@ -181,7 +182,7 @@ def _train_senses(arguments: Sequence[str]) -> None:
 def _evaluate_senses(arguments: Sequence[str]) -> None:
     flags = parse(SensesEvaluateFlags, arguments, "symprompt senses evaluate")
     senses = SenseVectors.load(flags.senses)
-    wordnet = WordNet.load(flags.wordnet)
+    wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model or senses.about["model"], device=flags.device)
     with show_progress() as tick:
         found = evaluate_senses(
@@ -203,6 +204,8 @@ def _evaluate_senses(arguments: Sequence[str]) -> None:
         print_json(plain)
     else:
         show(senses_table(plain).to_rich())
+        for line in senses_notes(plain):
+            print(line)
 
 
 def _tag_senses(arguments: Sequence[str]) -> None:
@@ -211,7 +214,7 @@ def _tag_senses(arguments: Sequence[str]) -> None:
     if flags.file:
         texts = [text.text for text in read_corpus([flags.text], "line")]
     senses = SenseVectors.load(flags.senses)
-    wordnet = WordNet.load(flags.wordnet)
+    wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model or senses.about["model"], device=flags.device)
     found = tag_texts(
         senses,
@@ -231,7 +234,10 @@ def _tag_senses(arguments: Sequence[str]) -> None:
         )
         return
     for own in found:
-        show(tags_table(plain_tags(own)))
+        if own:
+            show(tags_table(plain_tags(own)))
+    if not any(found):
+        print("no content word that WordNet knows.")
 
 
 def _map_senses(arguments: Sequence[str]) -> None:
@@ -249,7 +255,7 @@ def _map_senses(arguments: Sequence[str]) -> None:
     tagger = None
     if senses is not None:
         check_model(senses, backbone)
-        tagger = SenseTagger(senses, WordNet.load(flags.wordnet))
+        tagger = SenseTagger(senses, load_wordnet(flags.wordnet))
     found = make_map(
         texts,
         ", ".join(forms),
@@ -263,6 +269,8 @@ def _map_senses(arguments: Sequence[str]) -> None:
     out = flags.out or forms[0]
     write_map_page(found, f"{out}.html")
     print(caption(found))
+    if why_not_umap(found):
+        print(why_not_umap(found))
     print(f"page: {out}.html")
     if can_draw():
         save_map(found, f"{out}.png")

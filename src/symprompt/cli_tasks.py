@@ -15,7 +15,7 @@ from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.flags import full_names, parse
 from symprompt.report import show, show_progress
-from symprompt.report.tasks import TaskResults, load_task_runs, prediction_grid
+from symprompt.report.tasks import TaskResults, load_task_runs, prediction_grid, run_notes
 from symprompt.tasks.folder import TaskFolder, is_task_run
 from symprompt.tasks.multitask import tune_mixture
 from symprompt.tasks.predicting import predict_file
@@ -88,6 +88,9 @@ def run_tune(arguments: Sequence[str]) -> None:
     with show_progress() as tick:
         run = train(flags.config, resume=flags.resume, tick=tick)
     show(load_task_runs(run_paths(run)).to_rich())
+    for path in run_paths(run):
+        for note in run_notes(TaskFolder(path).load_metrics()):
+            print(note)
     print(f"run folder: {run.folder.path}")
     print(f"predict with it: symprompt predict {run_paths(run)[0]} FILE")
 

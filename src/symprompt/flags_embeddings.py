@@ -113,7 +113,8 @@ class SensesTrainFlags:
     standardise: bool = False
     """Standardise the vectors first, fitted on the tagged words."""
     wordnet: str = ""
-    """Folder of WordNet 3.0's files; empty looks where Debian's packages put them."""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -127,7 +128,7 @@ class SensesEvaluateFlags:
     data: str
     """Folder of the test sets: NAME/NAME.data.xml and NAME/NAME.gold.key.txt."""
     sets: tuple[str, ...] = ()
-    """Only these sets, such as semeval2007 to choose settings on; empty takes all."""
+    """Only these sets, such as semeval2007 to choose settings on; empty takes those there."""
     rule: Literal["nearest", "fitted"] = "fitted"
     """nearest: the cosine alone (equation 11.9). fitted: how often a sense occurs counts too, as
     fits held-out documents of the tagged text."""
@@ -141,7 +142,8 @@ class SensesEvaluateFlags:
     model: str = ""
     """Where the model is now, if it moved since the vectors were made."""
     wordnet: str = ""
-    """Folder of WordNet 3.0's files; empty looks where Debian's packages put them."""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
     draws: int = 10_000
     """Bootstrap draws."""
     device: str = "auto"
@@ -169,7 +171,8 @@ class SensesTagFlags:
     model: str = ""
     """Where the model is now, if it moved since the vectors were made."""
     wordnet: str = ""
-    """Folder of WordNet 3.0's files; empty looks where Debian's packages put them."""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     json: bool = False
@@ -203,6 +206,7 @@ class SensesMapFlags:
     seed: int = 0
     """Of the draw, the clusters and the projection."""
     wordnet: str = ""
-    """Folder of WordNet 3.0's files; empty looks where Debian's packages put them."""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""

@@ -25,6 +25,7 @@ from symprompt.embeddings.sense_scoring import Scoring, fit_scoring
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.wordnet import WordNet
 from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.report.embeddings import senses_notes
 from tiny_wordnet import (
     MONEY,
     RIVER,
@@ -218,8 +219,26 @@ def test_context_beats_the_most_frequent_sense(
         SenseVectors.load(learned), data, bert, wordnet, sets=["senseval3"], discourse=True, draws=9
     )
     assert len(one.sets) == 1
-    with pytest.raises(RunError, match="none of the sets"):
-        evaluate_senses(SenseVectors.load(learned), data, bert, wordnet, sets=["semeval2013"])
+    # A set that is not there is refused, also beside one that is.
+    with pytest.raises(
+        DataError, match=r"no test set semeval2013, .* among senseval3, semeval2007"
+    ):
+        evaluate_senses(
+            SenseVectors.load(learned), data, bert, wordnet, sets=["senseval3", "semeval2013"]
+        )
+
+
+def test_what_is_left_out_of_the_scores_is_told(
+    learned: Path, bert: Backbone, wordnet: WordNet, tmp_path: Path
+) -> None:
+    rows = [*bank_sentences(shift=3)[:8], [("bank", "bank", "bank%1:99:00::"), "in", "Lima"]]
+    data = write_test_set(tmp_path, "semeval2007", rows)
+    found = evaluate_senses(SenseVectors.load(learned), data, bert, wordnet, draws=9).to_dict()
+    assert found["about"]["wordnet"] == "WordNet's files"
+    first, second = senses_notes(found)
+    assert first == "not there, so not in all: senseval2, senseval3, semeval2013, semeval2015"
+    assert second == "words of semeval2007 left out: 1 (sense not in WordNet)"
+    assert most_frequent_sense(SenseVectors.load(learned), wordnet, "unknown", "n") == ""
 
 
 def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -> None:

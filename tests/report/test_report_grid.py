@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
+from symprompt.report import show
 from symprompt.report.grid import Grid
 
 GRID = Grid(
@@ -29,3 +34,17 @@ def test_html_escapes_cells_and_marks_the_columns_of_others() -> None:
     assert '<th class="theirs">published:<br>BERT</th>' in text
     assert '<td>a|b</td><td>1.00<br>(0.50)</td><td class="theirs">&lt;2&gt;</td>' in text
     assert text.count("<tbody>") == 2
+
+
+def test_numbers_are_never_cut_off_on_a_narrow_terminal() -> None:
+    header = ("method", *(f"metric {place}" for place in range(6)))
+    row = ("fine-tuning of the last layers", *(f"{place}7.36 ± 21.98" for place in range(6)))
+    console = Console(width=40, file=io.StringIO())
+    show(Grid("A title", header, ((row,),)).to_rich(), console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for cell in (*header, *row[1:], "fine-tun"):
+        assert cell in text
+    assert console.width == 40
+    narrow = Console(width=200, file=io.StringIO())
+    show(GRID.to_rich(), narrow)
+    assert max(map(len, narrow.file.getvalue().splitlines())) < 60  # type: ignore[attr-defined]

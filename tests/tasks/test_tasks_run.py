@@ -267,6 +267,8 @@ def test_bad_input_is_one_sentence(
 
     with pytest.raises(error, match=words):
         run()
+    # Nothing is left behind that a mended command would stumble over.
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_label_that_training_lacks_is_refused(bert: Path, tmp_path: Path) -> None:

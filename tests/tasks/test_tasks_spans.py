@@ -16,6 +16,7 @@ from tune_toys import run_toy, toy_config, write_toy
 from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, DataError
 from symprompt.files import read_tensors
+from symprompt.report.tasks import run_notes
 from symprompt.tasks.arrays import Features
 from symprompt.tasks.bodies import make_body
 from symprompt.tasks.examples import Relation, SpanExample, TaggedExample
@@ -417,6 +418,35 @@ def _contract(backbone: Backbone) -> None:
     head = make_task_head("tagging", tags, body, config.head, seed=(1,))
     batch = features.batch().to(backbone.device)
     assert torch.isfinite(head.loss(body.states(batch), batch)).all()
+
+
+def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None:
+    data = write_spans(tmp_path / "data")
+    expected = {}
+    for split in ("train", "dev", "test"):
+        rows = [json.loads(line) for line in (data / f"{split}.jsonl").read_text().splitlines()]
+        expected[split] = sum(end - start > 1 for row in rows for _, start, end in row["spans"])
+    run = run_toy(
+        data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1, span__length=1
+    )
+    assert run.metrics["spans_too_long"] == expected
+    assert min(expected.values()) > 0
+    (note,) = run_notes(run.metrics)
+    assert note.endswith(
+        f"never found: {expected['train']} of train, {expected['dev']} of dev, "
+        f"{expected['test']} of test"
+    )
+    assert run_notes({"dropped": {"train: no gold label": 3}}) == [
+        "left out: 3 (train: no gold label)"
+    ]
+
+
+def test_settings_of_tags_are_refused_for_spans(bert: Path, tmp_path: Path) -> None:
+    data = write_spans(tmp_path / "data")
+    for change in ({"head__decoder": "crf"}, {"head__constrain": True}, {"head__combine": "mean"}):
+        with pytest.raises(ConfigError, match="which choose tags, and the task's kind is 'spans'"):
+            run_toy(data, bert, tmp_path / "run", "spans", **change)
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_family_has_spans_and_chains(backbone: Backbone) -> None:

@@ -70,12 +70,12 @@ class Standardiser:
         Raises:
             RunError: it is missing or not one.
         """
-        tensors, about = read_tensors(Path(path))
         try:
+            tensors, about = read_tensors(Path(path))
             return cls(tensors["mean"].numpy(), tensors["deviation"].numpy(), about)
-        except KeyError:
+        except (RunError, KeyError):
             raise RunError(
-                f"{path} holds no mean and deviation; give a standardiser's file."
+                f"{path} holds no mean and deviation; give a file that symprompt isotropy wrote."
             ) from None
 
     def at(self, layer: int) -> Standardiser:

@@ -16,10 +16,12 @@ from symprompt.embeddings.senses import SenseTagger
 from symprompt.embeddings.states import Choice, embed_chunks
 from symprompt.embeddings.wordnet import PARTS
 from symprompt.embeddings.words import Ints, Text
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
 
 Colour = Literal["sense", "cluster", "language"]
 Floats = npt.NDArray[np.float64]
+# So many occurrences are too few for UMAP, which looks at as many neighbours.
+_FEW = 15
 _AROUND = 90
 _ROUNDS = 50
 
@@ -57,8 +59,11 @@ def find_occurrences(
         seed: of the draw.
 
     Raises:
+        ConfigError: no text may be taken.
         DataError: it occurs less than three times.
     """
+    if most < 1:
+        raise ConfigError(f"most is {most}; give how many texts with the word to take, 1 or more.")
     wanted = {form.casefold() for form in forms}
     found = []
     for text in texts:
@@ -160,11 +165,20 @@ def can_umap() -> bool:
 
 def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, str]:
     """Return [n, 2] and how: UMAP by cosine where it is installed, else principal components."""
-    if len(vectors) > 15 and can_umap():
+    if len(vectors) > _FEW and can_umap():
         return _umap(vectors, seed), "UMAP"
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     return left[:, :2] * sizes[:2], "PCA"
+
+
+def why_not_umap(found: SenseMap) -> str:
+    """Return why the map is not UMAP's, in one sentence; empty if it is."""
+    if found.projection == "UMAP":
+        return ""
+    if len(found.labels) <= _FEW:
+        return f"no UMAP: it needs more than {_FEW} occurrences."
+    return "no UMAP: umap-learn is not installed (pip install symprompt[report])."
 
 
 def _umap(vectors: npt.NDArray[np.floating], seed: int) -> Floats:
@@ -174,7 +188,7 @@ def _umap(vectors: npt.NDArray[np.floating], seed: int) -> Floats:
         # It says that a seed keeps it to one thread, and numba what it deprecates.
         warnings.simplefilter("ignore")
         reducer: Any = umap.UMAP(
-            n_neighbors=min(15, len(vectors) - 1), metric="cosine", random_state=seed
+            n_neighbors=min(_FEW, len(vectors) - 1), metric="cosine", random_state=seed
         )
         return np.asarray(reducer.fit_transform(vectors.astype(np.float32)), dtype=np.float64)
 

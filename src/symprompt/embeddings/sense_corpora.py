@@ -6,7 +6,7 @@ import html
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from symprompt.errors import DataError
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 """The five all-words test sets, as Raganato et al. (2017) unified them."""
 
+NOT_KNOWN = "sense not in WordNet"
 _POS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 _POS_OF_TYPE = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 # How the Penn Treebank writes what people write otherwise; models have read the latter.
@@ -106,24 +107,33 @@ def load_sense_corpus(path: str | Path, known: Collection[str]) -> SenseCorpus:
     return _load_context_files(place, known)
 
 
-def load_test_sets(folder: str | Path, known: Collection[str]) -> dict[str, SenseCorpus]:
+def load_test_sets(
+    folder: str | Path, known: Collection[str], wanted: Sequence[str] = ()
+) -> dict[str, SenseCorpus]:
     """Read the standard test sets that a folder holds, each in a folder of its name.
 
+    Args:
+        folder: where they lie.
+        known: WordNet's sense keys.
+        wanted: only these, all of which must be there; empty takes those that are.
+
     Raises:
-        DataError: it holds none.
+        DataError: it holds none, or one that is wanted is not there.
     """
     place = Path(folder)
-    found = {
-        name: load_sense_corpus(place / name / f"{name}.data.xml", known)
-        for name in SETS
-        if (place / name / f"{name}.data.xml").is_file()
-    }
-    if not found:
+    there = [name for name in SETS if (place / name / f"{name}.data.xml").is_file()]
+    missing = [name for name in wanted or SETS if name not in there]
+    if missing and (wanted or not there):
         raise DataError(
-            f"{place} holds none of the test sets ({', '.join(SETS)}), each as "
-            "NAME/NAME.data.xml with NAME/NAME.gold.key.txt; give the folder they lie in."
+            f"{place} holds no test set {', '.join(missing)}, each as NAME/NAME.data.xml with "
+            f"NAME/NAME.gold.key.txt; give the folder they lie in, and names among "
+            f"{', '.join(there or SETS)}."
         )
-    return found
+    return {
+        name: load_sense_corpus(place / name / f"{name}.data.xml", known)
+        for name in there
+        if not wanted or name in wanted
+    }
 
 
 def _load_context_files(folder: Path, known: Collection[str]) -> SenseCorpus:
@@ -168,7 +178,7 @@ def _context_sentences(
                 lemma = keys[0].rpartition("%")[0]
                 instances.append(Instance(first, len(words), lemma, pos, keys))
             else:
-                dropped["sense not in WordNet 3.0"] += 1
+                dropped[NOT_KNOWN] += 1
     if words:
         yield Sentence(name, tuple(words), tuple(instances))
 
@@ -215,7 +225,7 @@ def _unified_sentence(
             continue
         keys = tuple(key for key in gold[entry.attrib["id"]] if key in known)
         if not keys:
-            dropped["sense not in WordNet 3.0"] += 1
+            dropped[NOT_KNOWN] += 1
             continue
         lemma, pos = entry.attrib["lemma"].lower(), _POS[entry.attrib["pos"]]
         instances.append(Instance(first, len(words), lemma, pos, keys, entry.attrib["id"]))

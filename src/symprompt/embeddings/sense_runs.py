@@ -13,7 +13,12 @@ import numpy.typing as npt
 
 from symprompt import averages
 from symprompt.backbone import Backbone
-from symprompt.embeddings.sense_corpora import SenseCorpus, load_sense_corpus, load_test_sets
+from symprompt.embeddings.sense_corpora import (
+    SETS,
+    SenseCorpus,
+    load_sense_corpus,
+    load_test_sets,
+)
 from symprompt.embeddings.senses import (
     Coverage,
     Rule,
@@ -71,6 +76,7 @@ def learn_senses(
     about = {
         **{key: store.about[key] for key in ("model", "fingerprint", "layers", "pool", "source")},
         "dropped": read.dropped,
+        "wordnet": wordnet.source,
         "standardised": standardise,
     }
     made = train_senses(read, store.vectors, wordnet, about, standardise=standardise)
@@ -94,9 +100,12 @@ def check_model(senses: SenseVectors, backbone: Backbone) -> None:
 def most_frequent_sense(senses: SenseVectors, wordnet: WordNet, lemma: str, pos: str) -> str:
     """Return the sense that is most frequent in the tagged text; WordNet's order breaks ties.
 
-    For a lemma that does not occur there it is WordNet's first sense.
+    For a lemma that does not occur there it is WordNet's first sense, for one that WordNet does not
+    know an empty string.
     """
     found = wordnet.of(lemma, pos)
+    if not found:
+        return ""
     best = max(found, key=lambda entry: (senses.count_of.get(entry.key, 0), -entry.number))
     return best.key
 
@@ -156,16 +165,14 @@ def evaluate_senses(
         rule: see ``SenseTagger``.
         coverage: see ``SenseTagger``.
         discourse: give a lemma one sense in each document.
-        sets: only these sets, such as ("semeval2007",) to choose settings on; empty takes all.
+        sets: only these sets, such as ("semeval2007",) to choose settings on; empty takes those
+            that are there.
         draws: of the paired bootstrap.
         tick: told of the sets done, stage "evaluate".
     """
     check_model(senses, backbone)
     begun = time.monotonic()
-    corpora = load_test_sets(data, wordnet.senses)
-    corpora = {name: corpora[name] for name in sets or corpora if name in corpora}
-    if not corpora:
-        raise RunError(f"none of the sets {', '.join(sets)} is in {data}.")
+    corpora = load_test_sets(data, wordnet.senses, sets)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
     answers: dict[str, tuple[Bools, Bools, Bools]] = {}
     parts: list[str] = []
@@ -194,6 +201,9 @@ def evaluate_senses(
             "rule": rule,
             "coverage": coverage,
             "one sense per discourse": discourse,
+            "wordnet": wordnet.source,
+            "sets that are not there": [name for name in SETS if not sets and name not in corpora],
+            "words left out": {name: own.dropped for name, own in corpora.items() if own.dropped},
             "scoring": asdict(tagger.scoring),
             "environment": describe_environment(backbone.device),
         },

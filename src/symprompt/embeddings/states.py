@@ -51,7 +51,7 @@ class Choice:
         if not _LAYERS.fullmatch(self.layers):
             raise ConfigError(
                 f"layers is {self.layers!r}; use last, mean-last-4, sum-last-4 (or another number "
-                "than 4), the number of one layer, or all."
+                "than 4), or the number of one layer (0 is the embeddings)."
             )
         if self.pool not in get_args(Pool):
             raise ConfigError(f"pool is {self.pool!r}; use first or mean.")

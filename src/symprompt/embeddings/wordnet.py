@@ -1,10 +1,10 @@
-"""WordNet's database files: senses by lemma and part of speech, glosses, relations, base forms."""
+"""WordNet: senses by lemma and part of speech, glosses, relations, base forms; its own files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from symprompt.errors import DataError
@@ -12,13 +12,15 @@ from symprompt.errors import DataError
 PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech by WordNet's letter; satellite adjectives ("s") count as adjectives."""
 
-_OF_NUMBER = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
+PART_OF_NUMBER = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
+"""Parts of speech by the first number of a sense key."""
 _PLACES = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/share/wordnet/dict")
 _HYPERNYMS = ("@", "@i")
 _SIMILAR = "&"
 GET_IT = (
     "install Debian's wordnet-base and wordnet-sense-index (apt-get install wordnet-base "
-    "wordnet-sense-index), or give the dict folder of WordNet 3.0 with --wordnet"
+    "wordnet-sense-index), or give the dict folder of WordNet 3.0 with --wordnet, or get it for "
+    "the package wn (pip install wn; python -m wn download omw-en:1.4)"
 )
 # Morphy's endings and what takes their place, tried in this order.
 _ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -43,7 +45,7 @@ class Sense:
         key: the sense key, lemma%type:file:id:head:headid.
         lemma: in lower case, words joined by "_".
         pos: n, v, a or r.
-        synset: the synset's name, offset and letter ("02084071n").
+        synset: the synset's name: offset and letter ("02084071n"), or a lexicon's own id.
         number: its place among the lemma's senses, from 1; by frequency in tagged text.
         count: how often it was tagged when WordNet was made.
     """
@@ -70,13 +72,14 @@ class Synset:
 
 @dataclass(frozen=True)
 class WordNet:
-    """A read database; final.
+    """What WordNet says, from whichever source; final.
 
     Attributes:
         senses: sense key -> sense.
         by_lemma: (lemma, part of speech) -> its senses, the most frequent first.
         synsets: name -> synset.
-        exceptions: part of speech -> irregular form -> base forms.
+        irregular: (form, part of speech) -> the lemmas that it is listed as an irregular form of.
+        source: where it was read.
 
     Example:
         >>> wordnet = WordNet.load()                                     # doctest: +SKIP
@@ -85,8 +88,9 @@ class WordNet:
 
     senses: dict[str, Sense]
     by_lemma: dict[tuple[str, str], tuple[Sense, ...]]
-    synsets: dict[str, Synset]
-    exceptions: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    synsets: Mapping[str, Synset]
+    irregular: Callable[[str, str], tuple[str, ...]]
+    source: str
 
     @classmethod
     def load(cls, folder: str | Path = "") -> WordNet:
@@ -116,7 +120,11 @@ class WordNet:
         exceptions = {
             letter: _read_exceptions(place / f"{part}.exc") for letter, part in PARTS.items()
         }
-        return cls(senses, by_lemma, synsets, exceptions)
+
+        def irregular(form: str, pos: str) -> tuple[str, ...]:
+            return exceptions[pos].get(form, ())
+
+        return cls(senses, by_lemma, synsets, irregular, "WordNet's files")
 
     def of(self, lemma: str, pos: str) -> tuple[Sense, ...]:
         """Return a lemma's senses as one part of speech, the most frequent first."""
@@ -135,8 +143,8 @@ class WordNet:
     def possible_forms(self, word: str, pos: str) -> tuple[str, ...]:
         """Return the same with those that are no lemma by themselves, but may be part of one."""
         form = as_lemma(word)
-        irregular = self.exceptions.get(pos, {}).get(form, ())
-        return tuple(dict.fromkeys((form, *(irregular or _without_endings(form, pos)))))
+        listed = self.irregular(form, pos)
+        return tuple(dict.fromkeys((form, *(listed or _without_endings(form, pos)))))
 
 
 def _without_endings(form: str, pos: str) -> Iterator[str]:
@@ -152,15 +160,25 @@ def as_lemma(word: str) -> str:
     return word.strip().lower().replace(" ", "_")
 
 
+def usual_places() -> list[str]:
+    """Return the folders in which WordNet's files are looked for."""
+    homes = [os.environ.get("WNSEARCHDIR", ""), os.environ.get("WNHOME", "")]
+    listed = [homes[0], homes[1] and f"{homes[1]}/dict", *_PLACES]
+    return [place for place in listed if place]
+
+
+def has_wordnet() -> bool:
+    """Say whether WordNet's files are in one of the usual places."""
+    return any((Path(place) / "data.noun").is_file() for place in usual_places())
+
+
 def find_wordnet(folder: str | Path = "") -> Path:
     """Return the folder of WordNet's files.
 
     Raises:
         DataError: there is none; the message says what to install.
     """
-    homes = [os.environ.get("WNSEARCHDIR", ""), os.environ.get("WNHOME", "")]
-    listed = [homes[0], homes[1] and f"{homes[1]}/dict", *_PLACES]
-    places = [folder] if folder else [place for place in listed if place]
+    places = [folder] if folder else usual_places()
     for place in places:
         if (Path(place) / "data.noun").is_file():
             if not (Path(place) / "index.sense").is_file():
@@ -185,7 +203,7 @@ def _read_senses(path: Path) -> Iterator[Sense]:
         try:
             key, offset, place, count = line.split()
             lemma, _, rest = key.rpartition("%")
-            pos = _OF_NUMBER[rest[0]]
+            pos = PART_OF_NUMBER[rest[0]]
             yield Sense(key, lemma, pos, offset + pos, int(place), int(count))
         except (ValueError, KeyError, IndexError):
             raise _garbled(path, number, line) from None

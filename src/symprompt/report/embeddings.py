@@ -37,7 +37,7 @@ def frequency_table(report: Mapping[str, Any]) -> Grid:
     return Grid(
         f"Mean cosine by word frequency, {report['layers'][-1]['layer']}",
         (
-            "occurrences",
+            "times seen",
             "words",
             "same word",
             "others",
@@ -71,6 +71,18 @@ def senses_table(evaluation: Mapping[str, Any]) -> Grid:
         ("set", "words", "F1", "most frequent sense", "difference", "p"),
         tuple(tuple(_score_row(score) for score in block) for block in blocks),
     )
+
+
+def senses_notes(evaluation: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know beside the table: sets and words that are not in it."""
+    about = evaluation["about"]
+    notes = []
+    if about["sets that are not there"]:
+        notes.append(f"not there, so not in all: {', '.join(about['sets that are not there'])}")
+    for name, dropped in about["words left out"].items():
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in dropped.items())
+        notes.append(f"words of {name} left out: {reasons}")
+    return notes
 
 
 def _score_row(score: Mapping[str, Any]) -> tuple[str, ...]:
@@ -160,5 +172,13 @@ def isotropy_figure(report: Mapping[str, Any]) -> Figure:
         axes.set_ylim(min(-0.05, axes.get_ylim()[0]), max(1.0, axes.get_ylim()[1]))
         axes.grid(visible=True, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+        # Above the lines, which may go anywhere between -1 and 1.
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=2,
+            frameon=False,
+            fontsize=8,
+            labelcolor=INK,
+        )
     return figure

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Group, JustifyMethod
+    from rich.console import Console, ConsoleOptions, Group, JustifyMethod
+    from rich.measure import Measurement
     from rich.table import Table
+    from rich.text import Text
+
+# So narrow may the first column become, its words broken.
+_NARROW = 8
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,42 @@ class Grid:
             justify: JustifyMethod = "right" if index else "left"
             # On a narrow terminal names may break over lines, numbers and intervals should not.
             unbroken = index > 0 and "\n" not in heading
-            table.add_column(Text(heading), justify=justify, no_wrap=unbroken, overflow="fold")
+            table.add_column(
+                Text(heading),
+                justify=justify,
+                no_wrap=unbroken,
+                overflow="fold",
+                min_width=self._width(index) if unbroken else None,
+            )
         for section in self.sections:
             for row in section:
-                table.add_row(*(Text(cell) for cell in row))
+                table.add_row(_Name(row[0]), *(Text(cell) for cell in row[1:]))
             table.add_section()
         return table
+
+    def _width(self, index: int) -> int:
+        """Return how wide a column must be for its cells to stand unbroken."""
+        cells = [row[index] for section in self.sections for row in section]
+        lines = [line for cell in (self.header[index], *cells) for line in cell.splitlines()]
+        return max(map(len, lines), default=0)
+
+
+class _Name:
+    """A cell that may be folded inside words where there is little room; final."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        yield Text(self._text, overflow="fold")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        widest = max(map(len, self._text.splitlines()), default=0)
+        return Measurement(min(widest, _NARROW), widest)
 
 
 class Grids(ABC):

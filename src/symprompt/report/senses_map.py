@@ -33,11 +33,7 @@ def legend_labels(labels: Sequence[str]) -> list[str]:
 
 def caption(found: SenseMap) -> str:
     """Return what a reader must know about the picture, in one sentence."""
-    how = (
-        "UMAP of cosines"
-        if found.projection == "UMAP"
-        else "the two principal components (UMAP needs umap-learn and more than 15 occurrences)"
-    )
+    how = "UMAP of cosines" if found.projection == "UMAP" else "two principal components"
     return f"{len(found.labels)} occurrences, {how}, coloured by {found.colour}"
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 _MISSING = "–"
+_WIDEST = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,10 +284,22 @@ def comparison(
 
 
 def show(table: Comparison | RenderableType, console: Console | None = None) -> None:
-    """Print a comparison or any rich renderable to the terminal, or to the given console."""
-    from rich.console import Console
+    """Print a comparison or any rich renderable to the terminal, or to the given console.
 
-    (console or Console()).print(table)
+    What does not fit is printed wider: lines that wrap can be read, numbers that are cut off are
+    wrong.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    target = console or Console()
+    needed = Measurement.get(target, target.options.update(width=_WIDEST), table).minimum
+    before = target.width
+    if needed > before:
+        target.width = needed
+    target.print(table)
+    if needed > before:
+        target.width = before
 
 
 def _run_row(run: RunScores, draws: int, seed: int) -> RunRow:

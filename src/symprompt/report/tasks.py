@@ -2,18 +2,21 @@
 
 Stored results are a table with a list "tasks"; an entry is one method on one task over its seeds:
 task, method, model, split, seeds, metrics (name -> value and deviation, in percent), and perhaps
-trainable_parameters, seconds and published (who -> number).
+trainable_parameters, seconds, label, settings and published (who -> number).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
 from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.settings import INCIDENTAL, TuneConfig
 from symprompt.tasks.verbal.folder import PatternFolder, is_pattern_run
 
 _LABELS = {
@@ -58,14 +61,18 @@ class TaskResults(Grids):
 def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:
     """Read finished runs as results, runs that differ in the seed alone together.
 
+    Runs of one method that differ in more are rows of their own, named by their folders; the note
+    says in what.
+
     Args:
+        paths: run folders.
         split: which split's numbers; empty takes what each run reports.
 
     Raises:
         RunError: a folder holds no finished run, or its files are damaged.
         ConfigError: a run was not asked about the split.
     """
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    rows: dict[tuple[str, ...], dict[str, list[_Read]]] = {}
     worded = []
     for path in paths:
         if is_pattern_run(path):
@@ -77,11 +84,67 @@ def load_task_runs(paths: Sequence[str], split: str = "") -> TaskResults:
         wanted = split or str(metrics.get("reported", "test"))
         if wanted not in metrics["splits"]:
             raise _no_split(path, wanted, list(metrics["splits"]))
-        recipe = str(metrics.get("recipe", ""))
-        key = (metrics["task"], metrics["method"], metrics["model"], wanted, recipe)
-        groups.setdefault(key, []).append(metrics)
-    entries = [summarise(runs, key[3]) for key, runs in groups.items()]
-    return TaskResults({"tasks": [*entries, *_told_apart(worded)]})
+        key = (metrics["task"], metrics["method"], metrics["model"], wanted)
+        read = _Read(path, metrics, _settings(folder.load_config()))
+        rows.setdefault(key, {}).setdefault(json.dumps(read.settings), []).append(read)
+    entries, notes = [], []
+    for (_, method, _, wanted), recipes in rows.items():
+        names = _names(list(recipes.values()))
+        for name, runs in zip(names, recipes.values(), strict=True):
+            entry = summarise([run.metrics for run in runs], wanted)
+            if len(recipes) > 1:
+                own = _differing(runs[0], [others[0] for others in recipes.values()])
+                entry |= {"label": f"{_LABELS.get(method, method)} {name}", "settings": own}
+                told = ", ".join(f"{setting} {value}" for setting, value in own.items())
+                notes.append(f"{name}: {told}")
+            entries.append(entry)
+    return TaskResults({"note": "; ".join(notes), "tasks": [*entries, *_told_apart(worded)]})
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A run that was read: where it lies, its numbers, and what made them."""
+
+    path: str
+    metrics: dict[str, Any]
+    settings: dict[str, Any]
+
+
+def _settings(config: TuneConfig) -> dict[str, Any]:
+    """Return what may make a run's numbers another than a neighbour's, the seed left out."""
+    found: dict[str, Any] = {}
+    for name, value in asdict(config).items():
+        inner = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name}.{key}".rstrip("."): own for key, own in inner.items()}
+    # A known task is the same wherever its files lie; which run a start was taken from goes with
+    # the seed.
+    left_out = {*INCIDENTAL, "seed", "model", "method", *(["data"] if config.task.name else [])}
+    found["start_from"] = bool(config.start_from)
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
+def _differing(run: _Read, others: Sequence[_Read]) -> dict[str, Any]:
+    """Return a run's settings that are not the same in all of the others."""
+    return {
+        name: value
+        for name, value in run.settings.items()
+        if any(other.settings[name] != value for other in others)
+    }
+
+
+def _names(recipes: Sequence[Sequence[_Read]]) -> list[str]:
+    """Return a name for each recipe: its folder's, or what the folders of its seeds share."""
+    names = []
+    for runs in recipes:
+        folders = [Path(run.path).name for run in runs]
+        shared = folders[0]
+        while not all(folder.startswith(shared) for folder in folders):
+            shared = shared[:-1]
+        shared = shared.rstrip("-_.0123456789")
+        names.append(folders[0] if len(runs) == 1 else shared or ", ".join(folders))
+    if len(set(names)) == len(names):
+        return names
+    return [", ".join(run.path for run in runs) for runs in recipes]
 
 
 def _load_pattern_run(path: str, split: str) -> dict[str, Any]:
@@ -141,10 +204,20 @@ def summarise(runs: Sequence[Mapping[str, Any]], split: str) -> dict[str, Any]:
     }
 
 
+def run_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what was left out of a run or is out of its reach, a sentence each."""
+    notes = [f"left out: {count} ({why})" for why, count in metrics.get("dropped", {}).items()]
+    long = metrics.get("spans_too_long", {})
+    if long:
+        told = ", ".join(f"{count} of {split}" for split, count in long.items())
+        notes.append(f"spans longer than span.length are never found: {told}")
+    return notes
+
+
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
     """Return predictions as a table: each one's number, what was predicted, and how surely."""
     header = ["example", "prediction"]
-    cells = [[str(row["id"]), _shown(row["prediction"])] for row in rows]
+    cells = [[str(row["id"]), _shown(row)] for row in rows]
     if all("probability" in row for row in rows):
         header.append("probability")
         for line, row in zip(cells, rows, strict=True):
@@ -152,8 +225,16 @@ def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
     return Grid("", tuple(header), (tuple(map(tuple, cells)),))
 
 
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _shown(row: Mapping[str, Any]) -> str:
+    value = row["prediction"]
+    if not isinstance(value, list):
+        return str(value)
+    if "texts" not in row:
+        return " ".join(map(str, value))
+    texts = row["texts"]
+    spans = [f"{text} ({kind})" for (kind, _, _), text in zip(value, texts, strict=True)]
+    pairs = [f"{name}: {texts[one]} > {texts[two]}" for name, one, two in row.get("relations", [])]
+    return "; ".join([*([", ".join(spans)] if spans else []), *pairs]) or "no span"
 
 
 def _grid(task: str, model: str, split: str, entries: Sequence[Mapping[str, Any]]) -> Grid:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from symprompt.errors import ConfigError
 from symprompt.runtime import Tick, make_generator, silent
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.bodies import Body, hidden_size
@@ -108,11 +109,20 @@ def make_task_head(
         span: how spans are represented, for kinds that have them.
         relations: how many relations there are, NULL among them.
         every_token: tags count for every token of a word.
+
+    Raises:
+        ConfigError: the settings are about tags, and the task has none.
     """
     backbone, width = body.backbone, hidden_size(body.backbone)
     generator = make_generator(*seed, "head")
     count = labels if isinstance(labels, int) else len(labels)
     plain = config.decoder == "softmax" and not config.constrain and config.combine == "first"
+    if not plain and kind not in ("tagging", "roles"):
+        raise ConfigError(
+            f"head.decoder is {config.decoder!r}, head.constrain {config.constrain} and "
+            f"head.combine {config.combine!r}, which choose tags, and the task's kind is {kind!r}; "
+            'leave them out, or use task.kind = "tagging".'
+        )
     head: Head
     if kind in ("spans", "relations"):
         shape = span_shape(kind, span or SpanConfig())

@@ -14,6 +14,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.folders import CONFIG, ENVIRONMENT, HISTORY, METRICS, STATE
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.tasks.bodies import Body, make_body
+from symprompt.tasks.examples import SpanExample
 from symprompt.tasks.folder import CARD, PROMPT, TaskFolder
 from symprompt.tasks.heads import Head
 from symprompt.tasks.model import TaskModel, make_task_head
@@ -273,12 +274,27 @@ def _finish(job: _Job) -> dict[str, Any]:
         "threshold": threshold,
         "counts": laid.data.counts(),
         "dropped": dict(laid.data.dropped),
+        "spans_too_long": _too_long(laid, config.span.length),
         "unseen": [label.describe() for label in laid.data.unseen],
         "splits": measured,
         "seconds": {key: round(value, 3) for key, value in job.seconds.items()},
     }
     folder.write_json(METRICS, metrics)
     return metrics
+
+
+def _too_long(laid: LaidTask, most: int) -> dict[str, int]:
+    """Return how many spans of each split are longer than those that are scored."""
+    counts = {
+        name: sum(
+            end - start > most
+            for example in examples
+            if isinstance(example, SpanExample)
+            for _, start, end in example.spans or ()
+        )
+        for name, examples in laid.data.splits.items()
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _stored_start(job: _Job) -> Mapping[str, Tensor]:
