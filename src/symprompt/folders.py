@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor
 
 from symprompt.config import INCIDENTAL, differing_keys, to_toml
-from symprompt.errors import RunError
+from symprompt.errors import RunError, SympromptError
 from symprompt.files import part_of, read_json, read_tensors, to_json, write_file, write_tensors
 from symprompt.shapes import Shape, require
 
@@ -96,6 +96,23 @@ class Folder(ABC, Generic[Config]):
         """
         if not self.has(CONFIG) and self._holds_something_else():
             raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
+
+    @contextmanager
+    def taken_back(self) -> Iterator[None]:
+        """Take a start back that is refused before anything is learned.
+
+        So a mistake that shows late, such as a figure to choose by that the task does not have, can
+        be mended without deleting the folder first.
+        """
+        try:
+            yield
+        except SympromptError:
+            there = list(self.path.iterdir()) if self.path.is_dir() else []
+            if there and {own.name for own in there} <= {CONFIG, ENVIRONMENT}:
+                for own in there:
+                    own.unlink()
+                self.path.rmdir()
+            raise
 
     def _holds_something_else(self) -> bool:
         """Say whether what is there is neither nothing nor a run killed in its first write."""

@@ -49,7 +49,8 @@ def tune_mixture(
         return TaskRun(folder, folder.load_metrics())
     begun = time.perf_counter()
     parts = task_configs(config)
-    tensors = _share(folder, config, parts, session, tick)
+    with folder.taken_back():
+        tensors = _share(folder, config, parts, session, tick)
     wanted = [config.task.name] if config.task.name else list(parts)
     runs = {}
     for name in wanted:

@@ -91,7 +91,8 @@ def tune(
     folder.require_own()
     if folder.has(CONFIG) and folder.start(config, resume=resume):
         return TaskRun(folder, folder.load_metrics())
-    return run_task(folder, config, session=session or Session(), tick=tick, asked=asked)
+    with folder.taken_back():
+        return run_task(folder, config, session=session or Session(), tick=tick, asked=asked)
 
 
 def run_task(
