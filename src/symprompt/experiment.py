@@ -100,10 +100,12 @@ def train(
     if method.asks_back or config.rerank:
         require_dev(config, problem.sentences)
     way_back = load_way_back(config, problem) if config.rerank else None
-    if isinstance(method, AutoPrompt) and config.training.epochs:
-        method.require_candidates()
     if config.start_from:
         load_encoders(method, RunFolder(config.start_from), config, problem)
+    if isinstance(method, AutoPrompt):
+        method.require_steps(config.training.epochs * config.search.steps)
+        if config.training.epochs:
+            method.require_candidates()
     folder.start(config, resume=resume)
     job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
@@ -247,7 +249,14 @@ def _train(job: _Job) -> dict[str, Any]:
         checkpoint_seconds=config.checkpoint_seconds,
     )
     epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
-    return {"epochs": trainer.history, "best_epoch": epochs, "seconds": round(seconds(), 2)}
+    found: dict[str, Any] = {
+        "epochs": trainer.history,
+        "best_epoch": epochs,
+        "seconds": round(seconds(), 2),
+    }
+    if isinstance(method, AutoPrompt):
+        found["unfilled"] = method.unfilled_relations()
+    return found
 
 
 def _make_learner(job: _Job) -> Learner:
@@ -281,6 +290,14 @@ def _trained_seconds(folder: RunFolder) -> float:
         raise RunError(f"{folder.path / HISTORY} is damaged: {error}.") from error
 
 
+def _unfilled(job: _Job) -> list[str]:
+    """Return the relations for which a search did not find all words of the prompt."""
+    if not isinstance(job.method, AutoPrompt):
+        return []
+    # Histories of version 0.1.0 did not say.
+    return list(job.folder.read_json(HISTORY).get("unfilled", []))
+
+
 def _fine_tune(job: _Job, method: FineTune) -> dict[Split, Predictions]:
     """Fine-tune every relation and ask it; write the history."""
     tuned = fine_tune(job.folder, job.config, job.problem, method, job.tick)
@@ -309,6 +326,7 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
         candidates=job.problem.counts(),
         dropped=facts.dropped_by_reason(),
         seconds=job.seconds,
+        unfilled=_unfilled(job),
     )
 
 

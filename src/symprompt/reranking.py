@@ -220,7 +220,7 @@ def rerank_run(
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
     folder.start(config, resume=True)
     _copy(source, folder, config, backbone)
-    dropped = source.load_metrics()["dropped"]
+    before = source.load_metrics()
     write_results(
         folder,
         config,
@@ -229,8 +229,9 @@ def rerank_run(
         problem.text,
         lambda: object_counts(problem),
         candidates=problem.counts(),
-        dropped=dropped,
+        dropped=before["dropped"],
         seconds=seconds,
+        unfilled=before.get("unfilled", []),
     )
     return Run(folder)
 

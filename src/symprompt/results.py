@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def write_results(
     candidates: Mapping[str, int] | None,
     dropped: Mapping[str, int],
     seconds: Mapping[str, float],
+    unfilled: Sequence[str] = (),
 ) -> None:
     """Choose the weights, write predictions, the card with its numbers, and last the metrics.
 
@@ -51,6 +52,7 @@ def write_results(
         candidates: how many names each relation's ranks are among; None for the allowed tokens.
         dropped: how many facts each reason cost.
         seconds: how long each stage took.
+        unfilled: relations whose prompts lack words that a search should have found.
     """
     relations = len(facts.relations)
     asked_back = all(predictions.asked_back for predictions in found.values())
@@ -94,6 +96,7 @@ def write_results(
         if shares is None
         else dict(zip(facts.names, shares.tolist(), strict=True)),
         "dropped": dict(dropped),
+        "unfilled": list(unfilled),
         "seconds": {stage: round(value, 2) for stage, value in seconds.items()},
     }
     if not asked_back:

@@ -94,11 +94,20 @@ class AutoPrompt(Method):
 
     def unfilled(self) -> Tensor:
         """Say of each relation whether its prompt still holds what it started with, [relation]."""
+        return self._empty().any(1)
+
+    def unfilled_relations(self) -> list[str]:
+        """Return the relations whose prompts have a place without a word."""
+        bad = self.unfilled().tolist()
+        return [name for name, empty in zip(self._relations, bad, strict=True) if empty]
+
+    def _empty(self) -> Tensor:
+        """Say of each place of each prompt whether no word stands there yet, [relation, n]."""
         tokens = self.triggers.tokens
         count = torch.from_numpy(self.counts).to(tokens.device)
         places = torch.arange(tokens.shape[1], device=tokens.device)
         empty = tokens == placeholder(self.backbone.vocabulary)
-        return (empty & (places[None, :] < count[:, None])).any(1)
+        return empty & (places[None, :] < count[:, None])
 
     def wordings(self) -> list[dict[str, Any]]:
         """Return each relation's words as the vocabulary has them, and the prompt they make."""
@@ -143,6 +152,28 @@ class AutoPrompt(Method):
                 if fewest > 1
                 else f"relation {self._relations[row]} has no words to try: only {fewest} of the "
                 "vocabulary may be taken; drop the filters with search.filters = false."
+            )
+
+    def require_steps(self, steps: int) -> None:
+        """Refuse a search that cannot give every place a word, whichever places are drawn.
+
+        A step changes one word of a prompt. A search that is long enough may still miss a place,
+        as places are drawn at random: what is left is told by ``unfilled_relations``.
+
+        Args:
+            steps: how many steps the whole search makes.
+
+        Raises:
+            ConfigError: naming the relation, and how many places of its prompt have no word.
+        """
+        empty = self._empty().sum(1)
+        most, row = int(empty.max()), int(empty.argmax())
+        if steps < most:
+            raise ConfigError(
+                f"training.epochs x search.steps is {steps}, a word each, but the prompt of "
+                f"relation {self._relations[row]} has {most} places without a word; raise one of "
+                f"them until there are many more steps than {most}, or start from the words of "
+                'the manual templates with prompt.start = "manual".'
             )
 
 

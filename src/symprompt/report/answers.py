@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symprompt.report.runs import candidate_notes
+from symprompt.report.runs import candidate_notes, unfilled_notes
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
@@ -43,7 +43,7 @@ def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
         for mean, values in test[key]["realistic"].items():
             table.add_row(f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
     notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
-    notes += candidate_notes(metrics)
+    notes += candidate_notes(metrics) + unfilled_notes(metrics)
     notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:

@@ -16,6 +16,7 @@ from symprompt.report.tables import RunScores
 from symprompt.runs import RunFolder
 
 RankKind = Literal["realistic", "optimistic", "pessimistic"]
+_NAMED = 5
 
 
 def load_scores(
@@ -63,6 +64,7 @@ def load_scores(
         note="; ".join(
             [
                 *candidate_notes(metrics),
+                *unfilled_notes(metrics),
                 *(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
             ]
         ),
@@ -77,6 +79,20 @@ def candidate_notes(metrics: Mapping[str, Any]) -> list[str]:
         return []
     shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     return [f"objects of any length: ranks are among {shown} candidates of each relation"]
+
+
+def unfilled_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a note if a search was too short to find all words of some relations' prompts."""
+    # Earlier runs did not say.
+    names = metrics.get("unfilled") or []
+    if not names:
+        return []
+    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return [
+        f"prompts that are not all words, as the search was too short: {len(names)} of "
+        f"{len(metrics['test']['relations'])} relations ({shown}); raise training.epochs or "
+        "search.steps"
+    ]
 
 
 def _check_options(path: str, predictions: Predictions, k: int, weight: float | None) -> None:

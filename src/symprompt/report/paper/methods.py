@@ -21,6 +21,7 @@ from symprompt.report.grid import Grid
 from symprompt.report.paper import published
 from symprompt.report.paper.groups import Group, Loaded
 from symprompt.report.paper.pages import Section
+from symprompt.report.runs import unfilled_notes
 from symprompt.reproduction.rows import PTUNING, SPE, Row
 from symprompt.runs import RunFolder
 
@@ -157,6 +158,10 @@ def _notes(loaded: Loaded) -> list[str]:
                     f"{group.label}: {len(group.keys):,} test facts, not the same as those of "
                     f"{first.row.name}."
                 )
+        for group in groups:
+            for path, seed in zip(group.paths, group.seeds, strict=True):
+                found = unfilled_notes(RunFolder(path).load_metrics())
+                notes += [f"{group.label}, seed {seed}: {note}." for note in found]
     return notes
 
 
