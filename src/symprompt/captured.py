@@ -12,6 +12,7 @@ while one waits for memory (its encoder, the optimiser), the other computes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ class CapturedSteps:
         optimizers: one per part of the method.
         max_tokens: most tokens in one pass.
         capture: record CUDA graphs; otherwise the same passes run one kernel at a time.
+
+    Attributes:
+        seconds: time spent on recording, rehearsals and compiling included.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class CapturedSteps:
         self.sentences = sentences
         self.max_tokens = max_tokens
         self.device = method.backbone.device
+        self.seconds = 0.0
         read = ReadOut(method.backbone)
         self.chains = {
             part: _Chain(method, part, optimizer, read, capture=capture)
@@ -105,7 +110,11 @@ class CapturedSteps:
             found[part] = plan_passes(
                 steps[part], max_tokens=self.max_tokens, packed=packed, device=self.device
             )
-            chain.record(steps[part][0][0], found[part])
+            begun = time.perf_counter()
+            try:
+                chain.record(steps[part][0][0], found[part])
+            finally:
+                self.seconds += time.perf_counter() - begun
         return found
 
     def _packed(self, longest: int) -> bool:

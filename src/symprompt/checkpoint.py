@@ -39,6 +39,7 @@ def state_note(trainer: Learner, *, seconds: float = 0.0) -> dict[str, Any]:
         "history": trainer.history,
         "relations": trainer.relations,
         "seconds": seconds,
+        "recording": trainer.recording,
     }
 
 
@@ -77,5 +78,6 @@ def load_state(trainer: Learner, tensors: dict[str, Tensor], note: Any) -> float
         raise RunError(f"the stored training state does not fit this method: {error}.") from error
     trainer.epoch = note["epoch"]
     trainer.history = note["history"]
-    # States of version 0.1.0 did not count.
+    # Earlier states did not tell recording apart, those of version 0.1.0 did not count at all.
+    trainer.recording = float(note.get("recording", 0.0))
     return float(note.get("seconds", 0.0))

@@ -204,7 +204,7 @@ def _learn(job: _Job) -> Vectors:
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = folder.load_prompts(list(method.parts))
-    job.seconds["training"] = _trained_seconds(folder)
+    job.seconds.update(_trained_seconds(folder))
     folder.remove(STATE)
     return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
 
@@ -253,6 +253,7 @@ def _train(job: _Job) -> dict[str, Any]:
         "epochs": trainer.history,
         "best_epoch": epochs,
         "seconds": round(seconds(), 2),
+        "recording": round(trainer.recording, 2),
     }
     if isinstance(method, AutoPrompt):
         found["unfilled"] = method.unfilled_relations()
@@ -279,15 +280,22 @@ def _make_learner(job: _Job) -> Learner:
     )
 
 
-def _trained_seconds(folder: RunFolder) -> float:
-    """Return the time spent in training by all the processes that took part in it."""
+def _trained_seconds(folder: RunFolder) -> dict[str, float]:
+    """Return the time that all the processes that took part in it spent in training.
+
+    Recording steps stands apart where there was any: it takes as long however much is trained.
+    """
     history = folder.read_json(HISTORY)
     try:
         require(history, {"epochs": list})
-        # Histories of version 0.1.0 did not count.
-        return float(history.get("seconds", 0.0))
+        # Earlier histories did not tell recording apart, those of 0.1.0 did not count at all.
+        whole = float(history.get("seconds", 0.0))
+        recording = float(history.get("recording", 0.0))
     except (TypeError, ValueError) as error:
         raise RunError(f"{folder.path / HISTORY} is damaged: {error}.") from error
+    if not recording:
+        return {"training": whole}
+    return {"recording": recording, "training": max(0.0, whole - recording)}
 
 
 def _unfilled(job: _Job) -> list[str]:

@@ -76,6 +76,9 @@ class Learner(ABC):
         config: how many epochs, and which one is the best.
         seed: of the random numbers.
         max_tokens: most tokens in one pass that keeps what a gradient needs.
+
+    Attributes:
+        recording: seconds that steps took to be recorded, which later steps do not take.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Learner(ABC):
         self.max_tokens = max_tokens
         self.device = method.backbone.device
         self.epoch = 0
+        self.recording = 0.0
         self.history: list[dict[str, Any]] = []
         self.optimizers: dict[str, StackedAdam] = {}
         self.parts = {
@@ -287,16 +291,20 @@ class Trainer(Learner):
 
     def _record(self, plan: list[list[np.ndarray]]) -> EpochPasses | None:
         """Return the epoch's recorded passes; a model that cannot be recorded runs without."""
-        if self.captured is None:
+        captured = self.captured
+        if captured is None:
             return None
+        before = captured.seconds
         try:
-            return self.captured.plan(plan)
+            return captured.plan(plan)
         except RuntimeError as error:
             if self.device.type != "cuda" or isinstance(error, torch.OutOfMemoryError):
                 raise
             self.captured = None
             self.history.append({"epoch": self.epoch, "not recorded": str(error).splitlines()[0]})
             return None
+        finally:
+            self.recording += captured.seconds - before
 
     @contextmanager
     def _dropout(self) -> Iterator[None]:
