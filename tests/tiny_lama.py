@@ -51,3 +51,13 @@ def write_lama(folder: Path, *, without_dev: tuple[str, ...] = ()) -> Path:
         lines.append(json.dumps({"relation": relation.name, "template": relation.template}))
     (folder / "relations.jsonl").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def write_lama_prompts(folder: Path) -> Path:
+    """Write two prompts for each of the relations, as LPAQA's files have them."""
+    folder.mkdir(parents=True)
+    for name in make_lama().names:
+        texts = ("[X] is the city of [Y] .", "[X] lies in [Y] .")
+        lines = [json.dumps({"template": text, "weight": 0.5}) for text in texts]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder

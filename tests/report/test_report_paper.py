@@ -291,6 +291,7 @@ def test_runs_by_other_weights_are_refused(plan: Plan, loaded: Loaded) -> None:
     ("config", "name"),
     [
         ("lama-manual", "Manual"),
+        ("lama-lpaqa-top1", "LPAQA"),
         ("lama-optiprompt-manual", "OptiPrompt (manual)"),
         ("lama-spe-paper", "SPE"),
         ("lama-ptuning-paper", "P-tuning"),

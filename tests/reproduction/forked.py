@@ -31,6 +31,7 @@ from symprompt.reproduction import ReproduceSettings, pool, worker  # noqa: E402
 from symprompt.reproduction.lock import hold_folder  # noqa: E402
 
 KILLS = 5
+LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
 # Written after every epoch, so that training is also resumed in the middle.
 worker.load_config = lambda path: replace(load_config(path), checkpoint_seconds=0.0)  # type: ignore[attr-defined]
 
@@ -140,7 +141,8 @@ def main() -> None:
     settings = ReproduceSettings(
         data=data,
         models=(f"toy={model}",),
-        methods=("majority", "manual", "ptuning", "spe"),
+        methods=("majority", "manual", *LPAQA, "ptuning", "spe"),
+        prompts=(str(base / "prompts"),),
         seeds=(34, 35),
         epochs=2,
         draws=50,

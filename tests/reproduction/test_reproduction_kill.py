@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tiny_lama import write_lama
+from symprompt.runs import RunFolder
+from tiny_lama import write_lama, write_lama_prompts
 
 FILES = ("report.md", "report.html", "results.json")
-RUNS = 12
+RUNS = 15
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(base: Path, family_folder: Callable[[str], Path]) -> dict[str, Any]:
     """What the reproductions of ``forked.py`` did; one process, as importing torch takes long."""
     data = write_lama(base / "lama")
+    write_lama_prompts(base / "prompts")
     broken = write_lama(base / "broken", without_dev=("P36",))
     script = Path(__file__).with_name("forked.py")
     words = [sys.executable, str(script), *map(str, (family_folder("bert"), data, broken, base))]
@@ -45,6 +47,25 @@ def test_every_run_is_made_without_what_only_the_command_line_needs(
     assert {path.name for path in out.iterdir()} >= {*FILES, "times.json", "settings.json"}
     assert not (out / "figures").exists()
     assert set(json.loads((out / "times.json").read_text())) == set(first["made"])
+
+
+def test_every_way_to_combine_written_prompts_is_a_row(base: Path) -> None:
+    out = base / "out/undisturbed"
+    ways = {}
+    for name in ("lama-lpaqa-top1", "lama-lpaqa-uniform", "lama-lpaqa"):
+        run = RunFolder(out / "runs/toy" / f"{name}-34")
+        ways[run.load_config().ensemble.combine] = run.load_card()["relations"]["P17"]
+    assert set(ways) == {"top1", "uniform", "optimised"}
+    assert len({tuple(about["prompts"]) for about in ways.values()}) == 1
+    assert sorted(ways["top1"]["prompt_weights"]) == [0, 0, 1]
+    assert ways["uniform"]["prompt_weights"] == pytest.approx([1 / 3] * 3, abs=1e-6)
+    page = (out / "report.md").read_text()
+    for name in ("LPAQA, top-1", "LPAQA, uniform weights", "LPAQA, learned weights"):
+        assert f"| {name} | – |" in page
+    # The papers print the first of them.
+    theirs = [line for line in page.splitlines() if "34.1 / 62.0 / 43.6 [S]" in line]
+    assert theirs
+    assert all(line.startswith("| LPAQA, top-1 |") for line in theirs)
 
 
 def test_progress_tells_which_run_of_how_many(told: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from symprompt.reproduction import ReproduceSettings, Row, list_rows, make_plan,
 from symprompt.reproduction.inputs import NAMES, REWORDED, list_names, reworded
 from symprompt.reproduction.lock import hold_folder
 from symprompt.reproduction.pool import list_devices
-from tiny_lama import make_lama, write_lama
+from tiny_lama import make_lama, write_lama, write_lama_prompts
 from tiny_runs import other_model
 
 
@@ -119,6 +119,25 @@ def test_rows_that_cannot_be_run_say_why(
         ("gpt", "lama-manual"): "needs --prompts",
         ("gpt", "lama-ptuning"): "not for causal models",
     }
+
+
+def test_written_prompts_are_combined_in_three_ways(
+    settings: ReproduceSettings, tmp_path: Path
+) -> None:
+    folder = write_lama_prompts(tmp_path / "prompts")
+    methods = ("lpaqa", "lpaqa-uniform", "lpaqa-top1")
+    found = make_plan(replace(settings, methods=methods, prompts=(str(folder),)))
+    # In the tables' order, each of them once: no seed changes them.
+    assert [run.name for run in found.runs if run.row != plan.NAMES_RUN] == [
+        "toy/lama-lpaqa-top1-1",
+        "toy/lama-lpaqa-uniform-1",
+        "toy/lama-lpaqa-1",
+    ]
+    ways = [run.config.ensemble.combine for run in found.runs if run.row != plan.NAMES_RUN]
+    assert ways == ["top1", "uniform", "optimised"]
+    assert all(run.config.ensemble.prompts == (str(folder),) for run in found.runs[:3])
+    gaps = make_plan(replace(settings, methods=methods)).gaps
+    assert [gap.why for gap in gaps] == ["needs --prompts"] * 3
 
 
 @pytest.mark.parametrize(
