@@ -18,7 +18,7 @@ from symprompt.problem import load_config_facts
 from symprompt.report import show
 from symprompt.report.answers import check_table
 from symprompt.report.vocabulary import vocabulary_table
-from symprompt.shared_vocabulary import share_vocabulary, split_names
+from symprompt.shared_vocabulary import require_several, share_vocabulary, split_names
 from symprompt.usable import drop_unusable
 from symprompt.wordings import CAUSAL_TEMPLATE, make_templates
 
@@ -43,6 +43,7 @@ def run_data(arguments: Sequence[str]) -> None:
 def _share_vocabulary(arguments: Sequence[str]) -> None:
     flags = parse(VocabularyFlags, arguments, "symprompt data vocabulary")
     names = split_names(flags.models)
+    require_several(names)
     facts = load_facts(flags.data) if flags.data else None
     shared = share_vocabulary({name: load_vocabulary(name) for name in names}, facts)
     write_file(Path(flags.out), "".join(word + "\n" for word in shared.words).encode())

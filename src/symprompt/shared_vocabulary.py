@@ -6,7 +6,7 @@ token of both, LAMA-29k. Such a list, as ``facts.vocabulary``, restricts the fac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from symprompt.backbone import Vocabulary
@@ -60,10 +60,7 @@ def share_vocabulary(
         ConfigError: fewer than two vocabularies.
         DataError: no word is shared.
     """
-    if len(vocabularies) < 2:
-        raise ConfigError(
-            f"{len(vocabularies)} model was named; a shared vocabulary needs at least two."
-        )
+    require_several(vocabularies)
     objects = {fact.object for split in SPLITS for fact in facts.facts(split)} if facts else set()
     looked_at = sorted(objects.union(*map(whole_words, vocabularies.values())))
     known = {name: single_words(vocabulary, looked_at) for name, vocabulary in vocabularies.items()}
@@ -109,6 +106,17 @@ def _left(facts: FactSet | None, words: set[str]) -> dict[Split, int]:
         return {}
     kept = in_word_list(facts, words)
     return {split: len(kept.facts(split)) for split in SPLITS}
+
+
+def require_several(names: Collection[str]) -> None:
+    """Refuse a single model, before any is loaded.
+
+    Raises:
+        ConfigError: fewer than two names.
+    """
+    if len(names) < 2:
+        count = "no model was" if not names else "1 model was"
+        raise ConfigError(f"{count} named; a shared vocabulary needs at least two.")
 
 
 def split_names(models: Sequence[str]) -> list[str]:

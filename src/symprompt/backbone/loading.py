@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.hub import cached_file
 
@@ -54,6 +56,8 @@ def find_model(path: str) -> Source:
         ModelError: there is no model, its config cannot be read, or it has neither head.
     """
     place, gguf = _split(locate_model(path))
+    if not gguf and not Path(place).exists():
+        _require_hub(place)
     try:
         config = AutoConfig.from_pretrained(
             place, trust_remote_code=False, **({"gguf_file": gguf} if gguf else {})
@@ -85,6 +89,27 @@ def _split(path: str) -> tuple[str, str]:
             "save_pretrained, a GGUF file, or a hub name such as bert-base-cased."
         )
     return path, ""
+
+
+def _require_hub(name: str) -> None:
+    """Ask the hub once for a model that is not in its cache, and refuse it if nobody answers.
+
+    transformers would ask again and again for half a minute before it gives up.
+
+    Raises:
+        ModelError: there is no connection.
+    """
+    try:
+        if try_to_load_from_cache(name, "config.json") is None:
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except (HfHubHTTPError, OfflineModeIsEnabled, ValueError):
+        # It answered, is not to be asked, or the name is none of the hub's: what follows says so.
+        return
+    except Exception as error:  # of whichever client the hub's library has
+        raise ModelError(
+            f"there is no folder {name!r}, and the hub, where it may be a model's name, cannot be "
+            f"reached ({_first_line(error)}); give the path of a model folder, or connect."
+        ) from error
 
 
 def _check_gguf(path: str) -> None:
