@@ -87,6 +87,34 @@ def test_an_interrupted_embed_says_how_to_go_on(
     assert "the same command goes on" in said.err
 
 
+@pytest.mark.parametrize("command", ["isotropy", "evaluate"])
+def test_what_does_not_go_on_says_so(
+    command: str,
+    call: Call,
+    place: Path,
+    model: Path,
+    senses: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("symprompt.cli_embeddings.measure_model", stop)
+    monkeypatch.setattr("symprompt.cli_embeddings.evaluate_senses", stop)
+    text = place / "text.txt"
+    out = ("--out", tmp_path / "out")
+    words: tuple[object, ...] = ("isotropy", text, "--measure", text, *out, "--model", model)
+    if command == "evaluate":
+        words = ("senses", "evaluate", senses, "--data", place / "sets", *out)
+        words = (*words, "--wordnet", place / "wordnet", "--device", "cpu")
+    said = call(*words)
+    assert said.code == 130
+    assert "given again, it starts from the beginning." in said.err
+    assert "--resume" not in said.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_similarity_and_isotropy(call: Call, place: Path, model: Path, tmp_path: Path) -> None:
     said = call(
         *("isotropy", place / "text.txt", "--measure", place / "other.txt"),

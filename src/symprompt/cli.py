@@ -20,6 +20,7 @@ from symprompt.answering import Run
 from symprompt.cli_data import print_json, run_data
 from symprompt.cli_embeddings import run_embed, run_isotropy, run_senses, run_similarity
 from symprompt.cli_reproduce import LABELLED, go_on_with, run_labelled
+from symprompt.cli_stopping import how_to_go_on
 from symprompt.cli_tasks import run_predict, run_tune, table_of_tasks
 from symprompt.config import (
     Command,
@@ -357,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except torch.OutOfMemoryError:
         _fail("the device ran out of memory; lower --max-tokens (now chosen by device) or --batch.")
     except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; a run in training goes on with --resume.")
+        Console(stderr=True).print(how_to_go_on(words), soft_wrap=True)
         raise SystemExit(130) from None
     except BrokenPipeError:
         # The reader of our output has gone, as in `symprompt table RUN | head`.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
 
 from symprompt.backbone import SHIPPED, Backbone
 from symprompt.cli_data import print_json
@@ -48,20 +45,8 @@ from symprompt.report.embeddings import (
 )
 from symprompt.report.figures import can_draw
 from symprompt.report.senses_map import caption, save_map, write_map_page
-from symprompt.runtime import Tick
 
 NO_PICTURE = "picture: none drawn, as matplotlib is not installed (pip install symprompt[report])."
-
-
-@contextmanager
-def _going_on() -> Iterator[Tick]:
-    """Show progress; Ctrl-C ends with exit code 130 and says how to go on."""
-    try:
-        with show_progress() as tick:
-            yield tick
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; the same command goes on where it was.")
-        raise SystemExit(130) from None
 
 
 def run_embed(arguments: Sequence[str]) -> None:
@@ -70,7 +55,7 @@ def run_embed(arguments: Sequence[str]) -> None:
     choice = Choice(flags.layers, flags.pool, flags.window, flags.max_tokens)
     source = describe_corpus(flags.text, flags.by)
     backbone = Backbone.load(flags.model, device=flags.device)
-    with _going_on() as tick:
+    with show_progress() as tick:
         store = write_embeddings(
             backbone,
             read_corpus(flags.text, flags.by),
@@ -162,7 +147,7 @@ def _train_senses(arguments: Sequence[str]) -> None:
     flags = parse(SensesTrainFlags, arguments, "symprompt senses train")
     wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model, device=flags.device)
-    with _going_on() as tick:
+    with show_progress() as tick:
         made = learn_senses(
             flags.corpus,
             flags.out,
