@@ -32,7 +32,7 @@ from symprompt.tasks.labels import spans_of
 from symprompt.tasks.metrics import seqeval_scores
 from symprompt.tasks.problem import Session
 from symprompt.tasks.run import tune
-from symprompt.tasks.settings import TuneConfig, load_tune_config, make_tune_config
+from symprompt.tasks.settings import SpanConfig, TuneConfig, load_tune_config, make_tune_config
 from symprompt.tasks.span_decoding import SpanPrediction
 from symprompt.tasks.span_metrics import span_metrics
 
@@ -118,6 +118,9 @@ def config_of(name: str, seed: int, flags: argparse.Namespace) -> TuneConfig:
     for key, value in changes.items():
         outer, _, inner = key.rpartition(".")
         (table[outer] if outer else table)[inner] = value
+    if table["task"]["kind"] not in ("spans", "relations"):
+        # What --set says of spans concerns the variants that have them.
+        table["span"] = asdict(SpanConfig())
     return make_tune_config(table)
 
 

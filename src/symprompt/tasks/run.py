@@ -14,13 +14,13 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.folders import CONFIG, ENVIRONMENT, HISTORY, METRICS, STATE
 from symprompt.runtime import Tick, describe_environment, silent
 from symprompt.tasks.bodies import Body, make_body
-from symprompt.tasks.examples import SpanExample
+from symprompt.tasks.examples import SpanExample, TaskKind
 from symprompt.tasks.folder import CARD, PROMPT, TaskFolder
 from symprompt.tasks.heads import Head
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.problem import LaidTask, Session, asked_splits
-from symprompt.tasks.settings import TuneConfig, check_tune_config
+from symprompt.tasks.settings import SpanConfig, TuneConfig, check_tune_config
 from symprompt.tasks.stored import check_backbone, load_numbers
 from symprompt.tasks.training import Score, TaskTrainer
 
@@ -130,7 +130,13 @@ def run_task(
 
 
 def head_of(config: TuneConfig, laid: LaidTask, body: Body, *, seed: tuple[object, ...]) -> Head:
-    """Return the head of a task at its start."""
+    """Return the head of a task at its start.
+
+    Raises:
+        ConfigError: settings are about spans or tags, and the task has none.
+    """
+    # Not where a stored head is made: runs from before may hold settings that did nothing.
+    _require_spans(config.span, laid.data.kind)
     return make_task_head(
         laid.data.kind,
         laid.data.labels,
@@ -141,6 +147,17 @@ def head_of(config: TuneConfig, laid: LaidTask, body: Body, *, seed: tuple[objec
         relations=len(laid.data.relations),
         every_token=config.task.label_all_tokens,
     )
+
+
+def _require_spans(config: SpanConfig, kind: TaskKind) -> None:
+    """Refuse settings of spans, where they are not the defaults, for a task without spans."""
+    plain = asdict(SpanConfig())
+    changed = [f"span.{key} is {own!r}" for key, own in asdict(config).items() if own != plain[key]]
+    if changed and kind not in ("spans", "relations"):
+        raise ConfigError(
+            f"{', '.join(changed)}, and the task's kind is {kind!r}, which scores no spans; leave "
+            'that out, or use task.kind = "spans" or "relations" on a task that has them.'
+        )
 
 
 def _learn(job: _Job) -> None:
