@@ -171,9 +171,9 @@ class AutoPrompt(Method):
         if steps < most:
             raise ConfigError(
                 f"training.epochs x search.steps is {steps}, a word each, but the prompt of "
-                f"relation {self._relations[row]} has {most} places without a word; raise one of "
-                f"them until there are many more steps than {most}, or start from the words of "
-                'the manual templates with prompt.start = "manual".'
+                f"relation {self._relations[row]} has {most} places without a word; raise "
+                f"training.epochs until there are many more steps than {most}, or start from the "
+                'words of the manual templates with prompt.start = "manual".'
             )
 
 
