@@ -78,7 +78,7 @@ def test_a_pass_holds_no_more_tokens_than_allowed(bert: Backbone, facts: FactSet
     for most in (40, 100, 4096):
         _, _, trainer = make_trainer(config, bert, facts, max_tokens=most, capture=True)
         assert trainer.captured is not None
-        (epoch,) = trainer.captured.plan(trainer._plan()).values()
+        epoch = trainer.captured.plan(trainer._plan())
         longest = int(trainer.sentences.forth.lengths.max())
         for passes in epoch.steps:
             for entry in passes:
@@ -90,7 +90,7 @@ def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: Backbone, facts: Fa
     _, _, trainer = make_trainer(config, bert, facts, max_tokens=100, capture=True)
     assert trainer.captured is not None
     plan = trainer._plan()
-    (epoch,) = trainer.captured.plan(plan).values()
+    epoch = trainer.captured.plan(plan)
     facts_read = sum(len(batch) for batches in plan for batch in batches)
     tokens = sum(
         int(trainer.sentences.back.subject_lengths[batch].sum())

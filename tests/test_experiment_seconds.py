@@ -13,7 +13,7 @@ import pytest
 
 import symprompt
 from symprompt import captured, experiment
-from symprompt.captured import _Chain
+from symprompt.captured import _Part
 from symprompt.config import RunConfig
 from symprompt.runs import RunFolder
 from symprompt.train import Trainer
@@ -35,14 +35,14 @@ def make(
     """Configs of runs whose steps are recorded, by a clock that recording moves."""
     data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
     passed = [0.0]
-    record = _Chain.record
+    record = _Part.record
 
-    def slow(self: _Chain, *rest: Any) -> None:
+    def slow(self: _Part, *rest: Any) -> None:
         passed[0] += RECORDING if self._ends is None else 0.0
         record(self, *rest)
 
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + passed[0])
-    monkeypatch.setattr(_Chain, "record", slow)
+    monkeypatch.setattr(_Part, "record", slow)
     monkeypatch.setattr(captured, "time", clock)
     monkeypatch.setattr(experiment, "time", clock)
     monkeypatch.setattr(experiment, "Trainer", partial(Trainer, capture=True))

@@ -6,8 +6,9 @@ each recorded once as a CUDA graph and replayed with new indices; the prompt enc
 optimiser are recorded too. What fills a pass up to its shape counts nothing: its share of the loss
 is zero.
 
-Parts share no parameter and no sentence, so each is a chain of its own, on a stream of its own:
-while one waits for memory (its encoder, the optimiser), the other computes.
+The parts of a method (SPE's way forth and way back with vectors of their own) go through the model
+in the same passes, as if the second part's relations were more relations: one large pass takes less
+time than two. Their encoders and optimisers, bound by memory, run side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from symprompt.adam import Factors, StackedAdam
 from symprompt.backbone import LONGEST, ReadOut
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
-from symprompt.passes import PartPasses, Shape, plan_passes
+from symprompt.passes import EpochPasses, Shape, plan_passes
 from symprompt.prompts import (
     Layout,
     PackedQuestion,
@@ -37,8 +38,6 @@ from symprompt.prompts import (
 )
 
 Replay = Callable[[], None]
-EpochPasses = Mapping[str, PartPasses]
-"""An epoch's passes, of each part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +76,25 @@ class CapturedSteps:
         self.method = method
         self.sentences = sentences
         self.max_tokens = max_tokens
-        self.device = method.backbone.device
+        self.device = device = method.backbone.device
         self.seconds = 0.0
-        read = ReadOut(method.backbone)
-        self.chains = {
-            part: _Chain(method, part, optimizer, read, capture=capture)
+        self.parts = {
+            part: _Part(method, part, optimizer, capture=capture)
             for part, optimizer in optimizers.items()
         }
+        self._read = ReadOut(method.backbone)
+        vectors = [part.start for part in self.parts.values()]
+        self._relations = len(vectors[0])
+        most, width = max(one.shape[1] for one in vectors), vectors[0].shape[2]
+        # Part after part, as if a part's relations were relations of their own.
+        self._leaf = vectors[0].new_zeros(len(vectors) * self._relations, most, width)
+        self._leaf.requires_grad_()
+        self._gradient = torch.zeros_like(self._leaf)
+        self._losses = torch.zeros(len(self._leaf), device=device)
+        self._layout: Layout | None = None
+        self._slots: dict[Shape, _Slot] = {}
+        self._pool = torch.cuda.graph_pool_handle() if capture else None
+        self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
 
     def plan(self, plan: Sequence[Sequence[np.ndarray]]) -> EpochPasses:
         """Return an epoch's passes, recording those of new shapes.
@@ -94,28 +105,52 @@ class CapturedSteps:
         Raises:
             RuntimeError: the model does something that cannot be recorded.
         """
-        steps: dict[str, list[tuple[list[Asks], np.ndarray]]] = {part: [] for part in self.chains}
+        steps: list[tuple[list[Asks], np.ndarray]] = []
         for batches in plan:
             rows = np.concatenate(batches)
             weight = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
             asks = self.method.asks(self.sentences, rows)
             if asks is None:
                 raise TypeError(f"{type(self.method).__name__} gives no questions to record")
-            for part, own in steps.items():
-                own.append(([ask for ask in asks if ask.part == part], weight))
-        found = {}
-        for part, chain in self.chains.items():
-            layouts = [ask.layout for ask in steps[part][0][0]]
-            packed = self._packed(max(int(layout.lengths.max()) for layout in layouts))
-            found[part] = plan_passes(
-                steps[part], max_tokens=self.max_tokens, packed=packed, device=self.device
-            )
-            begun = time.perf_counter()
-            try:
-                chain.record(steps[part][0][0], found[part])
-            finally:
-                self.seconds += time.perf_counter() - begun
+            steps.append((asks, weight))
+        if self._layout is None:
+            self._lay_out(steps[0][0])
+        longest = max(int(ask.layout.lengths.max()) for ask in steps[0][0])
+        found = plan_passes(
+            steps, max_tokens=self.max_tokens, packed=self._packed(longest), device=self.device
+        )
+        begun = time.perf_counter()
+        try:
+            self._record(found)
+        finally:
+            self.seconds += time.perf_counter() - begun
         return found
+
+    def _record(self, passes: EpochPasses) -> None:
+        """Record the passes of new shapes, and once the encoders and optimisers."""
+        for shape in dict.fromkeys(entry.shape for step in passes.steps for entry in step):
+            if shape not in self._slots:
+                self._slots[shape] = self._record_pass(shape)
+        for number, part in enumerate(self.parts.values()):
+            part.record(self._of(self._leaf, number), self._of(self._gradient, number))
+
+    def _lay_out(self, questions: Sequence[Asks]) -> None:
+        """Put the sentences of all questions under one another."""
+        order = list(self.parts)
+        layouts = [
+            replace(
+                ask.layout,
+                relation=ask.layout.relation + order.index(ask.part) * self._relations,
+            )
+            for ask in questions
+        ]
+        self._layout = join_layouts(layouts)
+        self._base = torch.cat([ask.base for ask in questions])
+        self._places = slot_places(self._layout, self._leaf.shape[1])
+
+    def _of(self, values: Tensor, number: int) -> Tensor:
+        """Return what is one part's, [relation, n, width]."""
+        return values.view(len(self.parts), self._relations, *values.shape[1:])[number]
 
     def _packed(self, longest: int) -> bool:
         backbone = self.method.backbone
@@ -137,103 +172,24 @@ class CapturedSteps:
             rate: [relation] learning rates.
             losses: [relation], written.
         """
-        # Encoders are bound by memory, passes by products: the part with the most to pass begins,
-        # and the encoders of the others run beside its passes.
-        longest = max(
-            epoch, key=lambda part: sum(one.shape.tokens for one in epoch[part].steps[step])
-        )
-        first = self.chains[longest]
-        first.step(epoch[longest], step, active[longest], rate)
-        for part, chain in self.chains.items():
-            if chain is not first:
-                chain.step(epoch[part], step, active[part], rate, after=first.begun)
-        for chain in self.chains.values():
-            chain.join()
-        losses.copy_(torch.stack([chain.losses for chain in self.chains.values()]).sum(0))
-
-
-class _Chain:
-    """One part's steps: its encoder, its passes, its optimiser."""
-
-    def __init__(
-        self, method: Method, part: str, optimizer: StackedAdam, read: ReadOut, *, capture: bool
-    ) -> None:
-        self.method = method
-        self._read = read
-        self.encoder = method.encoders[part]
-        self.optimizer = optimizer
-        self.capture = capture
-        self.device = device = method.backbone.device
-        with torch.no_grad():
-            vectors = self.encoder().detach()
-        self._leaf = vectors.clone().requires_grad_()
-        self._gradient = torch.zeros_like(vectors)
-        self.losses = torch.zeros(len(vectors), device=device)
-        self._active = torch.zeros(len(vectors), dtype=torch.bool, device=device)
-        self._rate = torch.zeros(len(vectors), dtype=torch.float64, device=device)
-        self._vectors: Tensor | None = None
-        self._layout: Layout | None = None
-        self._slots: dict[Shape, _Slot] = {}
-        self._ends: tuple[Replay, Replay] | None = None
-        # What the encoders keep for their gradient must outlive the passes, which share theirs.
-        self._pool = torch.cuda.graph_pool_handle() if capture else None
-        self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
-        self.begun = torch.cuda.Event() if capture else None  # type: ignore[no-untyped-call]
-
-    def record(self, questions: Sequence[Asks], passes: PartPasses) -> None:
-        """Record the passes of new shapes, and once the encoder and the optimiser."""
-        if self._layout is None:
-            self._layout = join_layouts([ask.layout for ask in questions])
-            self._base = torch.cat([ask.base for ask in questions])
-            self._places = slot_places(self._layout, self._leaf.shape[1])
-        for shape in dict.fromkeys(entry.shape for step in passes.steps for entry in step):
-            if shape not in self._slots:
-                self._slots[shape] = self._record_pass(shape)
-        if self._ends is None:
-            self._ends = self._record_ends()
-
-    def step(
-        self,
-        passes: PartPasses,
-        step: int,
-        active: Tensor,
-        rate: Tensor,
-        *,
-        after: torch.cuda.Event | None = None,
-    ) -> None:
-        """Run one step, from an event on; the losses are there after ``join``."""
-        if self._ends is None:
-            raise TypeError("plan comes before step")
-        if self._stream is None:
-            self._run(passes, step, active, rate)
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        if after is not None:
-            self._stream.wait_event(after)
-        with torch.cuda.stream(self._stream):
-            self._run(passes, step, active, rate)
-
-    def join(self) -> None:
-        """Let what follows wait for the step."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
-
-    def _run(self, passes: PartPasses, step: int, active: Tensor, rate: Tensor) -> None:
-        assert self._ends is not None
-        begin, end = self._ends
-        begin()
-        if self.begun is not None:
-            self.begun.record(self._stream)
-        for entry in passes.steps[step]:
+        self._gradient.zero_()
+        self._losses.zero_()
+        for part in self.parts.values():
+            part.begin()
+        for part in self.parts.values():
+            part.join()
+        for entry in epoch.steps[step]:
             slot = self._slots[entry.shape]
             here = slice(entry.start, entry.start + entry.shape.sentences)
-            slot.rows.copy_(passes.rows[here])
-            slot.offset.copy_(passes.offset[here])
-            slot.share.copy_(passes.share[here])
+            slot.rows.copy_(epoch.rows[here])
+            slot.offset.copy_(epoch.offset[here])
+            slot.share.copy_(epoch.share[here])
             slot.run()
-        self._active.copy_(active)
-        self._rate.copy_(rate)
-        end()
+        for name, part in self.parts.items():
+            part.end(active[name], rate)
+        losses.copy_(self._losses.view(len(self.parts), -1).sum(0))
+        for part in self.parts.values():
+            part.join()
 
     def _ask(self, shape: Shape, rows: Tensor, offset: Tensor, share: Tensor) -> None:
         """Add the loss and its gradient of one pass to what the step has so far."""
@@ -259,37 +215,7 @@ class _Chain:
         weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
         (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
         self._gradient.add_(gradient)
-        self.losses.index_add_(0, layout.relation[rows], weighted.detach().float())
-
-    def _begin(self) -> None:
-        self._vectors = self.encoder()
-        with torch.no_grad():
-            self._leaf.copy_(self._vectors)
-            self._gradient.zero_()
-        self.losses.zero_()
-
-    def _end(self) -> None:
-        vectors = self._vectors
-        factors: Factors | None = None
-        assert vectors is not None
-        if vectors.is_leaf:
-            # Free vectors are parameters themselves: autograd has nothing to do, and would wait
-            # for a stream that is not being recorded.
-            vectors.grad = self._gradient
-        else:
-            values = list(self.optimizer.parameters.values())
-            with self._factoring() as factors:
-                found = torch.autograd.grad(vectors, values, self._gradient, allow_unused=True)
-            for value, gradient in zip(values, found, strict=True):
-                value.grad = gradient
-        self._vectors = None
-        self.optimizer.step(self._active, self._rate, factors)
-
-    def _factoring(self) -> AbstractContextManager[Factors | None]:
-        """Keep gradients as factors where encoder and optimiser can."""
-        if isinstance(self.encoder, PromptEncoder) and self.optimizer.takes_factors:
-            return self.encoder.factoring()
-        return nullcontext()
+        self._losses.index_add_(0, layout.relation[rows], weighted.detach().float())
 
     def _record_pass(self, shape: Shape) -> _Slot:
         numbers = torch.zeros(2, shape.sentences, dtype=torch.long, device=self.device)
@@ -300,52 +226,150 @@ class _Chain:
         def run() -> None:
             self._ask(shape, numbers[0], numbers[1], share)
 
-        if not self.capture:
+        if self._stream is None:
             return _Slot(numbers[0], numbers[1], share, run)
         # Dropout draws from a state that depends on seed and epoch alone.
         state = torch.cuda.get_rng_state(self.device)
-        self._warm_up(run)
+        _warm_up(run, self._stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             run()
         torch.cuda.set_rng_state(state, self.device)
         return _Slot(numbers[0], numbers[1], share, graph.replay)
 
-    def _record_ends(self) -> tuple[Replay, Replay]:
-        if not self.capture:
-            return self._begin, self._end
+
+class _Part:
+    """What one part does before and after the passes: its encoder, its optimiser.
+
+    Attributes:
+        start: [relation, n, width] the vectors at first.
+    """
+
+    def __init__(self, method: Method, part: str, optimizer: StackedAdam, *, capture: bool) -> None:
+        self.encoder = method.encoders[part]
+        self.optimizer = optimizer
+        self.device = device = method.backbone.device
         # A body in half precision reads no more of the vectors than 8 bits.
-        half = self.method.backbone.dtype.itemsize == 2
+        self._half = method.backbone.dtype.itemsize == 2
+        with torch.no_grad():
+            self.start = self.encoder().detach()
+        self._active = torch.zeros(len(self.start), dtype=torch.bool, device=device)
+        self._rate = torch.zeros(len(self.start), dtype=torch.float64, device=device)
+        self._vectors: Tensor | None = None
+        self._ends: tuple[Replay, Replay] | None = None
+        self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
+
+    def begin(self) -> None:
+        """Make the vectors, and put them where the passes read them; they are there after join."""
+        self._run(0)
+
+    def end(self, active: Tensor, rate: Tensor) -> None:
+        """Update the parameters by the vectors' gradient.
+
+        Args:
+            active: [relation] bool.
+            rate: [relation] learning rates.
+        """
+        self._active.copy_(active)
+        self._rate.copy_(rate)
+        self._run(1)
+
+    def _run(self, which: int) -> None:
+        if self._ends is None:
+            raise TypeError("plan comes before step")
+        if self._stream is None:
+            self._ends[which]()
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._stream):
+            self._ends[which]()
+
+    def join(self) -> None:
+        """Let what follows wait for what was begun."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+
+    def record(self, leaf: Tensor, gradient: Tensor) -> None:
+        """Record both ends, once.
+
+        Args:
+            leaf: [relation, most, width], written with the vectors.
+            gradient: of the same shape, read.
+        """
+        if self._ends is not None:
+            return
+        count = self.start.shape[1]
+        leaf, gradient = leaf.detach()[:, :count], gradient[:, :count]
+
+        def begin() -> None:
+            self._vectors = self.encoder()
+            with torch.no_grad():
+                leaf.copy_(self._vectors)
+
+        def end() -> None:
+            self._update(gradient)
+
+        self._ends = begin, end
+        if self._stream is not None:
+            self._ends = self._record_ends(begin, end, self._stream)
+
+    def _update(self, gradient: Tensor) -> None:
+        vectors = self._vectors
+        factors: Factors | None = None
+        assert vectors is not None
+        if vectors.is_leaf:
+            # Free vectors are parameters themselves: autograd has nothing to do, and would wait
+            # for a stream that is not being recorded.
+            vectors.grad = gradient
+        else:
+            values = list(self.optimizer.parameters.values())
+            with self._factoring() as factors:
+                found = torch.autograd.grad(vectors, values, gradient, allow_unused=True)
+            for value, own in zip(values, found, strict=True):
+                value.grad = own
+        self._vectors = None
+        self.optimizer.step(self._active, self._rate, factors)
+
+    def _factoring(self) -> AbstractContextManager[Factors | None]:
+        """Keep gradients as factors where encoder and optimiser can."""
+        if isinstance(self.encoder, PromptEncoder) and self.optimizer.takes_factors:
+            return self.encoder.factoring()
+        return nullcontext()
+
+    def _record_ends(
+        self, begin: Replay, end: Replay, stream: torch.cuda.Stream
+    ) -> tuple[Replay, Replay]:
         self.optimizer.compile()
         if isinstance(self.encoder, PromptEncoder):
-            self.encoder.compile_steps(half=half)
+            self.encoder.compile_steps(half=self._half)
 
         def both() -> None:
-            self._begin()
-            self._end()
+            begin()
+            end()
 
-        begin, end = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with _float32_products("high" if half else None):
+        first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with _float32_products("high" if self._half else None):
             # Nothing is active yet, so these rehearsals change no parameter.
-            self._warm_up(both)
-            with torch.cuda.graph(begin, stream=self._stream):
-                self._begin()
-            with torch.cuda.graph(end, pool=begin.pool(), stream=self._stream):
-                self._end()
-        return begin.replay, end.replay
+            _warm_up(both, stream)
+            with torch.cuda.graph(first, stream=stream):
+                begin()
+            with torch.cuda.graph(second, pool=first.pool(), stream=stream):
+                end()
+        return first.replay, second.replay
 
-    def _warm_up(self, work: Replay) -> None:
-        """Run what is about to be recorded, so that libraries have set themselves up."""
-        # The chain's own stream: libraries keep a workspace per stream, which two chains that run
-        # at the same time must not share.
-        stream = self._stream
-        assert stream is not None
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                work()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        torch.cuda.synchronize(self.device)
+
+def _warm_up(work: Replay, stream: torch.cuda.Stream) -> None:
+    """Run what is about to be recorded, so that libraries have set themselves up.
+
+    On the stream it will run on: libraries keep a workspace per stream, which what runs at the same
+    time must not share.
+    """
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            work()
+    torch.cuda.current_stream(stream.device).wait_stream(stream)
+    torch.cuda.synchronize(stream.device)
 
 
 @contextmanager

@@ -43,8 +43,9 @@ from symprompt.report.embeddings import (
     similarity_table,
     tags_table,
 )
-from symprompt.report.figures import can_draw
+from symprompt.report.figures import can_draw, check_figure, save_figure
 from symprompt.report.senses_map import caption, save_map, write_map_page
+from symprompt.report.vectors_plot import draw_cosines, draw_senses
 
 NO_PICTURE = "picture: none drawn, as matplotlib is not installed (pip install symprompt[report])."
 
@@ -77,10 +78,13 @@ def run_similarity(arguments: Sequence[str]) -> None:
         raise ConfigError(
             f"{len(flags.texts)} texts were given; give two or more, each with a word in brackets."
         )
+    check_figure(flags.figure)
     marked = [Occurrence.parse(text) for text in flags.texts]
     fitted = Standardiser.load(flags.standardise) if flags.standardise else None
     backbone = Backbone.load(flags.model, device=flags.device)
     cosines = compare(marked, backbone, Choice(flags.layers, flags.pool), fitted).tolist()
+    if flags.figure:
+        save_figure(draw_cosines(flags.texts, cosines), Path(flags.figure))
     if flags.json:
         print_json({"texts": flags.texts, "cosines": cosines})
     else:
@@ -166,6 +170,7 @@ def _train_senses(arguments: Sequence[str]) -> None:
 
 def _evaluate_senses(arguments: Sequence[str]) -> None:
     flags = parse(SensesEvaluateFlags, arguments, "symprompt senses evaluate")
+    check_figure(flags.figure)
     senses = SenseVectors.load(flags.senses)
     wordnet = load_wordnet(flags.wordnet)
     backbone = Backbone.load(flags.model or senses.about["model"], device=flags.device)
@@ -185,6 +190,8 @@ def _evaluate_senses(arguments: Sequence[str]) -> None:
     plain = found.to_dict()
     if flags.out:
         write_json(Path(flags.out), plain)
+    if flags.figure:
+        save_figure(draw_senses(plain), Path(flags.figure))
     if flags.json:
         print_json(plain)
     else:

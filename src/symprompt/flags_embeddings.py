@@ -60,6 +60,8 @@ class SimilarityFlags:
     """A word's first sub-token, or the mean of all of them."""
     standardise: str = ""
     """A standardiser's file, made by: symprompt isotropy. Without one all cosines are high."""
+    figure: str = ""
+    """PNG file to draw the cosines to."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     json: bool = False
@@ -139,6 +141,8 @@ class SensesEvaluateFlags:
     """Give a lemma one sense in each document."""
     out: str = ""
     """JSON file to write the scores to."""
+    figure: str = ""
+    """PNG file to draw the scores to."""
     model: str = ""
     """Where the model is now, if it moved since the vectors were made."""
     wordnet: str = ""

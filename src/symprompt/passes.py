@@ -39,11 +39,11 @@ class Pass:
 
 
 @dataclass(frozen=True, eq=False)
-class PartPasses:
-    """One part's passes of an epoch, step by step, and the table of their sentences.
+class EpochPasses:
+    """The passes of an epoch, step by step, and the table of their sentences.
 
-    Rows count through the layouts of the part's questions, one after the other. A sentence that
-    only fills a pass up has no share, and the offset -1.
+    Rows count through the layouts of the questions, one after the other. A sentence that only fills
+    a pass up has no share, and the offset -1.
     """
 
     steps: list[list[Pass]]
@@ -58,14 +58,14 @@ def plan_passes(
     max_tokens: int,
     packed: bool,
     device: torch.device,
-) -> PartPasses:
+) -> EpochPasses:
     """Return the passes that the steps of an epoch take.
 
-    Sentences that ask forth and back through the same vectors go through the model together: a
-    pass of a hundred sentences takes hardly less time than one of a thousand.
+    Sentences that ask forth and back go through the model together: a pass of a hundred sentences
+    takes hardly less time than one of a thousand.
 
     Args:
-        steps: each step's questions, of one part, and the weight of the facts they are about.
+        steps: each step's questions, and the weight of the facts they are about.
         max_tokens: most tokens in one pass, unless a sentence alone has more.
         packed: sentences stand one after the other instead of padded to a width.
     """
@@ -96,7 +96,7 @@ def plan_passes(
             )
             filled += shape.sentences
         found.append(passes)
-    return PartPasses(
+    return EpochPasses(
         found,
         *(
             torch.from_numpy(np.concatenate(column)).to(device)
@@ -113,7 +113,7 @@ def split_packed(lengths: np.ndarray, max_tokens: int) -> list[tuple[Shape, np.n
         total = np.cumsum(lengths[start:])
         count = max(1, int(np.searchsorted(total, max_tokens, side="right")))
         tokens = int(total[count - 1])
-        size = max(tokens, min(room_for(tokens, least=64), max_tokens))
+        size = max(tokens, min(room_for(tokens, least=64, bits=6), max_tokens))
         passes.append((Shape(room_for(count), 0, size), np.arange(start, start + count)))
         start += count
     return passes
@@ -140,7 +140,11 @@ def split_padded(
     return passes
 
 
-def room_for(count: int, *, least: int = 16) -> int:
-    """Return how many a pass is made for: few sizes, an eighth or ``least`` too large."""
-    grain = max(least, 1 << max(0, count.bit_length() - 4))
+def room_for(count: int, *, least: int = 16, bits: int = 4) -> int:
+    """Return how many a pass is made for: few sizes, an eighth or ``least`` too large.
+
+    Args:
+        bits: how many leading ones tell sizes apart; each further one halves what is too much.
+    """
+    grain = max(least, 1 << max(0, count.bit_length() - bits))
     return -(-count // grain) * grain

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from symprompt.adam import StackedAdam
-from symprompt.captured import CapturedSteps, EpochPasses
+from symprompt.captured import CapturedSteps
 from symprompt.config import TrainingConfig
 from symprompt.errors import TrainingError
 from symprompt.methods.asking import chunks
 from symprompt.methods.base import Method, Sentences
+from symprompt.passes import EpochPasses
 from symprompt.runtime import Tick, derive_seed, send, silent
 
 DevScores = Callable[[], Mapping[str, np.ndarray]]

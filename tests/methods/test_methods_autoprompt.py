@@ -46,6 +46,13 @@ def test_trials_are_the_losses_of_sentences_with_those_words(
     check_trials(backbone, facts)
 
 
+def test_trials_packed_in_a_row_have_the_same_losses(
+    bert: Backbone, facts: FactSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bert.__dict__, "packs", True)
+    check_trials(bert, facts)
+
+
 def test_trials_of_causal_models_read_the_output_before_the_object(
     causal: Backbone, facts: FactSet
 ) -> None:

@@ -83,8 +83,10 @@ class RowLayers:
         if hasattr(self._body, "embeddings_project"):
             state = self._body.embeddings_project(state)
         state, starts = state[0], packing.starts
-        for tensor in (state, starts, at):
-            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        if self._layer is not _layer:
+            # Compiled once for any number of tokens and sentences.
+            for tensor in (state, starts, at):
+                torch._dynamo.maybe_mark_dynamic(tensor, 0)
         options = (starts, packing.block, self._heads, self._size**-0.5, self._act, self._epsilon)
         for weights in self._weights[:-1]:
             state = self._layer(state, *options, *weights)

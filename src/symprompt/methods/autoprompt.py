@@ -31,11 +31,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.backbone import Backbone, Inputs, Vocabulary
+from symprompt.backbone import LONGEST, Backbone, Inputs, Vocabulary
 from symprompt.config import SearchConfig
 from symprompt.errors import ConfigError
 from symprompt.methods.base import Method, Sentences, Vectors, object_loss
-from symprompt.prompts import Template, TriggerTokens
+from symprompt.prompts import Layout, Template, TriggerTokens, packed_question
 
 
 class AutoPrompt(Method):
@@ -80,17 +80,33 @@ class AutoPrompt(Method):
         count = tokens.shape[1]
         each = torch.from_numpy(rows).to(backbone.device).repeat_interleave(count)
         trial = torch.arange(count, device=backbone.device).repeat(len(rows))
-        question = layout.question(
-            each,
-            layout.object_at[each],
-            width=layout.width(rows),
-            mask_id=backbone.vocabulary.mask_id,
-        )
-        words = tokens[question.relation, trial].gather(1, question.slots.clamp(min=0))
-        ids = torch.where(question.slots >= 0, words, question.ids)
-        logits = backbone.logits_at(Inputs(backbone.embed(ids), question.mask), question.at)
+        inputs, at = self._trial_inputs(layout, rows, each, tokens, trial)
+        logits = backbone.logits_at(inputs, at)
         loss = functional.cross_entropy(logits, sentences.gold[each], reduction="none")
         return loss.reshape(len(rows), count)
+
+    def _trial_inputs(
+        self, layout: Layout, rows: np.ndarray, each: Tensor, tokens: Tensor, trial: Tensor
+    ) -> tuple[Inputs, Tensor]:
+        """Return what the model reads, and where it is asked, of rows in all their trials."""
+        backbone, mask_id = self.backbone, self.backbone.vocabulary.mask_id
+        at, lengths = layout.object_at[each], layout.lengths[rows]
+        if mask_id is not None and backbone.packs and int(lengths.max()) <= LONGEST:
+            packed = packed_question(
+                layout,
+                each,
+                at,
+                tokens=int(lengths.sum()) * tokens.shape[1],
+                longest=int(lengths.max()),
+                mask_id=mask_id,
+            )
+            words = tokens[packed.relation, trial][packed.owner, packed.slots.clamp(min=0)]
+            ids = torch.where(packed.slots >= 0, words, packed.ids)
+            return Inputs(backbone.embed(ids)[None], None, packing=packed.packing), packed.at
+        question = layout.question(each, at, width=layout.width(rows), mask_id=mask_id)
+        words = tokens[question.relation, trial].gather(1, question.slots.clamp(min=0))
+        ids = torch.where(question.slots >= 0, words, question.ids)
+        return Inputs(backbone.embed(ids), question.mask), question.at
 
     def unfilled(self) -> Tensor:
         """Say of each relation whether its prompt still holds what it started with, [relation]."""

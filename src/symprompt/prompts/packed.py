@@ -140,7 +140,7 @@ class _Placed(torch.autograd.Function):
     ) -> Tensor:
         count = vectors.shape[1]
         index = relation[owner] * count + slots.clamp(min=0)
-        learned = vectors.reshape(-1, vectors.shape[2])[index].to(words.dtype)
+        learned = vectors.reshape(-1, vectors.shape[2]).to(words.dtype)[index]
         ctx.places = places
         ctx.save_for_backward(relation)
         ctx.shape, ctx.dtype = vectors.shape, vectors.dtype
@@ -152,8 +152,8 @@ class _Placed(torch.autograd.Function):
         if ctx.places is None:
             raise TypeError("the vectors' places are needed for their gradient")
         (relation,) = ctx.saved_tensors
-        rows = gradients[0][ctx.places.clamp(min=0)].to(ctx.dtype)
-        rows = rows.masked_fill((ctx.places < 0)[:, :, None], 0).flatten(1)
+        rows = gradients[0][ctx.places.clamp(min=0)]
+        rows = rows.masked_fill((ctx.places < 0)[:, :, None], 0).flatten(1).to(ctx.dtype)
         every = torch.arange(ctx.shape[0], device=relation.device)
         found = (relation[None, :] == every[:, None]).to(rows.dtype) @ rows
         return None, found.view(ctx.shape), None, None, None, None

@@ -7,10 +7,15 @@ send to some units and goes on to their own gates.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+_CACHE = 20 << 20
+"""Bytes of weights that are read at every step without reading them from memory again."""
 
 
 @triton.jit
@@ -29,10 +34,10 @@ def _raw_gate(drive, matrix, state, units, columns, inside, known, hidden, NUMBE
 
 @triton.jit
 def _forth(
-    drive, weights, gates, states, cells, step, steps, hidden,
+    drive, weights, gates, states, cells, first, step, steps, hidden,
     UNITS: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
-    batch = tl.program_id(0).to(tl.int64)
+    batch = first + tl.program_id(0).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     columns = tl.arange(0, HIDDEN)
     inside, known = units < hidden, columns < hidden
@@ -56,10 +61,10 @@ def _forth(
 
 @triton.jit
 def _back(
-    outputs, gates, cells, weights, raw, carried, step, steps, hidden,
+    outputs, gates, cells, weights, raw, carried, first, step, steps, hidden,
     LAST: tl.constexpr, UNITS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    batch = tl.program_id(0).to(tl.int64)
+    batch = first + tl.program_id(0).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     inside = units < hidden
     place = batch * steps + step
@@ -109,11 +114,20 @@ def recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
     states, cells = drive.new_zeros(2, batch, steps + 1, hidden)
     columns = max(16, triton.next_power_of_2(hidden))
     units = max(1, min(16, 4096 // columns))
-    for step in range(steps):
-        _forth[(batch, triton.cdiv(hidden, units))](
-            drive, weights, gates, states, cells, step, steps, hidden, UNITS=units, HIDDEN=columns
-        )
+    for first, count in _groups(weights):
+        for step in range(steps):
+            _forth[(count, triton.cdiv(hidden, units))](
+                drive, weights, gates, states, cells, first, step, steps, hidden,
+                UNITS=units, HIDDEN=columns,
+            )  # fmt: skip
     return gates, states, cells
+
+
+def _groups(weights: Tensor) -> Iterator[tuple[int, int]]:
+    """Give first and number of LSTMs whose weights stay in a GPU's cache from step to step."""
+    most = max(1, _CACHE // (weights[0].numel() * weights.itemsize))
+    for first in range(0, len(weights), most):
+        yield first, min(most, len(weights) - first)
 
 
 def recur_back(
@@ -124,9 +138,10 @@ def recur_back(
     batch, steps, hidden = outputs.shape
     raw = torch.empty_like(gates)
     carried = outputs.new_zeros(batch, hidden)
-    for step in reversed(range(steps)):
-        _back[(batch, triton.cdiv(hidden, 32))](
-            outputs, gates, cells, weights, raw, carried, step, steps, hidden,
-            LAST=step == steps - 1, UNITS=32, ROWS=128,
-        )  # fmt: skip
+    for first, count in _groups(weights):
+        for step in reversed(range(steps)):
+            _back[(count, triton.cdiv(hidden, 32))](
+                outputs, gates, cells, weights, raw, carried, first, step, steps, hidden,
+                LAST=step == steps - 1, UNITS=32, ROWS=128,
+            )  # fmt: skip
     return (raw,)

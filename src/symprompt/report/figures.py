@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from symprompt.errors import SympromptError
+from symprompt.errors import ConfigError, SympromptError
 from symprompt.report.series import Bar, KCurve, Panel
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ def can_draw() -> bool:
     except ImportError:
         return False
     return True
+
+
+def check_figure(path: str) -> None:
+    """Refuse a figure that could not be drawn, before the work it shows; empty asks for none.
+
+    Raises:
+        ConfigError: the file's name does not end in .png, or matplotlib is not installed.
+    """
+    if path and not path.endswith(".png"):
+        raise ConfigError(f"--figure is {path}; figures are PNG files: give a name in .png.")
+    if path and not can_draw():
+        raise ConfigError(NEED + ".")
 
 
 def draw_methods(

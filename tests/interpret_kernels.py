@@ -1,0 +1,150 @@
+"""Check the CUDA kernels on a CPU, through Triton's interpreter, against their plain twins.
+
+    pip install triton
+    python tests/interpret_kernels.py
+
+No test of the suite: Triton is as large as torch, and comes with builds of torch for CUDA alone,
+where the suite runs the same comparisons on the device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from torch import Tensor
+
+from symprompt import adam_kernels
+from symprompt.adam import adam_update
+from symprompt.backbone import packed_kernels, packing, row_kernels
+from symprompt.prompts import encoders, recurrence_kernels
+
+LENGTHS = torch.tensor([17, 1, 20, 0, 33, 9])
+TOKENS = int(LENGTHS.sum()) + 5
+REAL = torch.tensor([0, 1, 2, 4, 5])
+
+
+def near(about: str, one: Tensor, other: Tensor) -> None:
+    """Stop where two tensors differ by more than rounding."""
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=lambda why: f"{about}: {why}")
+
+
+def plain(work: Any) -> Callable[..., Any]:
+    """Return the function behind an operator that is registered for CUDA."""
+    found: Callable[..., Any] = work._init_fn
+    return found
+
+
+def check_attention(draw: Callable[..., Tensor]) -> None:
+    """Check attention of packed rows, of joined products, and of one query a sentence."""
+    where, _ = packing.pack(LENGTHS, TOKENS, 33)
+    total = int(LENGTHS.sum())
+    for heads, size in ((2, 16), (2, 24)):
+        width, options = heads * size, (heads, where.block, size**-0.5)
+        joined = draw(TOKENS, 3 * width).requires_grad_()
+        wanted = packing.attend_row(joined, where.starts, *options)
+        found = plain(row_kernels.attend_row)(joined.detach(), where.starts, *options)
+        near("row", found[:total], wanted[:total])
+        weight = draw(TOKENS, width)
+        weight[total:] = 0
+        (true,) = torch.autograd.grad((wanted * weight).sum(), [joined])
+        back = plain(row_kernels.attend_row_back)
+        near("row, back", back(weight, joined.detach(), where.starts, *options), true)
+        pair = draw(6, width).requires_grad_(), draw(TOKENS, 2 * width).requires_grad_()
+        bare = [one.detach() for one in pair]
+        wanted = packing.attend_asked(*pair, where.starts, *options)
+        found = plain(row_kernels.attend_asked)(*bare, where.starts, *options)
+        near("asked", found[REAL], wanted[REAL])
+        weight = draw(6, width)
+        weight[3] = 0
+        truth = torch.autograd.grad((wanted * weight).sum(), pair)
+        made = plain(row_kernels.attend_asked_back)(weight, *bare, where.starts, *options)
+        near("asked, back to queries", made[0][REAL], truth[0][REAL])
+        near("asked, back to keys and values", made[1], truth[1])
+        for causal in (False, True):
+            check_generic(draw, where, (2 * heads, heads, heads), size, causal)
+
+
+def check_generic(
+    draw: Callable[..., Tensor],
+    where: packing.Packing,
+    heads: tuple[int, int, int],
+    size: int,
+    causal: bool,
+) -> None:
+    """Check attention as transformers' interface calls it."""
+    total, scale = int(LENGTHS.sum()), size**-0.5
+    states = [draw(1, count, TOKENS, size).requires_grad_() for count in heads]
+    bare = [one.detach() for one in states]
+    wanted = packing._attend_padded(*states, where.starts, scale, causal)
+    found = plain(packed_kernels.attend)(*bare, where.starts, where.block, scale, causal)
+    near("packed", found[:, :total], wanted[:, :total])
+    weight = draw(*wanted.shape)
+    weight[:, total:] = 0
+    truth = torch.autograd.grad((wanted * weight).sum(), states)
+    back = plain(packed_kernels.attend_back)
+    made = back(weight, *bare, where.starts, where.block, scale, causal)
+    for one, other in zip(made, truth, strict=True):
+        near("packed, back", one[:, :total], other.transpose(1, 2)[:, :total])
+
+
+def check_recurrence(draw: Callable[..., Tensor]) -> None:
+    """Check the steps of an LSTM, forth and back, all at once and in groups."""
+    for hidden in (16, 24, 40):
+        for dtype in (torch.float32, torch.bfloat16):
+            recurrence_kernels._CACHE = 4 * hidden * hidden * dtype.itemsize * 2
+            drive, outputs = draw(3, 4, 4 * hidden), draw(3, 4, hidden)
+            recurrent = (draw(3, 4 * hidden, hidden) / 4).to(dtype).mT
+            wanted = encoders._recur(drive, recurrent)
+            for one, other in zip(recurrence_kernels.recur(drive, recurrent), wanted, strict=True):
+                near("recurrence", one, other)
+            given = (outputs, wanted[0], wanted[2], recurrent)
+            (one,), (other,) = recurrence_kernels.recur_back(*given), encoders._recur_back(*given)
+            near("recurrence, back", one, other)
+
+
+def check_adam(draw: Callable[..., Tensor]) -> None:
+    """Check Adam on gradients in factors."""
+    active = torch.tensor([1.0, 0.0, 1.0])
+    numbers = {
+        "mean": active * 0.1,
+        "square": active * 0.001,
+        "size": active * 0.01,
+        "correction": torch.tensor([0.5, 0.6, 0.7]),
+        "shrink": 1 - active * 0.001,
+    }
+    for shape in ((3, 40, 24), (3, 2, 40, 150)):
+        for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True)):
+            own = [draw(*shape), draw(*shape) * 0.1, draw(*shape).square() * 0.01]
+            batch = shape[:-2] if len(shape) == 4 else shape[:1]
+            left, right = (draw(int(torch.tensor(batch).prod()), 9, size) for size in shape[-2:])
+            gradient = torch.einsum("bno,bni->boi", left, right).reshape(3, -1)
+            wanted = [one.clone().view(3, -1) for one in own]
+            spread = {key: value[:, None] for key, value in numbers.items()}
+            adam_update(
+                wanted[0], gradient, wanted[1], wanted[2], spread, 1e-8, decay, decoupled, False
+            )
+            table = torch.stack(list(numbers.values()))
+            adam_kernels.update_by_factors(*own, left, right, table, 1e-8, decay, decoupled)
+            for one, other in zip(own, wanted, strict=True):
+                near("Adam", one.view(3, -1), other)
+
+
+def main() -> None:
+    """Check everything, and say so."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    for check in (check_attention, check_recurrence, check_adam):
+        check(draw)
+        print(f"{check.__name__}: as their twins")
+
+
+if __name__ == "__main__":
+    main()
