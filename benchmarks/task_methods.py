@@ -187,30 +187,44 @@ def _add_ratios(rows: dict[str, dict[str, Any]]) -> None:
             row["peak_to_ft"] = row["peak_bytes"] / base["peak_bytes"]
 
 
-def table_of(found: dict[str, Any]) -> str:
-    """Return the measurements as Markdown."""
+HEADER = ["method", "trained", "of FT", "ms a step", "of FT", "MiB", "of FT", "floor ms", "x floor"]
+
+
+def tables_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the measurements as tables of text, which ``symprompt table`` prints."""
+    return [
+        {
+            "title": f"{found['batch']} inputs of {width} tokens",
+            "header": HEADER,
+            "rows": [_cells(method, row) for method, row in rows.items()],
+        }
+        for width, rows in found["widths"].items()
+    ]
+
+
+def _cells(method: str, row: dict[str, Any]) -> list[str]:
+    peak, of_ft = row["peak_bytes"], row.get("peak_to_ft")
+    return [
+        method,
+        f"{row['trained']:,}",
+        f"{row.get('trained_to_ft', 1):.4f}",
+        f"{row['milliseconds']:.2f}",
+        f"{row.get('time_to_ft', 1):.2f}",
+        "" if peak is None else f"{peak / 2**20:.0f}",
+        "" if of_ft is None else f"{of_ft:.2f}",
+        f"{row['floor_milliseconds']:.2f}",
+        f"{row['times_floor']:.1f}",
+    ]
+
+
+def as_markdown(tables: list[dict[str, Any]]) -> str:
+    """Return tables as Markdown."""
     lines = []
-    for width, rows in found["widths"].items():
-        lines += [
-            f"**{found['batch']} inputs of {width} tokens**",
-            "",
-            "| method | trained | of FT | ms a step | of FT | MiB | of FT | floor ms | x floor |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-        ]
-        for method, row in rows.items():
-            peak, of_ft = row["peak_bytes"], row.get("peak_to_ft")
-            cells = [
-                method,
-                f"{row['trained']:,}",
-                f"{row.get('trained_to_ft', 1):.4f}",
-                f"{row['milliseconds']:.2f}",
-                f"{row.get('time_to_ft', 1):.2f}",
-                "" if peak is None else f"{peak / 2**20:.0f}",
-                "" if of_ft is None else f"{of_ft:.2f}",
-                f"{row['floor_milliseconds']:.2f}",
-                f"{row['times_floor']:.1f}",
-            ]
-            lines.append("| " + " | ".join(cells) + " |")
+    for table in tables:
+        ruler = ["---", *["---:"] * (len(HEADER) - 1)]
+        rows = [table["header"], ruler, *table["rows"]]
+        lines += [f"**{table['title']}**", ""]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
         lines.append("")
     return "\n".join(lines)
 
@@ -232,7 +246,8 @@ def main(arguments: list[str] | None = None) -> None:
     flags = parser.parse_args(arguments)
     with quick_products(choose_device(flags.device)):
         found = compare(flags)
-    print(table_of(found))
+    found["tables"] = tables_of(found)
+    print(as_markdown(found["tables"]))
     if flags.out:
         Path(flags.out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
