@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from symprompt.report.paper.labelled.entries import LABELS
 from symprompt.tasks.verbal import MANUAL, TASKS, summarise_seeds
 
-LABELS = {
-    "zero-shot": "MP zero-shot",
-    "mp": "MP fine-tuning",
-    "ptuning": "P-tuning",
-    "cls": "[CLS] fine-tuning",
-    "frozen": "P-tuning, frozen model",
-    "pt2-verbalizer": "PT-2, verbalizer",
-}
 # P-tuning, Table 5, 32 dev examples, albert-xxlarge-v2; main metric of each task.
 PAPER = "paper, ALBERT-xxlarge"
 PUBLISHED = {

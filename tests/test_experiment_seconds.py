@@ -28,6 +28,12 @@ class Killed(BaseException):
     """Stands for a kill: nothing on the way catches it."""
 
 
+def kill(stage: str, done: int, total: int, note: str) -> None:
+    """Die in the third epoch."""
+    if note == "epoch 3":
+        raise Killed
+
+
 @pytest.fixture
 def make(
     family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,10 +77,6 @@ def test_recording_is_told_apart_from_training(
 def test_what_every_process_recorded_adds_up(make: Make, tmp_path: Path) -> None:
     config = make(tmp_path / "run", method={"name": "ptuning"})
 
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if note == "epoch 3":
-            raise Killed
-
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
     folder = RunFolder(config.out)
@@ -94,10 +96,6 @@ def test_runs_and_states_from_before_have_no_recording(
 ) -> None:
     monkeypatch.setattr(experiment, "Trainer", Trainer)
     config = make(tmp_path / "run", method={"name": "ptuning"})
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if note == "epoch 3":
-            raise Killed
 
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)

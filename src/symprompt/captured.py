@@ -14,8 +14,8 @@ time than two. Their encoders and optimisers, bound by memory, run side by side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +36,7 @@ from symprompt.prompts import (
     packed_question,
     slot_places,
 )
+from symprompt.runtime import quick_products, rehearse
 
 Replay = Callable[[], None]
 
@@ -230,7 +231,7 @@ class CapturedSteps:
             return _Slot(numbers[0], numbers[1], share, run)
         # Dropout draws from a state that depends on seed and epoch alone.
         state = torch.cuda.get_rng_state(self.device)
-        _warm_up(run, self._stream)
+        rehearse(run, self._stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             run()
@@ -348,36 +349,11 @@ class _Part:
             end()
 
         first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with _float32_products("high" if self._half else None):
+        with quick_products(self.device) if self._half else nullcontext():
             # Nothing is active yet, so these rehearsals change no parameter.
-            _warm_up(both, stream)
+            rehearse(both, stream)
             with torch.cuda.graph(first, stream=stream):
                 begin()
             with torch.cuda.graph(second, pool=first.pool(), stream=stream):
                 end()
         return first.replay, second.replay
-
-
-def _warm_up(work: Replay, stream: torch.cuda.Stream) -> None:
-    """Run what is about to be recorded, so that libraries have set themselves up.
-
-    On the stream it will run on: libraries keep a workspace per stream, which what runs at the same
-    time must not share.
-    """
-    stream.wait_stream(torch.cuda.current_stream(stream.device))
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            work()
-    torch.cuda.current_stream(stream.device).wait_stream(stream)
-    torch.cuda.synchronize(stream.device)
-
-
-@contextmanager
-def _float32_products(precision: str | None) -> Iterator[None]:
-    """Record float32 products in another precision; "high" is TF32, 10 bits on tensor cores."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision or before)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

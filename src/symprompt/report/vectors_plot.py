@@ -66,22 +66,12 @@ def draw_senses(evaluation: Mapping[str, Any]) -> Figure:
             f"{change['difference']:+z.1f}", (high, place), xytext=(5, -3),
             textcoords="offset points", fontsize=8, color=INK,
         )  # fmt: skip
-    axes.plot(
-        [score["baseline"] for score in scores],
-        places,
-        linestyle="",
-        marker="s",
-        color=GREY,
-        label="most frequent sense",
-    )
-    axes.plot(
-        [score["f1"] for score in scores],
-        places,
-        linestyle="",
-        marker="o",
-        color=BLUE,
-        label="nearest sense",
-    )
+    for key, mark, colour, label in (
+        ("baseline", "s", GREY, "most frequent sense"),
+        ("f1", "o", BLUE, "nearest sense"),
+    ):
+        values = [score[key] for score in scores]
+        axes.plot(values, places, linestyle="", marker=mark, color=colour, label=label)
     names = [fill(f"{score['name']} ({score['instances']:,})", 28) for score in scores]
     axes.set_yticks(places, names, fontsize=8)
     axes.set_ylim(0.4, len(scores) + 0.6)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.errors import TrainingError
-from symprompt.runtime import Tick, derive_seed, silent
+from symprompt.runtime import Tick, derive_seed, rehearse, silent
 from symprompt.tasks.flat import FlatAdamW, make_groups
 from symprompt.tasks.passes import Step, plan_epoch, table_of
 from symprompt.tasks.settings import LearningConfig
@@ -236,12 +236,7 @@ class TaskTrainer:
         graph = torch.cuda.CUDAGraph()
         try:
             stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(stream):
-                for _ in range(2):
-                    self._step(step)
-            torch.cuda.current_stream(self.device).wait_stream(stream)
-            torch.cuda.synchronize(self.device)
+            rehearse(lambda: self._step(step), stream)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             with torch.cuda.graph(graph, pool=self._pool):
                 self._step(step)

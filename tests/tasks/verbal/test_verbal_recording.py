@@ -48,14 +48,15 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> list[Fak
             made[-1].work = work
         return replay
 
-    def warm_up(self: Stepper, work: Callable[[], None]) -> None:
+    def rehearse(work: Callable[[], None], stream: None) -> None:
         for _ in range(2):
             work()
 
     monkeypatch.setattr(Stepper, "_record", remember)
-    monkeypatch.setattr(Stepper, "_warm_up", warm_up)
+    monkeypatch.setattr(stepping, "rehearse", rehearse)
     for name, value in {
         "CUDAGraph": FakeGraph,
+        "Stream": lambda device: None,
         "graph": graph,
         "graph_pool_handle": lambda: None,
         "synchronize": lambda device: None,

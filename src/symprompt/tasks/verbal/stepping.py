@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.errors import TrainingError
-from symprompt.runtime import send
+from symprompt.runtime import rehearse, send
 from symprompt.tasks.verbal.layout import VerbalLayout
 from symprompt.tasks.verbal.model import VerbalModel
 from symprompt.tasks.verbal.settings import LearningConfig
@@ -180,7 +180,7 @@ class Stepper:
         random = torch.cuda.get_rng_state(self.device)
         replay: Replay = work
         try:
-            self._warm_up(work)
+            rehearse(work, torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
                 work()
@@ -201,16 +201,6 @@ class Stepper:
                 gradient.copy_(old)
             self._loss.copy_(loss)
         return replay
-
-    def _warm_up(self, work: Replay) -> None:
-        """Run what is about to be recorded, so that libraries have set themselves up."""
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                work()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        torch.cuda.synchronize(self.device)
 
     # ------------------------------------------------------------------------------ state
 
