@@ -28,6 +28,8 @@ class FakeGraph:
 
 
 class FakeStream:
+    device = torch.device("cpu")
+
     def wait_stream(self, other: object) -> None:
         pass
 
