@@ -17,10 +17,11 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from symprompt import adam_kernels
 from symprompt.adam import adam_update
-from symprompt.backbone import packed_kernels, packing, row_kernels
+from symprompt.backbone import gelu_kernels, packed_kernels, packing, row_kernels
 from symprompt.prompts import encoders, recurrence_kernels
 
 LENGTHS = torch.tensor([17, 1, 20, 0, 33, 9])
@@ -92,6 +93,15 @@ def check_generic(
         near("packed, back", one[:, :total], other.transpose(1, 2)[:, :total])
 
 
+def check_gelu(draw: Callable[..., Tensor]) -> None:
+    """Check GELU and its gradient."""
+    states, weight = (4 * draw(3, 1000)).requires_grad_(), draw(3, 1000)
+    wanted = functional.gelu(states)
+    near("gelu", plain(gelu_kernels.gelu)(states.detach()), wanted)
+    (true,) = torch.autograd.grad((wanted * weight).sum(), [states])
+    near("gelu, back", plain(gelu_kernels.gelu_back)(weight, states.detach()), true)
+
+
 def check_recurrence(draw: Callable[..., Tensor]) -> None:
     """Check the steps of an LSTM, forth and back, all at once and in groups."""
     for hidden in (16, 24, 40):
@@ -141,7 +151,7 @@ def main() -> None:
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
-    for check in (check_attention, check_recurrence, check_adam):
+    for check in (check_attention, check_gelu, check_recurrence, check_adam):
         check(draw)
         print(f"{check.__name__}: as their twins")
 

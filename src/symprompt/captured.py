@@ -26,7 +26,7 @@ from symprompt.adam import Factors, StackedAdam
 from symprompt.backbone import LONGEST, ReadOut
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
-from symprompt.passes import EpochPasses, Shape, plan_passes
+from symprompt.passes import EpochPasses, Pass, Shape, plan_passes
 from symprompt.prompts import (
     Layout,
     PackedQuestion,
@@ -43,11 +43,16 @@ Replay = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class _Slot:
-    """The fixed places a recorded pass reads from."""
+    """The fixed places a recorded pass reads from; ``ready`` lays its sentences out for ``run``.
+
+    What ``laid`` holds stays alive, so that no other recording takes its place.
+    """
 
     rows: Tensor
     offset: Tensor
     share: Tensor
+    laid: dict[str, Question | PackedQuestion]
+    ready: Replay
     run: Replay
 
 
@@ -173,50 +178,59 @@ class CapturedSteps:
             rate: [relation] learning rates.
             losses: [relation], written.
         """
+        for name, part in self.parts.items():
+            part.begin(active[name], rate)
         self._gradient.zero_()
         self._losses.zero_()
-        for part in self.parts.values():
-            part.begin()
+        passes = epoch.steps[step]
+        # The first pass is laid out while the encoders make the vectors.
+        self._ready(epoch, passes[0])
         for part in self.parts.values():
             part.join()
-        for entry in epoch.steps[step]:
-            slot = self._slots[entry.shape]
-            here = slice(entry.start, entry.start + entry.shape.sentences)
-            slot.rows.copy_(epoch.rows[here])
-            slot.offset.copy_(epoch.offset[here])
-            slot.share.copy_(epoch.share[here])
-            slot.run()
-        for name, part in self.parts.items():
-            part.end(active[name], rate)
+        for number, entry in enumerate(passes):
+            if number:
+                self._ready(epoch, entry)
+            self._slots[entry.shape].run()
+        for part in self.parts.values():
+            part.end()
         losses.copy_(self._losses.view(len(self.parts), -1).sum(0))
         for part in self.parts.values():
             part.join()
 
-    def _ask(self, shape: Shape, rows: Tensor, offset: Tensor, share: Tensor) -> None:
-        """Add the loss and its gradient of one pass to what the step has so far."""
-        layout, backbone = self._layout, self.method.backbone
+    def _ready(self, epoch: EpochPasses, entry: Pass) -> None:
+        """Lay a pass's sentences out."""
+        slot = self._slots[entry.shape]
+        here = slice(entry.start, entry.start + entry.shape.sentences)
+        slot.rows.copy_(epoch.rows[here])
+        slot.offset.copy_(epoch.offset[here])
+        slot.share.copy_(epoch.share[here])
+        slot.ready()
+
+    def _question(self, shape: Shape, rows: Tensor, offset: Tensor) -> Question | PackedQuestion:
+        """Return the sentences of one pass."""
+        layout, mask_id = self._layout, self.method.backbone.vocabulary.mask_id
         assert layout is not None
-        mask_id = backbone.vocabulary.mask_id
         at = self._base[rows] + offset.clamp(min=0)
-        question: Question | PackedQuestion
         if shape.width or mask_id is None:
-            question = layout.question(rows, at, width=shape.width, mask_id=mask_id)
-            inputs = question.inputs(backbone, self._leaf)
-        else:
-            question = packed_question(
-                layout,
-                rows,
-                at,
-                tokens=shape.tokens,
-                longest=int(layout.lengths.max()),
-                mask_id=mask_id,
-                real=offset >= 0,
-            )
-            inputs = question.inputs(backbone, self._leaf, self._places[rows])
+            return layout.question(rows, at, width=shape.width, mask_id=mask_id)
+        return packed_question(
+            layout,
+            rows,
+            at,
+            tokens=shape.tokens,
+            longest=int(layout.lengths.max()),
+            mask_id=mask_id,
+            real=offset >= 0,
+            places=self._places,
+        )
+
+    def _ask(self, question: Question | PackedQuestion, share: Tensor) -> None:
+        """Add the loss and its gradient of one pass to what the step has so far."""
+        inputs = question.inputs(self.method.backbone, self._leaf)
         weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
         (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
         self._gradient.add_(gradient)
-        self._losses.index_add_(0, layout.relation[rows], weighted.detach().float())
+        self._losses.index_add_(0, question.relation, weighted.detach().float())
 
     def _record_pass(self, shape: Shape) -> _Slot:
         numbers = torch.zeros(2, shape.sentences, dtype=torch.long, device=self.device)
@@ -224,19 +238,29 @@ class CapturedSteps:
         numbers[1] = -1
         share = torch.zeros(shape.sentences, dtype=torch.float64, device=self.device)
 
+        laid: dict[str, Question | PackedQuestion] = {}
+
+        def ready() -> None:
+            laid["out"] = self._question(shape, numbers[0], numbers[1])
+
         def run() -> None:
-            self._ask(shape, numbers[0], numbers[1], share)
+            self._ask(laid["out"], share)
+
+        def both() -> None:
+            ready()
+            run()
 
         if self._stream is None:
-            return _Slot(numbers[0], numbers[1], share, run)
+            return _Slot(numbers[0], numbers[1], share, laid, ready, run)
         # Dropout draws from a state that depends on seed and epoch alone.
         state = torch.cuda.get_rng_state(self.device)
-        rehearse(run, self._stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            run()
+        rehearse(both, self._stream)
+        graphs = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        for graph, work in zip(graphs, (ready, run), strict=True):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
         torch.cuda.set_rng_state(state, self.device)
-        return _Slot(numbers[0], numbers[1], share, graph.replay)
+        return _Slot(numbers[0], numbers[1], share, laid, graphs[0].replay, graphs[1].replay)
 
 
 class _Part:
@@ -260,19 +284,19 @@ class _Part:
         self._ends: tuple[Replay, Replay] | None = None
         self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
 
-    def begin(self) -> None:
-        """Make the vectors, and put them where the passes read them; they are there after join."""
-        self._run(0)
-
-    def end(self, active: Tensor, rate: Tensor) -> None:
-        """Update the parameters by the vectors' gradient.
+    def begin(self, active: Tensor, rate: Tensor) -> None:
+        """Make the vectors, and put them where the passes read them; they are there after join.
 
         Args:
-            active: [relation] bool.
+            active: [relation] bool, what the step will move.
             rate: [relation] learning rates.
         """
         self._active.copy_(active)
         self._rate.copy_(rate)
+        self._run(0)
+
+    def end(self) -> None:
+        """Update the parameters by the vectors' gradient."""
         self._run(1)
 
     def _run(self, which: int) -> None:

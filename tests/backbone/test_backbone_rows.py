@@ -81,8 +81,11 @@ def test_answers_and_gradients_are_the_models_own(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "name", ["encoder.layer.0.attention.self.query.weight", "embeddings.LayerNorm.weight"]
+)
 def test_changed_weights_are_not_answered_from_the_joined_ones(
-    with_rows: Callable[[str], Backbone],
+    name: str, with_rows: Callable[[str], Backbone]
 ) -> None:
     backbone = with_rows("bert")
     embeddings, packing, at = make_row(backbone)
@@ -90,7 +93,7 @@ def test_changed_weights_are_not_answered_from_the_joined_ones(
     layers = backbone.row_layers
     assert layers is not None
     assert layers.fits(inputs)
-    weight = backbone.model.base_model.encoder.layer[0].attention.self.query.weight
+    weight = backbone.model.base_model.get_parameter(name)
     with torch.no_grad():
         before = backbone.logits_at(inputs, at)
         weight.mul_(1.5)
@@ -145,6 +148,25 @@ def test_the_row_kernels_are_what_plain_tensors_give(
             results.append([one.detach().double().cpu() for one in (own, *gradients)])
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other, **near)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_gelu_kernels_are_what_plain_tensors_give() -> None:
+    from symprompt.backbone.gelu_kernels import gelu
+
+    generator = torch.Generator().manual_seed(1)
+    states = (4 * torch.randn(7, 1001, generator=generator)).bfloat16()
+    results = []
+    for work, device, dtype in (
+        (gelu, "cuda", torch.bfloat16),
+        (functional.gelu, "cpu", torch.float64),
+    ):
+        leaf = states.to(device, dtype).requires_grad_()
+        out = work(leaf)
+        (gradient,) = torch.autograd.grad((out * torch.linspace(-1, 1, 1001).to(out)).sum(), [leaf])
+        results.append([one.detach().double().cpu() for one in (out, gradient)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=8e-3, atol=1e-5)
 
 
 def test_one_query_of_a_sentence_sees_that_sentence_alone() -> None:

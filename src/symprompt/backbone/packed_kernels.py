@@ -1,7 +1,8 @@
 """Attention within short sentences as one CUDA kernel each way, written in Triton.
 
 One program does one sentence and head: all of its tokens fit in a block, so that scores never leave
-the chip and the gradient computes them again.
+the chip and the gradient computes them again. Programs count through a sentence's heads first: what
+they read together lies together.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _forth(
     ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
+    sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         # Tokens that belong to no sentence.
@@ -130,7 +131,7 @@ def _back(
     ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    sentence, other = tl.program_id(0), tl.program_id(1)
+    sentence, other = tl.program_id(0) // (heads // group), tl.program_id(0) % (heads // group)
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         if ABOVE == 0:
@@ -196,7 +197,7 @@ def attend(
     out = query.new_empty(1, tokens, heads, size)
     sentences = len(starts) - 1
     for options in options_of(query, block, causal):
-        _forth[(sentences + 1, heads)](
+        _forth[((sentences + 1) * heads,)](
             query, key, value, out, starts, sentences, tokens,
             scale, heads, heads // key.shape[1], size,
             *_steps(query, key, value), **options,
@@ -231,7 +232,7 @@ def attend_back(
     sentences = len(starts) - 1
     gradient = gradient.contiguous()
     for options in options_of(query, block, causal):
-        _back[(sentences + 1, others)](
+        _back[((sentences + 1) * others,)](
             query, key, value, gradient, *found, starts, sentences, tokens,
             scale, heads, heads * size, others * size, heads // others, size,
             *_steps(query, key, value), **options,

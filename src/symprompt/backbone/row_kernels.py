@@ -44,7 +44,7 @@ def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: fl
     out = joined.new_empty(tokens, heads * size)
     sentences = len(starts) - 1
     for options in options_of(query, block, causal=False):
-        _forth[(sentences + 1, heads)](
+        _forth[((sentences + 1) * heads,)](
             query, key, value, out, starts, sentences, tokens, scale, heads, 1, size,
             *_steps(query, key, value), **options,
         )  # fmt: skip
@@ -67,7 +67,7 @@ def attend_row_back(
     sentences, step = len(starts) - 1, 3 * heads * size
     gradient = gradient.contiguous()
     for options in options_of(query, block, causal=False):
-        _back[(sentences + 1, heads)](
+        _back[((sentences + 1) * heads,)](
             query, key, value, gradient, *_split(found, heads), starts, sentences, tokens,
             scale, heads, step, step, 1, size,
             *_steps(query, key, value), **options,
@@ -101,9 +101,10 @@ def _asked_weights(q, k, inside, scale):
 
 @triton.jit
 def _asked_forth(
-    query, joined, out, starts, scale, width, size, BLOCK: tl.constexpr, SIZE: tl.constexpr
-):
-    sentence, head = tl.program_id(0), tl.program_id(1)
+    query, joined, out, starts, scale, heads, width, size,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
     first = tl.load(starts + sentence).to(tl.int64)
     inside = rows < tl.load(starts + sentence + 1) - first
@@ -119,10 +120,11 @@ def _asked_forth(
 
 @triton.jit
 def _asked_back(
-    query, joined, gradient, to_query, to_joined, starts, sentences, tokens, scale, width, size,
+    query, joined, gradient, to_query, to_joined, starts, sentences, tokens,
+    scale, heads, width, size,
     BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
+    sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         # Tokens that belong to no sentence.
@@ -171,8 +173,8 @@ def attend_asked(
     sentences, width = query.shape
     size = width // heads
     out = torch.empty_like(query)
-    _asked_forth[(sentences, heads)](
-        query, joined, out, starts, scale, width, size, **_asked_options(size, block)
+    _asked_forth[(sentences * heads,)](
+        query, joined, out, starts, scale, heads, width, size, **_asked_options(size, block)
     )
     return out
 
@@ -197,9 +199,9 @@ def attend_asked_back(
     sentences, width = query.shape
     size = width // heads
     to_query, to_joined = torch.empty_like(query), torch.empty_like(joined)
-    _asked_back[(sentences + 1, heads)](
+    _asked_back[((sentences + 1) * heads,)](
         query, joined, gradient.contiguous(), to_query, to_joined, starts, sentences, len(joined),
-        scale, width, size, **_asked_options(size, block),
+        scale, heads, width, size, **_asked_options(size, block),
     )  # fmt: skip
     return to_query, to_joined
 

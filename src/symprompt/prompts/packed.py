@@ -20,7 +20,8 @@ from symprompt.prompts.layout import Layout
 class PackedQuestion:
     """Sentences in a row, each with one position asked about, to be answered by a masked model.
 
-    Shapes: ids, slots, owner [n]; relation, at, target [s]; ``at`` counts through the row.
+    Shapes: ids, slots, owner [n]; relation, at, target [s]; ``at`` counts through the row, and so
+    does ``places`` [s, k], where each of k vectors stands, -1 nowhere: for the vectors' gradient.
     """
 
     ids: Tensor
@@ -30,26 +31,18 @@ class PackedQuestion:
     packing: Packing
     at: Tensor
     target: Tensor
+    places: Tensor | None = None
 
-    def inputs(
-        self, backbone: Backbone, vectors: Tensor | None, places: Tensor | None = None
-    ) -> Inputs:
+    def inputs(self, backbone: Backbone, vectors: Tensor | None) -> Inputs:
         """Return the model's input: word embeddings, with learned vectors at their slots.
 
         Args:
             vectors: [relation, k, width]; None for templates without vectors.
-            places: [s, k] where each vector stands in its sentence, -1 nowhere; needed for the
-                vectors' gradient.
         """
         embeddings = backbone.embed(self.ids)
         if vectors is not None:
-            at = None
-            if places is not None:
-                # A sentence that only fills up has no tokens: its vectors stand nowhere.
-                real = self.packing.starts.diff()[:, None] > 0
-                at = torch.where((places >= 0) & real, self.packing.starts[:-1, None] + places, -1)
             embeddings = _Placed.apply(  # type: ignore[no-untyped-call]
-                embeddings, vectors, self.slots, self.relation, self.owner, at
+                embeddings, vectors, self.slots, self.relation, self.owner, self.places
             )
         return Inputs(embeddings[None], None, packing=self.packing)
 
@@ -64,6 +57,7 @@ def packed_question(
     mask_id: int,
     objects: Tensor | None = None,
     real: Tensor | None = None,
+    places: Tensor | None = None,
 ) -> PackedQuestion:
     """Return the sentences of some rows, in a row, that ask for what stands at ``at``.
 
@@ -75,6 +69,7 @@ def packed_question(
         mask_id: the token that takes the positions asked about.
         objects: [s] token ids that replace the true objects; None keeps them.
         real: [s] bool, sentences that count; the others get no tokens.
+        places: ``slot_places`` of the layout, for a gradient of the vectors.
     """
     lengths = layout.length[rows]
     if real is not None:
@@ -88,8 +83,13 @@ def packed_question(
     flat = (packing.starts[:-1] + at).clamp(max=tokens - 1)
     target = ids[flat]
     ids = torch.where(place == at[owner], mask_id, ids)
+    own = None
+    if places is not None:
+        # A sentence that only fills up has no tokens: its vectors stand nowhere.
+        here = (places[rows] >= 0) & (packing.starts.diff()[:, None] > 0)
+        own = torch.where(here, packing.starts[:-1, None] + places[rows], -1)
     return PackedQuestion(
-        ids, layout.slots[fact, place], owner, layout.relation[rows], packing, flat, target
+        ids, layout.slots[fact, place], owner, layout.relation[rows], packing, flat, target, own
     )
 
 
