@@ -230,6 +230,9 @@ class ReproduceFlags:
     """Workers on each device."""
     memory_gib: float = 0.0
     """Most memory to take on each GPU, in GiB; 0 sets no bound."""
+    compile: bool = False
+    """Compile the model's layers: faster passes on a GPU after a slower start, which the runs of
+    one worker share."""
     draws: int = 10_000
     """Bootstrap draws behind intervals and differences."""
     dry_run: bool = False
@@ -260,6 +263,7 @@ class ReproduceFlags:
             devices=_words(self.devices),
             jobs=self.jobs,
             memory_gib=self.memory_gib,
+            compile=self.compile,
             draws=self.draws,
         )
 

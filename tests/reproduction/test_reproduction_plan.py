@@ -140,6 +140,12 @@ def test_written_prompts_are_combined_in_three_ways(
     assert [gap.why for gap in gaps] == ["needs --prompts"] * 3
 
 
+def test_every_run_is_compiled_or_none(settings: ReproduceSettings) -> None:
+    for wanted in (False, True):
+        found = make_plan(replace(settings, compile=wanted))
+        assert {run.config.compile for run in found.runs} == {wanted}
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [

@@ -213,6 +213,8 @@ class Backbone:
         Raises:
             ModelError: the model has no list of as many layers as its config says.
         """
+        if self.compiled:
+            return
         count = self.model.config.get_text_config().num_hidden_layers
         lists = [
             module

@@ -266,6 +266,7 @@ def _placed(
         out=str(Path(settings.out) / "runs" / model.name / name),
         seed=seed,
         dtype=settings.dtype,
+        compile=settings.compile,
         keep_encoder=False,
     )
     check_config(config)

@@ -51,6 +51,8 @@ class ReproduceSettings:
     """Workers on each device."""
     memory_gib: float = 0.0
     """Most GPU memory on each device, in GiB; 0 sets no bound."""
+    compile: bool = False
+    """Compile the models' layers, for a GPU."""
     draws: int = 10_000
     """Bootstrap draws."""
 
