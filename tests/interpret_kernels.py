@@ -120,13 +120,15 @@ def check_recurrence(draw: Callable[..., Tensor]) -> None:
 def check_adam(draw: Callable[..., Tensor]) -> None:
     """Check Adam on gradients in factors."""
     active = torch.tensor([1.0, 0.0, 1.0])
-    numbers = {
-        "mean": active * 0.1,
-        "square": active * 0.001,
-        "size": active * 0.01,
-        "correction": torch.tensor([0.5, 0.6, 0.7]),
-        "shrink": 1 - active * 0.001,
-    }
+    numbers = torch.stack(
+        (
+            active * 0.1,
+            active * 0.001,
+            active * 0.01,
+            torch.tensor([0.5, 0.6, 0.7]),
+            1 - active * 0.001,
+        )
+    )
     for shape in ((3, 40, 24), (3, 2, 40, 150)):
         for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True)):
             own = [draw(*shape), draw(*shape) * 0.1, draw(*shape).square() * 0.01]
@@ -134,12 +136,9 @@ def check_adam(draw: Callable[..., Tensor]) -> None:
             left, right = (draw(int(torch.tensor(batch).prod()), 9, size) for size in shape[-2:])
             gradient = torch.einsum("bno,bni->boi", left, right).reshape(3, -1)
             wanted = [one.clone().view(3, -1) for one in own]
-            spread = {key: value[:, None] for key, value in numbers.items()}
-            adam_update(
-                wanted[0], gradient, wanted[1], wanted[2], spread, 1e-8, decay, decoupled, False
-            )
-            table = torch.stack(list(numbers.values()))
-            adam_kernels.update_by_factors(*own, left, right, table, 1e-8, decay, decoupled)
+            rest = (numbers, 1e-8, decay, decoupled)
+            adam_update(wanted[0], gradient, wanted[1], wanted[2], *rest)
+            adam_kernels.update_by_factors(*own, left, right, *rest)
             for one, other in zip(own, wanted, strict=True):
                 near("Adam", one.view(3, -1), other)
 

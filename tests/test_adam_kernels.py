@@ -34,16 +34,16 @@ def test_kernels_move_parameters_as_the_plain_update_does(optimizer: str, decay:
     rate = torch.tensor([1e-2, 1e-2, 3e-2], dtype=torch.float64, device="cuda")
     start = {name: value.detach().clone() for name, value in quick.parameters.items()}
     for _ in range(3):
-        factors = {}
+        numbers = quick.begin(active, rate)
         for name, value in plain.parameters.items():
             batch = value.shape[:-2].numel()
             left, right = (
                 torch.randn(batch, 9, size, generator=generator).cuda() for size in value.shape[-2:]
             )
-            factors[name] = left, right
+            quick.update_by_factors(name, left, right, numbers)
             value.grad = torch.einsum("bno,bni->boi", left, right).view_as(value)
         plain.step(active, rate)
-        quick.step(active, rate, factors)
+        quick.finish(numbers)
     for name, value in quick.parameters.items():
         torch.testing.assert_close(value, plain.parameters[name], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(quick.square[name], plain.square[name], rtol=1e-4, atol=1e-5)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from symprompt.config import TrainingConfig
 
-Factors = Mapping[str, tuple[Tensor, Tensor]]
-"""A parameter's name -> [b, n, out] and [b, n, in], whose products summed over n are its gradient;
-b counts through all of the parameter's axes but the last two."""
+Numbers = Tensor
+"""What an update takes of each relation, [5, relation]: how far the moments move, step size, bias
+correction, shrinking by decoupled weight decay."""
 
 
 class StackedAdam:
@@ -42,15 +42,20 @@ class StackedAdam:
         """Fuse the update into one kernel; it is bound by memory, and reads each number once."""
         self._update = torch.compile(adam_update, dynamic=True, fullgraph=True)
 
-    @torch.no_grad()
-    def step(self, active: Tensor, rate: Tensor, factors: Factors | None = None) -> None:
+    def step(self, active: Tensor, rate: Tensor) -> None:
         """Update the active relations by the parameters' gradients, and drop these.
 
         Args:
             active: [relation] bool.
             rate: [relation] learning rates, float64.
-            factors: what makes the gradients of parameters that have none; ``takes_factors`` says
-                whether there may be any.
+        """
+        self.finish(self.begin(active, rate))
+
+    @torch.no_grad()
+    def begin(self, active: Tensor, rate: Tensor) -> Numbers:
+        """Count a step of the active relations; ``finish`` ends it.
+
+        In between ``update_by_factors`` may update parameters, which then have no gradient.
         """
         self.steps += active
         moving = active.double()
@@ -62,12 +67,14 @@ class StackedAdam:
             "size": rate * moving / (1 - first**done),
             "correction": (1 - second**done).sqrt(),
             "shrink": 1 - rate * moving * self.config.weight_decay,
-            "clip": self._clip_scale() if self.config.clip else torch.ones_like(moving),
         }
         dtype = next(iter(self.parameters.values())).dtype
-        for name, (left, right) in (factors or {}).items():
-            self._update_by_factors(name, left, right, numbers)
-        numbers = {key: value.to(dtype)[:, None] for key, value in numbers.items()}
+        return torch.stack(list(numbers.values())).to(dtype)
+
+    @torch.no_grad()
+    def finish(self, numbers: Numbers) -> None:
+        """Update parameters by their gradients, and drop these."""
+        clip = self._clip_scale() if self.config.clip else None
         for name, value in self.parameters.items():
             if value.grad is not None:
                 self._update(
@@ -79,7 +86,7 @@ class StackedAdam:
                     self.epsilon,
                     self.config.weight_decay,
                     self.config.optimizer == "adamw",
-                    bool(self.config.clip),
+                    clip,
                 )
                 value.grad = None
 
@@ -91,20 +98,24 @@ class StackedAdam:
             value.is_cuda and value.dtype == torch.float32 for value in values
         )
 
-    def _update_by_factors(
-        self, name: str, left: Tensor, right: Tensor, numbers: Mapping[str, Tensor]
-    ) -> None:
+    @torch.no_grad()
+    def update_by_factors(self, name: str, left: Tensor, right: Tensor, numbers: Numbers) -> None:
+        """Update one parameter by its gradient's factors, where ``takes_factors`` says so.
+
+        Args:
+            left, right: [b, n, out] and [b, n, in], whose products summed over n are the gradient;
+                b counts through all of the parameter's axes but the last two.
+        """
         # Imported here: its compiler comes with builds of torch for CUDA alone.
         from symprompt.adam_kernels import update_by_factors
 
-        keys = ("mean", "square", "size", "correction", "shrink")
         update_by_factors(
             self.parameters[name],
             self.mean[name],
             self.square[name],
             left,
             right,
-            torch.stack([numbers[key] for key in keys]).float(),
+            numbers,
             self.epsilon,
             self.config.weight_decay,
             self.config.optimizer == "adamw",
@@ -115,7 +126,8 @@ class StackedAdam:
         for value in self.parameters.values():
             if value.grad is not None:
                 total += value.grad.double().square().flatten(1).sum(1)
-        return (self.config.clip / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        scale = (self.config.clip / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        return scale.to(next(iter(self.parameters.values())).dtype)[:, None]
 
 
 def adam_update(
@@ -123,28 +135,27 @@ def adam_update(
     gradient: Tensor,
     mean: Tensor,
     square: Tensor,
-    numbers: Mapping[str, Tensor],
+    numbers: Numbers,
     epsilon: float,
     weight_decay: float,
     decoupled: bool,
-    clip: bool,
+    clip: Tensor | None = None,
 ) -> None:
     """Update one parameter in place.
 
     Args:
         value, gradient, mean, square: [relation, n].
-        numbers: [relation, 1] each: how far the moments move, step size, bias correction,
-            shrinking by decoupled weight decay, scale of the gradient.
         decoupled: weight decay shrinks the weights (AdamW) instead of adding to the gradient.
-        clip: whether the gradient is scaled at all.
+        clip: [relation, 1] what the gradient is scaled by, if it is.
     """
-    if clip:
-        gradient = gradient * numbers["clip"]
+    to_mean, to_square, size, correction, shrink = numbers[:, :, None].unbind()
+    if clip is not None:
+        gradient = gradient * clip
     if weight_decay and decoupled:
-        value.mul_(numbers["shrink"])
+        value.mul_(shrink)
     elif weight_decay:
         gradient = gradient + weight_decay * value
-    mean.lerp_(gradient, numbers["mean"])
-    square.lerp_(gradient * gradient, numbers["square"])
-    below = square.sqrt().div_(numbers["correction"]).add_(epsilon)
-    value.sub_(mean.div(below).mul_(numbers["size"]))
+    mean.lerp_(gradient, to_mean)
+    square.lerp_(gradient * gradient, to_square)
+    below = square.sqrt().div_(correction).add_(epsilon)
+    value.sub_(mean.div(below).mul_(size))

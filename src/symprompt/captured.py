@@ -14,15 +14,15 @@ time than two. Their encoders and optimisers, bound by memory, run side by side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.adam import Factors, StackedAdam
+from symprompt.adam import Numbers, StackedAdam
 from symprompt.backbone import LONGEST, ReadOut
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
@@ -282,7 +282,10 @@ class _Part:
         self._rate = torch.zeros(len(self.start), dtype=torch.float64, device=device)
         self._vectors: Tensor | None = None
         self._ends: tuple[Replay, Replay] | None = None
-        self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
+        self._stream = self._aside = None
+        if capture:
+            self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            self._aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def begin(self, active: Tensor, rate: Tensor) -> None:
         """Make the vectors, and put them where the passes read them; they are there after join.
@@ -340,26 +343,47 @@ class _Part:
 
     def _update(self, gradient: Tensor) -> None:
         vectors = self._vectors
-        factors: Factors | None = None
         assert vectors is not None
+        numbers = self.optimizer.begin(self._active, self._rate)
         if vectors.is_leaf:
             # Free vectors are parameters themselves: autograd has nothing to do, and would wait
             # for a stream that is not being recorded.
             vectors.grad = gradient
         else:
             values = list(self.optimizer.parameters.values())
-            with self._factoring() as factors:
+            with self._factoring(numbers):
                 found = torch.autograd.grad(vectors, values, gradient, allow_unused=True)
             for value, own in zip(values, found, strict=True):
                 value.grad = own
         self._vectors = None
-        self.optimizer.step(self._active, self._rate, factors)
+        self.optimizer.finish(numbers)
 
-    def _factoring(self) -> AbstractContextManager[Factors | None]:
-        """Keep gradients as factors where encoder and optimiser can."""
-        if isinstance(self.encoder, PromptEncoder) and self.optimizer.takes_factors:
-            return self.encoder.factoring()
-        return nullcontext()
+    @contextmanager
+    def _factoring(self, numbers: Numbers) -> Iterator[None]:
+        """Update matrices by factors of their gradients, where encoder and optimiser can.
+
+        The updates are bound by memory, what is left of the walk back by waiting for one kernel
+        after the other; so they run at the same time, the walk first wherever both are ready.
+        """
+        if not isinstance(self.encoder, PromptEncoder) or not self.optimizer.takes_factors:
+            yield
+            return
+        # What another stream reads is kept until this one has waited for it.
+        kept: list[tuple[Tensor, Tensor]] = []
+
+        def take(name: str, left: Tensor, right: Tensor) -> None:
+            kept.append((left, right))
+            if self._aside is None:
+                self.optimizer.update_by_factors(name, left, right, numbers)
+                return
+            self._aside.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self._aside):
+                self.optimizer.update_by_factors(name, left, right, numbers)
+
+        with self.encoder.factoring(take):
+            yield
+        if self._aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._aside)
 
     def _record_ends(
         self, begin: Replay, end: Replay, stream: torch.cuda.Stream

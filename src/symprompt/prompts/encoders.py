@@ -21,6 +21,8 @@ from symprompt.runtime import make_generator
 Recur = Callable[..., tuple[Tensor, ...]]
 Keep = Callable[[Tensor, Tensor], bool]
 """Takes the factors of a gradient, and says whether it did."""
+Take = Callable[[str, Tensor, Tensor], None]
+"""Takes a parameter's name and the factors of its gradient."""
 
 
 class PromptEncoder(nn.Module):
@@ -29,7 +31,7 @@ class PromptEncoder(nn.Module):
     def __init__(self, relations: Sequence[str], seed: tuple[object, ...]) -> None:
         super().__init__()
         self._generators = [make_generator(*seed, name) for name in relations]
-        self._factors: dict[str, tuple[Tensor, Tensor]] | None = None
+        self._take: Take | None = None
 
     def compile_steps(self, *, half: bool = False) -> None:
         """Compile what a training step on a GPU spends its time on, if there is such a thing.
@@ -40,17 +42,19 @@ class PromptEncoder(nn.Module):
         return
 
     @contextmanager
-    def factoring(self) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-        """Keep gradients of matrices as factors: a walk back within gives those matrices none.
+    def factoring(self, take: Take) -> Iterator[None]:
+        """Give gradients of matrices as factors: a walk back within gives those matrices none.
 
-        The dictionary fills up with [b, n, out] and [b, n, in] under parameters' names; their
-        products summed over n are the gradient, b counting through all axes but the last two.
+        Args:
+            take: called with a parameter's name and [b, n, out] and [b, n, in] once the walk no
+                longer reads the parameter. The factors' products summed over n are the gradient, b
+                counting through all axes but the last two.
         """
-        self._factors = {}
+        self._take = take
         try:
-            yield self._factors
+            yield
         finally:
-            self._factors = None
+            self._take = None
 
     def _linear(self, rows: Tensor, name: str, bias: Tensor) -> Tensor:
         """Return rows [b, n, in] times a parameter's matrices, plus biases [b, out]."""
@@ -61,10 +65,10 @@ class PromptEncoder(nn.Module):
         return found
 
     def _keep_factors(self, name: str, left: Tensor, right: Tensor) -> bool:
-        """Keep a gradient's factors, if they are wanted."""
-        if self._factors is None:
+        """Pass a gradient's factors on, if they are wanted."""
+        if self._take is None:
             return False
-        self._factors[name] = left, right
+        self._take(name, left, right)
         return True
 
     def forward(self) -> Tensor:
@@ -257,8 +261,10 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
         rows, weight = ctx.saved_tensors
+        # First: whoever keeps the factors may change the weight.
+        below = torch.bmm(gradient, weight)
         found = None if ctx.keep(gradient, rows) else torch.bmm(gradient.mT, rows)
-        return torch.bmm(gradient, weight), found, gradient.sum(1), None
+        return below, found, gradient.sum(1), None
 
 
 class _Recurrence(torch.autograd.Function):

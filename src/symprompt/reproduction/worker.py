@@ -8,6 +8,7 @@ a run too: run folders are whole at every moment, and whoever started it may hav
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import queue
@@ -133,6 +134,8 @@ def _peak_gib(device: str) -> float:
     if torch.device(device).type != "cuda":
         return 0.0
     peak = torch.cuda.max_memory_reserved(device) / _GIB
+    # What refers to itself is freed by nothing else, and may hold recorded graphs.
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return round(peak, 2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +109,20 @@ def test_a_seed_gives_the_same_numbers_whatever_was_trained_before(bert: Backbon
         assert torch.equal(value, before[name])
         assert value.grad is None
         assert not value.requires_grad
+
+
+def test_a_tuner_leaves_no_memory_behind(bert: Backbone) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with tuning(make_problem(bert), LEARNING) as tuner:
+            tuner.run(1)
+        left = weakref.ref(tuner.stepper)
+        del tuner
+        # On a GPU it holds recordings: nothing else would be told to look for it.
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_training_that_was_stopped_ends_as_an_unbroken_one(

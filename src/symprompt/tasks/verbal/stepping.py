@@ -142,6 +142,11 @@ class Stepper:
         self._loss.zero_()
         return total
 
+    def close(self) -> None:
+        """Let go of what was recorded, whose memory nothing else would take."""
+        self._slots.clear()
+        self._update = None
+
     def _slot(self, width: int, index: Tensor) -> tuple[Tensor, Tensor, Replay]:
         count = len(index)
         if (width, count) not in self._slots:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class VerbalTuner:
         self.training = Training(
             self.stepper,
             learning,
-            lambda: problem.look(self.model),
+            partial(problem.look, self.model),
             key=key,
             state=state,
             checkpoint_seconds=checkpoint_seconds,
@@ -165,8 +166,9 @@ def tuning(
         {name: value.detach().clone() for name, value in model.named_parameters()} if joint else {}
     )
     model.requires_grad_(joint)
+    tuner: VerbalTuner | None = None
     try:
-        yield VerbalTuner(
+        tuner = VerbalTuner(
             problem,
             learning,
             capture=capture,
@@ -174,7 +176,10 @@ def tuning(
             key=key,
             checkpoint_seconds=checkpoint_seconds,
         )
+        yield tuner
     finally:
+        if tuner is not None:
+            tuner.stepper.close()
         model.requires_grad_(False)
         with torch.no_grad():
             for name, value in model.named_parameters():
