@@ -218,7 +218,7 @@ class CapturedSteps:
             rows,
             at,
             tokens=shape.tokens,
-            longest=int(layout.lengths.max()),
+            longest=shape.longest,
             mask_id=mask_id,
             real=offset >= 0,
             places=self._places,

@@ -23,11 +23,14 @@ class Shape:
         sentences: how many.
         width: tokens of each, padded; 0 if they stand one after the other.
         tokens: how many there are in all.
+        longest: no sentence that stands after another has more tokens; a power of two, or 0 for
+            padded ones.
     """
 
     sentences: int
     width: int
     tokens: int
+    longest: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,9 @@ def split_packed(lengths: np.ndarray, max_tokens: int) -> list[tuple[Shape, np.n
         count = max(1, int(np.searchsorted(total, max_tokens, side="right")))
         tokens = int(total[count - 1])
         size = max(tokens, min(room_for(tokens, least=64, bits=6), max_tokens))
-        passes.append((Shape(room_for(count), 0, size), np.arange(start, start + count)))
+        longest = 1 << (int(lengths[start : start + count].max()) - 1).bit_length()
+        shape = Shape(room_for(count), 0, size, max(16, longest))
+        passes.append((shape, np.arange(start, start + count)))
         start += count
     return passes
 

@@ -1,8 +1,8 @@
 """Attention within short sentences as one CUDA kernel each way, written in Triton.
 
-One program does one sentence and head: all of its tokens fit in a block, so that scores never leave
-the chip and the gradient computes them again. Programs count through a sentence's heads first: what
-they read together lies together.
+One program does one sentence and some of its heads, one after the other: all of a sentence's tokens
+fit in a block, so that scores never leave the chip and the gradient computes them again. Programs
+count through a sentence's heads first: what they read together lies together.
 """
 
 from __future__ import annotations
@@ -73,23 +73,25 @@ def _clear(states, first, tokens, head, step, size, SIZE: tl.constexpr):
 def _forth(
     query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    sentence, own = tl.program_id(0) // (heads // HEADS), tl.program_id(0) % (heads // HEADS)
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         # Tokens that belong to no sentence.
         if ABOVE == 0:
-            _clear(out, first, tokens, head, heads * size, size, SIZE)
+            for head in range(own * HEADS, own * HEADS + HEADS):
+                _clear(out, first, tokens, head, heads * size, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
         if (count > ABOVE) & (count <= BLOCK):
-            _forth_one(
-                query, key, value, out, first, count, scale, head, heads, group, size,
-                query_token, query_head, key_token, key_head, value_token, value_head,
-                BLOCK, SIZE, CAUSAL, PRECISION,
-            )  # fmt: skip
+            for head in range(own * HEADS, own * HEADS + HEADS):
+                _forth_one(
+                    query, key, value, out, first, count, scale, head, heads, group, size,
+                    query_token, query_head, key_token, key_head, value_token, value_head,
+                    BLOCK, SIZE, CAUSAL, PRECISION,
+                )  # fmt: skip
 
 
 @triton.jit
@@ -128,32 +130,42 @@ def _back(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
     starts, sentences, tokens, scale, heads, query_step, key_step, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    sentence, other = tl.program_id(0) // (heads // group), tl.program_id(0) % (heads // group)
+    programs = heads // group // HEADS
+    sentence, own = tl.program_id(0) // programs, tl.program_id(0) % programs
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         if ABOVE == 0:
-            for step in range(group):
-                _clear(query_gradient, first, tokens, other * group + step, query_step, size, SIZE)
-            _clear(key_gradient, first, tokens, other, key_step, size, SIZE)
-            _clear(value_gradient, first, tokens, other, key_step, size, SIZE)
+            for head in range(own * HEADS * group, (own + 1) * HEADS * group):
+                _clear(query_gradient, first, tokens, head, query_step, size, SIZE)
+            for other in range(own * HEADS, own * HEADS + HEADS):
+                _clear(key_gradient, first, tokens, other, key_step, size, SIZE)
+                _clear(value_gradient, first, tokens, other, key_step, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
         if (count > ABOVE) & (count <= BLOCK):
-            _back_one(
-                query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-                first, count, scale, other, heads, query_step, key_step, group, size,
-                query_token, query_head, key_token, key_head, value_token, value_head,
-                BLOCK, SIZE, CAUSAL, PRECISION,
-            )  # fmt: skip
+            for other in range(own * HEADS, own * HEADS + HEADS):
+                _back_one(
+                    query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
+                    first, count, scale, other, heads, query_step, key_step, group, size,
+                    query_token, query_head, key_token, key_head, value_token, value_head,
+                    BLOCK, SIZE, CAUSAL, PRECISION,
+                )  # fmt: skip
 
 
-def options_of(query: Tensor, block: int, causal: bool) -> Iterator[dict[str, Any]]:
+_AT_ONCE = 4
+"""Most heads of one program: with fewer, starting programs takes longer than what they do."""
+
+
+def options_of(query: Tensor, heads: int, block: int, causal: bool) -> Iterator[dict[str, Any]]:
     """Give the options of each launch: sentences of a length are done by a kernel of that size.
 
     In one kernel for all, short sentences would wait for room that long ones need.
+
+    Args:
+        heads: over which programs are spread.
     """
     above = 0
     while above < block:
@@ -162,6 +174,7 @@ def options_of(query: Tensor, block: int, causal: bool) -> Iterator[dict[str, An
             "ABOVE": above,
             "BLOCK": size,
             "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
+            "HEADS": max(one for one in range(1, _AT_ONCE + 1) if heads % one == 0),
             "CAUSAL": causal,
             "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
             "num_warps": min(4, size // 16),
@@ -196,8 +209,8 @@ def attend(
     heads, tokens, size = query.shape[1:]
     out = query.new_empty(1, tokens, heads, size)
     sentences = len(starts) - 1
-    for options in options_of(query, block, causal):
-        _forth[((sentences + 1) * heads,)](
+    for options in options_of(query, heads, block, causal):
+        _forth[((sentences + 1) * heads // options["HEADS"],)](
             query, key, value, out, starts, sentences, tokens,
             scale, heads, heads // key.shape[1], size,
             *_steps(query, key, value), **options,
@@ -231,8 +244,8 @@ def attend_back(
     found = [query.new_empty(1, tokens, count, size) for count in (heads, others, others)]
     sentences = len(starts) - 1
     gradient = gradient.contiguous()
-    for options in options_of(query, block, causal):
-        _back[((sentences + 1) * others,)](
+    for options in options_of(query, others, block, causal):
+        _back[((sentences + 1) * others // options["HEADS"],)](
             query, key, value, gradient, *found, starts, sentences, tokens,
             scale, heads, heads * size, others * size, heads // others, size,
             *_steps(query, key, value), **options,

@@ -43,8 +43,8 @@ def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: fl
     tokens, size = query.shape[2:]
     out = joined.new_empty(tokens, heads * size)
     sentences = len(starts) - 1
-    for options in options_of(query, block, causal=False):
-        _forth[((sentences + 1) * heads,)](
+    for options in options_of(query, heads, block, causal=False):
+        _forth[((sentences + 1) * heads // options["HEADS"],)](
             query, key, value, out, starts, sentences, tokens, scale, heads, 1, size,
             *_steps(query, key, value), **options,
         )  # fmt: skip
@@ -66,8 +66,8 @@ def attend_row_back(
     found = torch.empty_like(joined)
     sentences, step = len(starts) - 1, 3 * heads * size
     gradient = gradient.contiguous()
-    for options in options_of(query, block, causal=False):
-        _back[((sentences + 1) * heads,)](
+    for options in options_of(query, heads, block, causal=False):
+        _back[((sentences + 1) * heads // options["HEADS"],)](
             query, key, value, gradient, *_split(found, heads), starts, sentences, tokens,
             scale, heads, step, step, 1, size,
             *_steps(query, key, value), **options,

@@ -1,6 +1,7 @@
 """BERT's kind of layers over a packed row: the same numbers from fewer and larger products.
 
-Queries, keys and values of a layer are one product instead of three. Of the last layer only what is
+Queries, keys and values of a layer are one product instead of three, computed with the layer below:
+the gradients of its states are then added up where they are used. Of the last layer only what is
 asked for is computed: keys and values of every token, all else at one position of each sentence.
 The weights are frozen, so their joined copies stay true; ``fits`` sees to it. In half precision on
 CUDA, GELU is a kernel of its own (``gelu_kernels``).
@@ -19,6 +20,7 @@ from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.packing import attend_asked, attend_row
 
 Weights = tuple[Tensor, ...]
+Pair = tuple[Tensor, Tensor]
 Act = Callable[[Tensor], Tensor]
 _SELF = ("query", "key", "value")
 _FUSING: dict[str, Any] = {"pattern_matcher": False}
@@ -44,14 +46,19 @@ class RowLayers:
         self._size = int(inner.attention_head_size)
         self._act = _find_act(layers[0].intermediate, body.config.hidden_act)
         self._epsilon = float(layers[0].output.LayerNorm.eps)
-        self._embedding = _embedding_weights(body.embeddings)
+        self._embedding = _embedding_weights(body)
         self._embedding_epsilon = float(body.embeddings.LayerNorm.eps)
         self._own = [_own_weights(layer) for layer in layers]
         self._seen = self._marks()
         with torch.no_grad():
-            self._weights = [_join(own) for own in self._own]
-        self._embed: Callable[..., Tensor] = _embed
-        self._layer: Callable[..., Tensor] = _layer
+            joined = [_join(own) for own in self._own]
+            width = self._heads * self._size
+            last, bias = joined[-1]
+            self._query = last[:width], bias[:width]
+            self._products = [*joined[:-1], (last[width:], bias[width:])]
+        self._rest = [own[6:] for own in self._own]
+        self._first_product: Callable[..., Pair] = _first_product
+        self._layer: Callable[..., Pair] = _layer
         self._last: Callable[..., Tensor] = _last_layer
 
     @classmethod
@@ -65,7 +72,7 @@ class RowLayers:
 
     def compile(self) -> None:
         """Fuse element-wise work; each function is compiled once for all layers and shapes."""
-        self._embed = torch.compile(_embed, options=_FUSING)
+        self._first_product = torch.compile(_first_product, options=_FUSING)
         self._layer = torch.compile(_layer, options=_FUSING)
         self._last = torch.compile(_last_layer, options=_FUSING)
 
@@ -87,19 +94,21 @@ class RowLayers:
         packing = inputs.packing
         assert packing is not None
         words, places, starts = inputs.embeddings[0], packing.place + self._first, packing.starts
-        if self._layer is not _layer:
-            # Compiled once for any number of tokens and sentences.
-            for tensor in (words, places, starts, at):
-                torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        state = self._embed(words, places, self._embedding_epsilon, *self._embedding)
-        if hasattr(self._body, "embeddings_project"):
-            state = self._body.embeddings_project(state)
-        if self._layer is not _layer:
-            torch._dynamo.maybe_mark_dynamic(state, 0)
+        self._mark(words, places, starts, at)
+        embedding = (self._embedding_epsilon, *self._products[0], *self._embedding)
+        state, product = self._first_product(words, places, *embedding)
         options = (starts, packing.block, self._heads, self._size**-0.5, self._act, self._epsilon)
-        for weights in self._weights[:-1]:
-            state = self._layer(state, *options, *weights)
-        return self._last(state, at, *options, *self._weights[-1])
+        for rest, following in zip(self._rest[:-1], self._products[1:], strict=True):
+            self._mark(state, product)
+            state, product = self._layer(state, product, *options, *following, *rest)
+        self._mark(state, product)
+        return self._last(state, product, at, *options, *self._query, *self._rest[-1])
+
+    def _mark(self, *tensors: Tensor) -> None:
+        """Let what is compiled be for any number of tokens and sentences."""
+        if self._layer is not _layer:
+            for tensor in tensors:
+                torch._dynamo.maybe_mark_dynamic(tensor, 0)
 
 
 def _find_act(intermediate: Any, name: object) -> Act:
@@ -118,23 +127,33 @@ def _gelu(states: Tensor) -> Tensor:
     return cast(Tensor, gelu_kernels.gelu(states))
 
 
-def _embedding_weights(embeddings: Any) -> Weights:
+def _embedding_weights(body: Any) -> Weights:
+    embeddings = body.embeddings
     kinds, norm = embeddings.token_type_embeddings.weight, embeddings.LayerNorm
-    return embeddings.position_embeddings.weight, kinds, norm.weight, norm.bias
+    found: Weights = (embeddings.position_embeddings.weight, kinds, norm.weight, norm.bias)
+    if hasattr(body, "embeddings_project"):
+        found += body.embeddings_project.weight, body.embeddings_project.bias
+    return found
 
 
-def _embed(
+def _first_product(
     words: Tensor,
     places: Tensor,
     epsilon: float,
+    joined: Tensor,
+    joined_bias: Tensor,
     positions: Tensor,
     kinds: Tensor,
     norm: Tensor,
     norm_bias: Tensor,
-) -> Tensor:
-    """Return what the first layer reads, [n, width], of words [n, width]."""
-    states = words + kinds[0] + positions[places]
-    return functional.layer_norm(states, states.shape[-1:], norm, norm_bias, epsilon)
+    *project: Tensor,
+) -> Pair:
+    """Return what the first layer reads, [n, h], of words [n, width], and its product."""
+    state = words + kinds[0] + positions[places]
+    state = functional.layer_norm(state, state.shape[-1:], norm, norm_bias, epsilon)
+    if project:
+        state = functional.linear(state, *project)
+    return state, functional.linear(state, joined, joined_bias)
 
 
 def _own_weights(layer: Any) -> Weights:
@@ -148,8 +167,8 @@ def _own_weights(layer: Any) -> Weights:
     return found
 
 
-def _join(own: Weights) -> Weights:
-    return torch.cat(own[0:6:2]), torch.cat(own[1:6:2]), *own[6:]
+def _join(own: Weights) -> Pair:
+    return torch.cat(own[0:6:2]), torch.cat(own[1:6:2])
 
 
 def _rest(
@@ -171,6 +190,7 @@ def _rest(
 
 def _layer(
     state: Tensor,
+    product: Tensor,
     starts: Tensor,
     block: int,
     heads: int,
@@ -180,15 +200,16 @@ def _layer(
     joined: Tensor,
     joined_bias: Tensor,
     *weights: Tensor,
-) -> Tensor:
-    """Return a layer's states [n, h] from the ones below."""
-    product = functional.linear(state, joined, joined_bias)
+) -> Pair:
+    """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
     attended = attend_row(product, starts, heads, block, scale)
-    return _rest(attended, state, act, epsilon, weights)
+    state = _rest(attended, state, act, epsilon, weights)
+    return state, functional.linear(state, joined, joined_bias)
 
 
 def _last_layer(
     state: Tensor,
+    product: Tensor,
     at: Tensor,
     starts: Tensor,
     block: int,
@@ -196,14 +217,12 @@ def _last_layer(
     scale: float,
     act: Act,
     epsilon: float,
-    joined: Tensor,
-    joined_bias: Tensor,
+    query: Tensor,
+    query_bias: Tensor,
     *weights: Tensor,
 ) -> Tensor:
     """Return the last layer's states [s, h] at one position of each sentence."""
-    width = state.shape[1]
     asked = state.index_select(0, at)
-    query = functional.linear(asked, joined[:width], joined_bias[:width])
-    product = functional.linear(state, joined[width:], joined_bias[width:])
-    attended = attend_asked(query, product, starts, heads, block, scale)
+    asking = functional.linear(asked, query, query_bias)
+    attended = attend_asked(asking, product, starts, heads, block, scale)
     return _rest(attended, asked, act, epsilon, weights)
