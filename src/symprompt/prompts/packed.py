@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch.nn.functional import pad
 
 from symprompt.backbone import Backbone, Inputs, Packing, pack
 from symprompt.prompts.layout import Layout
+
+Work = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,13 @@ class PackedQuestion:
         embeddings = backbone.embed(self.ids)
         if vectors is not None:
             embeddings = _Placed.apply(  # type: ignore[no-untyped-call]
-                embeddings, vectors, self.slots, self.relation, self.owner, self.places
+                embeddings,
+                vectors,
+                self.slots,
+                self.relation,
+                self.owner,
+                self.places,
+                _compiled if backbone.compiled else _plain,
             )
         return Inputs(embeddings[None], None, packing=self.packing)
 
@@ -121,11 +130,33 @@ def slot_places(layout: Layout, count: int) -> Tensor:
     return found.scatter_(1, index, steps)[:, :count]
 
 
+def _plain(work: Work) -> Work:
+    return work
+
+
+@cache
+def _compiled(work: Work) -> Work:
+    return torch.compile(work)
+
+
+def _put(words: Tensor, vectors: Tensor, slots: Tensor, relation: Tensor, owner: Tensor) -> Tensor:
+    """Return words [n, w], with vectors [relation, k, w] at their slots."""
+    learned = vectors[relation[owner], slots.clamp(min=0)].to(words.dtype)
+    return torch.where((slots >= 0)[:, None], learned, words)
+
+
+def _take(rows: Tensor, places: Tensor) -> Tensor:
+    """Return the rows [n, w] at places [s, k], zeros where a place is -1: [s, k * w]."""
+    found = torch.where((places >= 0)[:, :, None], rows[places.clamp(min=0)], 0)
+    return found.flatten(1)
+
+
 class _Placed(torch.autograd.Function):
     """Word embeddings [n, w] with vectors [relation, k, w] at their slots.
 
     Written out because the gradient of a lookup is sorted by row, in many small kernels; here each
     sentence's gradients are added up by relation in one product, always in the same order.
+    ``fuse`` may compile what it is given.
     """
 
     @staticmethod
@@ -137,14 +168,12 @@ class _Placed(torch.autograd.Function):
         relation: Tensor,
         owner: Tensor,
         places: Tensor | None,
+        fuse: Callable[[Work], Work],
     ) -> Tensor:
-        count = vectors.shape[1]
-        index = relation[owner] * count + slots.clamp(min=0)
-        learned = vectors.reshape(-1, vectors.shape[2]).to(words.dtype)[index]
-        ctx.places = places
+        ctx.places, ctx.fuse = places, fuse
         ctx.save_for_backward(relation)
         ctx.shape, ctx.dtype = vectors.shape, vectors.dtype
-        return torch.where((slots >= 0)[:, None], learned, words)
+        return fuse(_put)(words, vectors, slots, relation, owner)
 
     @staticmethod
     @once_differentiable
@@ -152,8 +181,15 @@ class _Placed(torch.autograd.Function):
         if ctx.places is None:
             raise TypeError("the vectors' places are needed for their gradient")
         (relation,) = ctx.saved_tensors
-        rows = gradients[0][ctx.places.clamp(min=0)]
-        rows = rows.masked_fill((ctx.places < 0)[:, :, None], 0).flatten(1).to(ctx.dtype)
+        rows = ctx.fuse(_take)(gradients[0], ctx.places)
         every = torch.arange(ctx.shape[0], device=relation.device)
-        found = (relation[None, :] == every[:, None]).to(rows.dtype) @ rows
-        return None, found.view(ctx.shape), None, None, None, None
+        found = _add_up(relation[None, :] == every[:, None], rows, ctx.dtype)
+        return None, found.view(ctx.shape), None, None, None, None, None
+
+
+def _add_up(own: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sums [r, m] of rows [s, m], of those that are each one's own, [r, s] bool."""
+    if rows.is_cuda and rows.dtype == torch.bfloat16 and dtype == torch.float32:
+        # Ones and zeros are exact in any type, and sums are of float32.
+        return torch.mm(own.to(rows.dtype), rows, out_dtype=dtype)
+    return own.to(dtype) @ rows.to(dtype)
