@@ -14,26 +14,28 @@ from torch import Tensor
 
 @triton.jit
 def _update(
-    value, mean, square, left, right, numbers, relations, per, outs, ins, terms, tiles,
-    epsilon, weight_decay, DECAY: tl.constexpr, OUTS: tl.constexpr, INS: tl.constexpr,
+    value, mean, square, left, right, numbers, relations, per, outs, ins, tiles,
+    epsilon, weight_decay, TERMS: tl.constexpr, DECAY: tl.constexpr, OUTS: tl.constexpr,
+    INS: tl.constexpr,
 ):  # fmt: skip
     batch = tl.program_id(0).to(tl.int64)
     rows = tl.program_id(1) // tiles * OUTS + tl.arange(0, OUTS)
     columns = tl.program_id(1) % tiles * INS + tl.arange(0, INS)
-    own = numbers + batch // per
-    to_mean, to_square = tl.load(own), tl.load(own + relations)
-    size, correction = tl.load(own + 2 * relations), tl.load(own + 3 * relations)
     inside, known = rows < outs, columns < ins
-    gradient = tl.zeros((OUTS, INS), dtype=tl.float32)
-    for term in range(terms):
-        one = tl.load(left + (batch * terms + term) * outs + rows, mask=inside, other=0.0)
-        other = tl.load(right + (batch * terms + term) * ins + columns, mask=known, other=0.0)
-        gradient += one[:, None] * other[None, :]
     at = (batch * outs + rows)[:, None] * ins + columns[None, :]
     here = inside[:, None] & known[None, :]
+    # First: they come from memory, all else from the cache.
     p = tl.load(value + at, mask=here, other=0.0)
     m = tl.load(mean + at, mask=here, other=0.0)
     v = tl.load(square + at, mask=here, other=0.0)
+    own = numbers + batch // per
+    to_mean, to_square = tl.load(own), tl.load(own + relations)
+    size, correction = tl.load(own + 2 * relations), tl.load(own + 3 * relations)
+    gradient = tl.zeros((OUTS, INS), dtype=tl.float32)
+    for term in tl.static_range(TERMS):
+        one = tl.load(left + (batch * TERMS + term) * outs + rows, mask=inside, other=0.0)
+        other = tl.load(right + (batch * TERMS + term) * ins + columns, mask=known, other=0.0)
+        gradient += one[:, None] * other[None, :]
     if DECAY == 2:
         p *= tl.load(own + 4 * relations)
     if DECAY == 1:
@@ -68,8 +70,8 @@ def update_by_factors(
     batch, terms, outs = left.shape
     ins, relations = right.shape[2], numbers.shape[1]
     tiles = triton.cdiv(ins, 128)
-    _update[(batch, triton.cdiv(outs, 32) * tiles)](
-        value, mean, square, left, right, numbers, relations, batch // relations, outs, ins, terms,
-        tiles, epsilon, weight_decay,
-        DECAY=0 if not weight_decay else 2 if decoupled else 1, OUTS=32, INS=128,
+    _update[(batch, triton.cdiv(outs, 16) * tiles)](
+        value, mean, square, left, right, numbers, relations, batch // relations, outs, ins, tiles,
+        epsilon, weight_decay,
+        TERMS=terms, DECAY=0 if not weight_decay else 2 if decoupled else 1, OUTS=16, INS=128,
     )  # fmt: skip

@@ -218,7 +218,7 @@ class CapturedSteps:
             rows,
             at,
             tokens=shape.tokens,
-            longest=shape.longest,
+            longest=min(shape.longest, layout.ids.shape[1]),
             mask_id=mask_id,
             real=offset >= 0,
             places=self._places,

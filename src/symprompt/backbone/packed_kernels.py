@@ -177,7 +177,7 @@ def options_of(query: Tensor, heads: int, block: int, causal: bool) -> Iterator[
             "HEADS": max(one for one in range(1, _AT_ONCE + 1) if heads % one == 0),
             "CAUSAL": causal,
             "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-            "num_warps": min(4, size // 16),
+            "num_warps": max(1, size // 32),
         }
         above = size
 

@@ -18,7 +18,7 @@ _WHOLE = False
 _WHOLE_UNITS = 32
 _WHOLE_BACK = 64, 128
 _WHOLE_WARPS = 16
-_CACHE = 20 << 20
+_CACHE = 1 << 40
 """Bytes of weights that are read at every step without reading them from memory again."""
 
 
