@@ -8,15 +8,18 @@ is zero.
 
 The parts of a method (SPE's way forth and way back with vectors of their own) go through the model
 in the same passes, as if the second part's relations were more relations: one large pass takes less
-time than two. Their encoders and optimisers, bound by memory, run side by side.
+time than two. Their encoders and optimisers run side by side: updates are bound by memory, encoders
+by waiting for one kernel after the other, so one part's vectors are made while the next one's
+parameters are still being updated.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,8 +88,8 @@ class CapturedSteps:
         self.device = device = method.backbone.device
         self.seconds = 0.0
         self.parts = {
-            part: _Part(method, part, optimizer, capture=capture)
-            for part, optimizer in optimizers.items()
+            part: _Part(method, part, optimizer, first=not number, capture=capture)
+            for number, (part, optimizer) in enumerate(optimizers.items())
         }
         self._read = ReadOut(method.backbone)
         vectors = [part.start for part in self.parts.values()]
@@ -130,6 +133,8 @@ class CapturedSteps:
             self._record(found)
         finally:
             self.seconds += time.perf_counter() - begun
+        for part in self.parts.values():
+            part.catch_up()
         return found
 
     def _record(self, passes: EpochPasses) -> None:
@@ -178,21 +183,21 @@ class CapturedSteps:
             rate: [relation] learning rates.
             losses: [relation], written.
         """
-        for name, part in self.parts.items():
-            part.begin(active[name], rate)
-        self._gradient.zero_()
-        self._losses.zero_()
+        for part in self.parts.values():
+            part.begin()
         passes = epoch.steps[step]
         # The first pass is laid out while the encoders make the vectors.
         self._ready(epoch, passes[0])
         for part in self.parts.values():
             part.join()
+        self._gradient.zero_()
+        self._losses.zero_()
         for number, entry in enumerate(passes):
             if number:
                 self._ready(epoch, entry)
             self._slots[entry.shape].run()
-        for part in self.parts.values():
-            part.end()
+        for name, part in self.parts.items():
+            part.end(active[name], rate)
         losses.copy_(self._losses.view(len(self.parts), -1).sum(0))
         for part in self.parts.values():
             part.join()
@@ -266,11 +271,16 @@ class CapturedSteps:
 class _Part:
     """What one part does before and after the passes: its encoder, its optimiser.
 
+    Args:
+        first: whose parameters are updated first where several parts' are ready.
+
     Attributes:
         start: [relation, n, width] the vectors at first.
     """
 
-    def __init__(self, method: Method, part: str, optimizer: StackedAdam, *, capture: bool) -> None:
+    def __init__(
+        self, method: Method, part: str, optimizer: StackedAdam, *, first: bool, capture: bool
+    ) -> None:
         self.encoder = method.encoders[part]
         self.optimizer = optimizer
         self.device = device = method.backbone.device
@@ -281,36 +291,49 @@ class _Part:
         self._active = torch.zeros(len(self.start), dtype=torch.bool, device=device)
         self._rate = torch.zeros(len(self.start), dtype=torch.float64, device=device)
         self._vectors: Tensor | None = None
+        # What another stream reads is kept until this one has waited for it.
+        self._kept: list[Tensor] = []
         self._ends: tuple[Replay, Replay] | None = None
         self._stream = self._aside = None
         if capture:
-            self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-            self._aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            # The most urgent first: encoders, then updates.
+            self._stream = torch.cuda.Stream(device, priority=-2)  # type: ignore[no-untyped-call]
+            self._aside = torch.cuda.Stream(device, priority=-int(first))  # type: ignore[no-untyped-call]
 
-    def begin(self, active: Tensor, rate: Tensor) -> None:
+    def catch_up(self) -> None:
+        """Let what is begun next wait for what was done so far, to the parameters above all."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+
+    def begin(self) -> None:
         """Make the vectors, and put them where the passes read them; they are there after join.
 
+        Waits for this part's last update alone, and for what was done before ``catch_up``.
+        """
+        with self._on_stream():
+            self._replays[0]()
+
+    def end(self, active: Tensor, rate: Tensor) -> None:
+        """Update the parameters by the vectors' gradient.
+
         Args:
-            active: [relation] bool, what the step will move.
+            active: [relation] bool, what moves.
             rate: [relation] learning rates.
         """
-        self._active.copy_(active)
-        self._rate.copy_(rate)
-        self._run(0)
+        self.catch_up()
+        with self._on_stream():
+            self._active.copy_(active)
+            self._rate.copy_(rate)
+            self._replays[1]()
 
-    def end(self) -> None:
-        """Update the parameters by the vectors' gradient."""
-        self._run(1)
-
-    def _run(self, which: int) -> None:
+    @property
+    def _replays(self) -> tuple[Replay, Replay]:
         if self._ends is None:
             raise TypeError("plan comes before step")
-        if self._stream is None:
-            self._ends[which]()
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream):
-            self._ends[which]()
+        return self._ends
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def join(self) -> None:
         """Let what follows wait for what was begun."""
@@ -344,7 +367,8 @@ class _Part:
     def _update(self, gradient: Tensor) -> None:
         vectors = self._vectors
         assert vectors is not None
-        numbers = self.optimizer.begin(self._active, self._rate)
+        with self._set_aside():
+            numbers = self.optimizer.begin(self._active, self._rate)
         if vectors.is_leaf:
             # Free vectors are parameters themselves: autograd has nothing to do, and would wait
             # for a stream that is not being recorded.
@@ -356,6 +380,9 @@ class _Part:
             for value, own in zip(values, found, strict=True):
                 value.grad = own
         self._vectors = None
+        if self._aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._aside)
+        self._kept.clear()
         self.optimizer.finish(numbers)
 
     @contextmanager
@@ -368,22 +395,24 @@ class _Part:
         if not isinstance(self.encoder, PromptEncoder) or not self.optimizer.takes_factors:
             yield
             return
-        # What another stream reads is kept until this one has waited for it.
-        kept: list[tuple[Tensor, Tensor]] = []
 
         def take(name: str, left: Tensor, right: Tensor) -> None:
-            kept.append((left, right))
-            if self._aside is None:
-                self.optimizer.update_by_factors(name, left, right, numbers)
-                return
-            self._aside.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(self._aside):
+            self._kept += left, right
+            with self._set_aside():
                 self.optimizer.update_by_factors(name, left, right, numbers)
 
         with self.encoder.factoring(take):
             yield
-        if self._aside is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._aside)
+
+    @contextmanager
+    def _set_aside(self) -> Iterator[None]:
+        """Do what is done within beside what follows, after what was done so far."""
+        if self._aside is None:
+            yield
+            return
+        self._aside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._aside):
+            yield
 
     def _record_ends(
         self, begin: Replay, end: Replay, stream: torch.cuda.Stream
