@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.config import TrainingConfig
+from symprompt.runtime import compile_function
 
 Numbers = Tensor
 """What an update takes of each relation, [5, relation]: how far the moments move, step size, bias
@@ -40,7 +41,7 @@ class StackedAdam:
 
     def compile(self) -> None:
         """Fuse the update into one kernel; it is bound by memory, and reads each number once."""
-        self._update = torch.compile(adam_update, dynamic=True, fullgraph=True)
+        self._update = compile_function(adam_update, dynamic=True, fullgraph=True)
 
     def step(self, active: Tensor, rate: Tensor) -> None:
         """Update the active relations by the parameters' gradients, and drop these.

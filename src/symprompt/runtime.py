@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -16,12 +17,16 @@ from torch import Tensor
 
 from symprompt.errors import ConfigError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+_KINDS = 64
+"""How often one function may be compiled."""
 _VERSIONED = ("symprompt", "torch", "transformers", "tokenizers", "safetensors", "numpy")
 
 
@@ -128,6 +133,23 @@ def rehearse(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
             work()
     torch.cuda.current_stream(stream.device).wait_stream(stream)
     torch.cuda.synchronize(stream.device)
+
+
+def compile_function(work: Callable[P, R], **options: Any) -> Callable[P, R]:
+    """Return a compiled function that one process may call for many models and settings."""
+    compile_often()
+    found: Callable[P, R] = torch.compile(work, **options)
+    return found
+
+
+def compile_often() -> None:
+    """Let one function be compiled for many kinds of tensors and options.
+
+    The compiler counts those of all callers together, and after eight it gives up: it goes on
+    without compiling, or fails.
+    """
+    config = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, _KINDS)
 
 
 Tick = Callable[[str, int, int, str], None]

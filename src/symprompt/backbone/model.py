@@ -23,7 +23,7 @@ from symprompt.backbone.product import SplitProduct, keep_in_float32
 from symprompt.backbone.rows import RowLayers
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
-from symprompt.runtime import choose_device, choose_dtype
+from symprompt.runtime import choose_device, choose_dtype, compile_often
 
 _HALF = (torch.bfloat16, torch.float16)
 # cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
@@ -226,6 +226,7 @@ class Backbone:
                 f"{type(self.model).__name__} has no list of {count} layers to compile; leave "
                 "--compile out."
             )
+        compile_often()
         for layer in lists[0]:
             layer.compile(backend=backend, dynamic=True)
         self.compiled = True

@@ -15,6 +15,7 @@ from torch.nn import functional
 from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.model import Backbone
 from symprompt.backbone.product import Weigh, weigh_losses
+from symprompt.runtime import compile_function
 
 
 class ReadOut:
@@ -84,7 +85,7 @@ class ReadOut:
 
     @cached_property
     def _weigh(self) -> Weigh:
-        return torch.compile(weigh_losses)
+        return compile_function(weigh_losses)
 
     def logits(self, states: Tensor, share: Tensor | None = None) -> Tensor:
         """Return the logits [b, v] of states, or of sums of states.

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.packing import attend_asked, attend_row
+from symprompt.runtime import compile_function
 
 Weights = tuple[Tensor, ...]
 Pair = tuple[Tensor, Tensor]
@@ -72,9 +73,9 @@ class RowLayers:
 
     def compile(self) -> None:
         """Fuse element-wise work; each function is compiled once for all layers and shapes."""
-        self._first_product = torch.compile(_first_product, options=_FUSING)
-        self._layer = torch.compile(_layer, options=_FUSING)
-        self._last = torch.compile(_last_layer, options=_FUSING)
+        self._first_product = compile_function(_first_product, options=_FUSING)
+        self._layer = compile_function(_layer, options=_FUSING)
+        self._last = compile_function(_last_layer, options=_FUSING)
 
     def fits(self, inputs: Inputs) -> bool:
         """Say whether a row can be read: nothing but embeddings, and the weights as they were."""

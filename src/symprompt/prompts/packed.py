@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from symprompt.backbone import Backbone, Inputs, Packing, pack
 from symprompt.prompts.layout import Layout
+from symprompt.runtime import compile_function
 
 Work = Callable[..., Tensor]
 
@@ -136,7 +137,16 @@ def _plain(work: Work) -> Work:
 
 @cache
 def _compiled(work: Work) -> Work:
-    return torch.compile(work)
+    found = compile_function(work)
+
+    def run(*tensors: Tensor) -> Tensor:
+        # Compiled once for any number of tokens, sentences, relations and vectors.
+        for tensor in tensors:
+            counts = range(tensor.dim() - tensor.is_floating_point())
+            torch._dynamo.maybe_mark_dynamic(tensor, list(counts))
+        return found(*tensors)
+
+    return run
 
 
 def _put(words: Tensor, vectors: Tensor, slots: Tensor, relation: Tensor, owner: Tensor) -> Tensor:
@@ -173,7 +183,7 @@ class _Placed(torch.autograd.Function):
         ctx.places, ctx.fuse = places, fuse
         ctx.save_for_backward(relation)
         ctx.shape, ctx.dtype = vectors.shape, vectors.dtype
-        return fuse(_put)(words, vectors, slots, relation, owner)
+        return fuse(_put)(words, vectors.detach(), slots, relation, owner)
 
     @staticmethod
     @once_differentiable

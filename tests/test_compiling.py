@@ -1,0 +1,96 @@
+"""What is compiled serves every model and setting that one process meets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+
+from symprompt.adam import StackedAdam
+from symprompt.backbone import Backbone, Packing
+from symprompt.config import TrainingConfig
+from symprompt.prompts import PackedQuestion
+from symprompt.prompts.packed import _compiled
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
+    """Count what is compiled, which here runs as it is written."""
+    found = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=found))
+    torch.compiler.reset()
+    _compiled.cache_clear()
+    with torch._dynamo.config.patch(recompile_limit=8):
+        yield found
+    torch.compiler.reset()
+    _compiled.cache_clear()
+
+
+def test_every_kind_of_update_is_compiled(counter: CompileCounter) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"bias": (3, 5), "base": (3, 4, 6), "biases": (3, 2, 2, 5)}
+    start = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    slope = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    active = torch.tensor([True, False, True])
+    rate = torch.tensor([1e-2, 1e-2, 3e-2], dtype=torch.float64)
+    for kind, decay, clip in product(("adam", "adamw"), (0.0, 0.1), (0.0, 0.5)):
+        config = TrainingConfig(optimizer=kind, weight_decay=decay, clip=clip)  # type: ignore[arg-type]
+        found = []
+        for quick in (False, True):
+            values = {name: nn.Parameter(value.clone()) for name, value in start.items()}
+            optimizer = StackedAdam(values, config)
+            if quick:
+                optimizer.compile()
+            for name, value in values.items():
+                value.grad = slope[name].clone()
+            optimizer.step(active, rate)
+            found.append(values)
+        for name, value in found[0].items():
+            torch.testing.assert_close(found[1][name], value)
+    # More than the compiler does for one function unless it is told to.
+    assert counter.frame_count > 8
+
+
+def make_question(relations: int, count: int, tokens: int, sentences: int) -> PackedQuestion:
+    """Return some sentences of two tokens at least; each vector stands in each, from the start."""
+    generator = torch.Generator().manual_seed(tokens)
+    ids = torch.randint(0, 15, (tokens,), generator=generator)
+    owner = torch.arange(tokens) // (tokens // sentences)
+    place = torch.arange(tokens) % (tokens // sentences)
+    starts = torch.arange(0, tokens + 1, tokens // sentences, dtype=torch.int32)
+    relation = torch.randint(0, relations, (sentences,), generator=generator)
+    packing = Packing(starts, place, tokens // sentences)
+    slots = torch.where(place < count, place, -1)
+    places = starts[:-1, None] + torch.arange(count)
+    at = starts[:-1].long()
+    return PackedQuestion(ids, slots, owner, relation, packing, at, ids[at], places)
+
+
+def test_vectors_are_put_among_words_by_one_function_for_all_sizes(
+    counter: CompileCounter, bert: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [(3, 2, 24, 4), (6, 2, 30, 5), (3, 4, 60, 6), (5, 3, 16, 2)]
+    for relations, count, tokens, sentences in sizes:
+        question = make_question(relations, count, tokens, sentences)
+        vectors = torch.randn(relations, count, bert.width, dtype=bert.dtype)
+        results = []
+        for compiled in (False, True):
+            monkeypatch.setattr(bert, "compiled", compiled)
+            leaf = vectors.clone().requires_grad_()
+            found = question.inputs(bert, leaf).embeddings
+            weight = torch.linspace(-1, 1, found.numel(), dtype=found.dtype).view_as(found)
+            (gradient,) = torch.autograd.grad((found * weight).sum(), [leaf])
+            with torch.no_grad():
+                asked = question.inputs(bert, vectors).embeddings
+            results.append((found.detach(), gradient, asked))
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other)
+        learned = results[0][0][0][question.slots >= 0]
+        wanted = vectors[question.relation[question.owner], question.slots.clamp(min=0)]
+        torch.testing.assert_close(learned, wanted[question.slots >= 0])
+    assert counter.frame_count == 2
