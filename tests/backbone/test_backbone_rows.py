@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    ErnieConfig,
+    PretrainedConfig,
+    XmodConfig,
+)
 
 from symprompt.backbone import Backbone, Inputs, pack
 from symprompt.backbone.checks import find_row_layers
@@ -18,6 +27,14 @@ from tiny_causal import CAUSAL_FAMILIES
 
 LIKE_BERT = ["bert", "roberta", "xlm-roberta", "electra"]
 """Families that must be found; the others are refused."""
+SIZES: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+}
 
 
 def make_row(backbone: Backbone) -> tuple[Tensor, Packing, Tensor]:
@@ -49,6 +66,35 @@ def test_layers_of_berts_kind_are_found_and_no_others(
 ) -> None:
     found = find_row_layers(load_family(name))
     assert (found is not None) == (name in LIKE_BERT)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ErnieConfig(use_task_id=True, **SIZES),
+        XmodConfig(languages=["en_XX"], default_language="en_XX", **SIZES),
+    ],
+)
+def test_layers_that_read_more_weights_are_refused(config: PretrainedConfig) -> None:
+    # Drawn small they change little, which half precision would pass over.
+    assert RowLayers.of(AutoModel.from_config(config), 0) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_hidden_layers": 1}, {"hidden_act": "relu"}, {"type_vocab_size": 1}],
+    ids=["one layer", "relu", "one type"],
+)
+def test_unusual_models_get_their_own_states(options: dict[str, Any]) -> None:
+    body = BertModel(BertConfig(**{**SIZES, **options})).double().eval()
+    layers = RowLayers.of(body, 0)
+    assert layers is not None
+    words = torch.randn(1, 6, 24, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    packing, _ = pack(torch.tensor([6]), 6, 6)
+    with torch.no_grad():
+        wanted = body(inputs_embeds=words).last_hidden_state[0, 4]
+        found = layers.states_at(Inputs(words, None, packing=packing), torch.tensor([4]))
+    torch.testing.assert_close(found[0], wanted)
 
 
 @pytest.mark.parametrize("name", LIKE_BERT)
@@ -120,14 +166,14 @@ def test_the_models_own_forward_is_put_back_after_an_error(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 24)])
+@pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 24), (6, 32), (5, 16)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_row_kernels_are_what_plain_tensors_give(
     heads: int, size: int, dtype: torch.dtype
 ) -> None:
-    lengths = torch.tensor([17, 1, 40, 0, 33, 9])
+    lengths = torch.tensor([17, 1, 40, 0, 70, 9])
     total, tokens, width = int(lengths.sum()), int(lengths.sum()) + 5, heads * size
-    packing, _ = pack(lengths, tokens, 40)
+    packing, _ = pack(lengths, tokens, 70)
     generator = torch.Generator().manual_seed(1)
     near = {"rtol": 0, "atol": 1e-4 if dtype == torch.float32 else 6e-2}
     real = torch.tensor([0, 1, 2, 4, 5])

@@ -3,13 +3,13 @@
 Queries, keys and values of a layer are one product instead of three, computed with the layer below:
 the gradients of its states are then added up where they are used. Of the last layer only what is
 asked for is computed: keys and values of every token, all else at one position of each sentence.
-The weights are frozen, so their joined copies stay true; ``fits`` sees to it. In half precision on
-CUDA, GELU is a kernel of its own (``gelu_kernels``).
+The weights are frozen, so their joined copies stay true; ``fits`` sees to it. In bfloat16 on CUDA,
+GELU is a kernel of its own (``gelu_kernels``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -50,6 +50,7 @@ class RowLayers:
         self._embedding = _embedding_weights(body)
         self._embedding_epsilon = float(body.embeddings.LayerNorm.eps)
         self._own = [_own_weights(layer) for layer in layers]
+        _check_all_known(body, [one for own in (self._embedding, *self._own) for one in own])
         self._seen = self._marks()
         with torch.no_grad():
             joined = [_join(own) for own in self._own]
@@ -166,6 +167,14 @@ def _own_weights(layer: Any) -> Weights:
     if any(part is None for part in found):
         raise TypeError("a layer without a bias is of another kind")
     return found
+
+
+def _check_all_known(body: Any, known: Sequence[Tensor]) -> None:
+    """Refuse a model that reads more: adapters, or embeddings of something else."""
+    seen = {id(body.get_input_embeddings().weight), *map(id, known)}
+    for part in (body.embeddings, body.encoder):
+        if any(id(one) not in seen for one in part.parameters()):
+            raise TypeError("a model with more weights is of another kind")
 
 
 def _join(own: Weights) -> Pair:
