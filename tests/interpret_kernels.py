@@ -24,7 +24,7 @@ from symprompt.adam import adam_update
 from symprompt.backbone import gelu_kernels, packed_kernels, packing, row_kernels
 from symprompt.prompts import encoders, recurrence_kernels
 
-LENGTHS = torch.tensor([17, 1, 20, 0, 33, 9])
+LENGTHS = torch.tensor([17, 1, 40, 0, 70, 9])
 TOKENS = int(LENGTHS.sum()) + 5
 REAL = torch.tensor([0, 1, 2, 4, 5])
 
@@ -42,9 +42,10 @@ def plain(work: Any) -> Callable[..., Any]:
 
 def check_attention(draw: Callable[..., Tensor]) -> None:
     """Check attention of packed rows, of joined products, and of one query a sentence."""
-    where, _ = packing.pack(LENGTHS, TOKENS, 33)
+    where, _ = packing.pack(LENGTHS, TOKENS, int(LENGTHS.max()))
     total = int(LENGTHS.sum())
-    for heads, size in ((2, 16), (2, 24)):
+    # Of one program a sentence, of one for each head, and of several heads in each of several.
+    for heads, size in ((2, 16), (5, 24), (6, 16)):
         width, options = heads * size, (heads, where.block, size**-0.5)
         joined = draw(TOKENS, 3 * width).requires_grad_()
         wanted = packing.attend_row(joined, where.starts, *options)
