@@ -76,12 +76,16 @@ class PromptEncoder(nn.Module):
         raise TypeError("PromptEncoder is abstract; use FreeVectors, MLPEncoder or BiLSTMEncoder.")
 
     def _normal(self, *shape: int, scale: float = 1.0) -> nn.Parameter:
-        draws = [torch.randn(shape, generator=generator) for generator in self._generators]
-        return nn.Parameter(torch.stack(draws) * scale)
+        draws = torch.empty(len(self._generators), *shape)
+        for row, generator in zip(draws, self._generators, strict=True):
+            torch.randn(shape, generator=generator, out=row)
+        return nn.Parameter(draws.mul_(scale))
 
     def _uniform(self, *shape: int, bound: float) -> nn.Parameter:
-        draws = [torch.rand(shape, generator=generator) for generator in self._generators]
-        return nn.Parameter((torch.stack(draws) * 2 - 1) * bound)
+        draws = torch.empty(len(self._generators), *shape)
+        for row, generator in zip(draws, self._generators, strict=True):
+            torch.rand(shape, generator=generator, out=row)
+        return nn.Parameter(draws.mul_(2).sub_(1).mul_(bound))
 
 
 class FreeVectors(PromptEncoder):
