@@ -13,7 +13,7 @@ from symprompt.errors import DataError, TemplateError
 from symprompt.facts import FactSet, Relation
 from symprompt.methods.asking import ask_object
 from symprompt.problem import make_encoder, make_method, prepare
-from symprompt.prompts import EncodedFacts, Layout, Template, encode_facts, make_layout
+from symprompt.prompts import EncodedFacts, Frame, Layout, Template, encode_facts, make_layout
 from tiny import facts_of, run_config
 
 Load = Callable[..., Backbone]
@@ -71,6 +71,37 @@ def test_question_is_read_as_the_tokenizer_reads_the_mask_token(
         wanted = vocabulary.tokenizer(text)["input_ids"]
         assert question.ids[row][question.mask[row]].tolist() == wanted
         assert question.ids[row, question.at[row]] == vocabulary.mask_id
+
+
+def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(bert: Backbone) -> None:
+    texts = ["[X] [Y]", "[Y] [X] .", "<2> [X] of <1> [Y] in <3>", "in [Y] , <2> [X]", "[X] is [Y]."]
+    templates = [Template.parse(text) for text in texts]
+    generator = np.random.default_rng(0)
+    count = 60
+    facts = EncodedFacts(
+        relation=generator.integers(0, len(templates), count),
+        subjects=[
+            generator.integers(5, 15, generator.integers(1, 5)).tolist() for _ in range(count)
+        ],
+        objects=np.zeros(count, dtype=np.int64),
+        names=[generator.integers(5, 15, generator.integers(1, 4)).tolist() for _ in range(count)],
+    )
+    assert facts.names is not None
+    for swapped in (False, True):
+        layout = make_layout(
+            bert.vocabulary, templates, facts, max_length=bert.max_length, swapped=swapped
+        )
+        width = layout.ids.shape[1]
+        for row in range(count):
+            template = templates[facts.relation[row]]
+            frame = Frame(bert.vocabulary, template.swapped() if swapped else template)
+            wanted = frame.fill(facts.subjects[row], facts.names[row])
+            more = width - len(wanted.ids)
+            assert layout.ids[row].tolist() == wanted.ids + [bert.vocabulary.pad_id] * more
+            assert layout.slots[row].tolist() == wanted.slots + [-1] * more
+            assert layout.subject_at[row] == wanted.subject_at
+            assert layout.object_at[row] == wanted.object_at
+            assert layout.length[row] == len(wanted.ids)
 
 
 def test_blanks_are_where_the_layout_says(backbone: Backbone) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -295,35 +296,80 @@ def make_layout(
         Frame(vocabulary, template.swapped() if swapped else template) for template in templates
     ]
     objects = facts.names or [[token] for token in facts.objects.tolist()]
-    rows = [
-        frames[relation].fill(subject, answer)
-        for relation, subject, answer in zip(facts.relation, facts.subjects, objects, strict=True)
-    ]
-    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
+    subject, answer = _Names.of(facts.subjects), _Names.of(objects)
+    empty = [frame.fill([], []) for frame in frames]
+    widest = max([1, *(len(row.ids) for row in empty)])
+    words, slots = _table(empty, widest, vocabulary.pad_id)
+    relation = facts.relation
+    first = np.array([frame.subject_first for frame in frames])[relation]
+    about = [(row.subject_at, row.object_at, len(row.ids)) for row in empty]
+    subject_at, object_at, lengths = np.array(about, dtype=np.int64)[relation].T
+    # Where the blanks are once names stand in them: what comes first moves the other on.
+    subject_at = subject_at + np.where(first, 0, answer.lengths)
+    object_at = object_at + np.where(first, subject.lengths, 0)
+    lengths = lengths + subject.lengths + answer.lengths
     longest = int(lengths.max(initial=1))
     if longest > max_length:
         raise DataError(
             f"a fact needs {longest} tokens in its template and the model takes {max_length}; "
             "shorten the subject or the template."
         )
-    ids, slots = _table(rows, min(round_up(longest), max_length), vocabulary.pad_id)
-    subject_lengths = np.array([len(subject) for subject in facts.subjects], dtype=np.int64)
-    object_lengths = np.array([len(answer) for answer in objects], dtype=np.int64)
+    steps = np.arange(min(round_up(longest), max_length))[None, :]
+    within = [
+        (at[:, None] <= steps) & (steps < (at + name.lengths)[:, None])
+        for at, name in ((subject_at, subject), (object_at, answer))
+    ]
+    # All other places hold what stands so many places earlier in the frame.
+    earlier = sum(
+        np.where(steps >= at[:, None], name.lengths[:, None], 0)
+        for at, name in ((subject_at, subject), (object_at, answer))
+    )
+    source = np.clip(steps - earlier, 0, words.shape[1] - 1)
+    fixed = (steps < lengths[:, None]) & ~within[0] & ~within[1]
+    ids = np.where(fixed, words[relation[:, None], source], vocabulary.pad_id)
+    ids = np.where(within[0], subject.at(steps - subject_at[:, None]), ids)
+    ids = np.where(within[1], answer.at(steps - object_at[:, None]), ids)
     return Layout(
         ids=torch.from_numpy(ids),
-        slots=torch.from_numpy(slots),
-        relation=torch.from_numpy(facts.relation),
-        object_at=torch.tensor([row.object_at for row in rows], dtype=torch.long),
-        subject_at=torch.tensor([row.subject_at for row in rows], dtype=torch.long),
+        slots=torch.from_numpy(np.where(fixed, slots[relation[:, None], source], -1)),
+        relation=torch.from_numpy(relation),
+        object_at=torch.from_numpy(object_at),
+        subject_at=torch.from_numpy(subject_at),
         length=torch.from_numpy(lengths),
-        subject_length=torch.from_numpy(subject_lengths),
-        object_length=torch.from_numpy(object_lengths),
+        subject_length=torch.from_numpy(subject.lengths),
+        object_length=torch.from_numpy(answer.lengths),
         lengths=lengths,
-        subject_lengths=subject_lengths,
-        object_lengths=object_lengths,
-        relations=facts.relation,
+        subject_lengths=subject.lengths,
+        object_lengths=answer.lengths,
+        relations=relation,
         limit=max_length,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Names:
+    """The tokens of many names, one after the other.
+
+    Shapes: tokens [t]; starts, lengths [n].
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, names: Sequence[Sequence[int]]) -> _Names:
+        lengths = np.array([len(name) for name in names], dtype=np.int64)
+        # One more, so that there is something to take where no name has a token.
+        tokens = np.fromiter(chain(chain.from_iterable(names), [0]), dtype=np.int64)
+        return cls(tokens, np.cumsum(lengths) - lengths, lengths)
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the tokens at places [n, w] of each name, any tokens where it has none."""
+        found: np.ndarray = self.tokens[
+            np.clip(self.starts[:, None] + places, 0, len(self.tokens) - 1)
+        ]
+        return found
 
 
 def _table(rows: Sequence[_Row], width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
@@ -373,6 +419,8 @@ class Frame:
             else:
                 self.parts.append((piece.kind, []))
         self.parts.append(("words", vocabulary.suffix))
+        kinds = [kind for kind, _ in self.parts]
+        self.subject_first = kinds.index("subject") < kinds.index("object")
 
     def fill(self, subject: list[int], answer: list[int]) -> _Row:
         row = _Row([], [])
