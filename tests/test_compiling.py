@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 from symprompt.adam import StackedAdam
-from symprompt.backbone import Backbone, Packing
+from symprompt.backbone import Backbone, Inputs, Packing, ReadOut
+from symprompt.backbone.checks import can_pack, find_row_layers
 from symprompt.config import TrainingConfig
 from symprompt.prompts import PackedQuestion
 from symprompt.prompts.packed import _compiled
@@ -94,3 +96,16 @@ def test_vectors_are_put_among_words_by_one_function_for_all_sizes(
         wanted = vectors[question.relation[question.owner], question.slots.clamp(min=0)]
         torch.testing.assert_close(learned, wanted[question.slots >= 0])
     assert counter.frame_count == 2
+
+
+def test_finding_out_what_a_model_can_do_compiles_nothing(
+    counter: CompileCounter, family_folder: Callable[[str], Path]
+) -> None:
+    backbone = Backbone.load(str(family_folder("bert")), device="cpu", dtype="float64")
+    backbone.compile_layers(backend=counter)  # type: ignore[arg-type]
+    assert can_pack(backbone)
+    assert find_row_layers(backbone) is not None
+    assert ReadOut(backbone).width == backbone.width
+    assert counter.frame_count == 0
+    backbone.logits_at(Inputs(backbone.embed(torch.arange(4)[None]), None), torch.tensor([2]))
+    assert counter.frame_count > 0

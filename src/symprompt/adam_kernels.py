@@ -18,9 +18,11 @@ def _update(
     epsilon, weight_decay, TERMS: tl.constexpr, DECAY: tl.constexpr, OUTS: tl.constexpr,
     INS: tl.constexpr,
 ):  # fmt: skip
-    batch = tl.program_id(0).to(tl.int64)
-    rows = tl.program_id(1) // tiles * OUTS + tl.arange(0, OUTS)
-    columns = tl.program_id(1) % tiles * INS + tl.arange(0, INS)
+    batch = (tl.program_id(0) // tiles).to(tl.int64)
+    tile = tl.program_id(0) % tiles
+    across = tl.cdiv(ins, INS)
+    rows = tile // across * OUTS + tl.arange(0, OUTS)
+    columns = tile % across * INS + tl.arange(0, INS)
     inside, known = rows < outs, columns < ins
     at = (batch * outs + rows)[:, None] * ins + columns[None, :]
     here = inside[:, None] & known[None, :]
@@ -69,8 +71,8 @@ def update_by_factors(
     left, right = left.contiguous(), right.contiguous()
     batch, terms, outs = left.shape
     ins, relations = right.shape[2], numbers.shape[1]
-    tiles = triton.cdiv(ins, 128)
-    _update[(batch, triton.cdiv(outs, 16) * tiles)](
+    tiles = triton.cdiv(outs, 16) * triton.cdiv(ins, 128)
+    _update[(batch * tiles,)](
         value, mean, square, left, right, numbers, relations, batch // relations, outs, ins, tiles,
         epsilon, weight_decay,
         TERMS=terms, DECAY=0 if not weight_decay else 2 if decoupled else 1, OUTS=16, INS=128,

@@ -1,4 +1,4 @@
-"""What a model can do, found out by asking it."""
+"""What a model can do, found out by asking it; nothing is compiled for that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find_row_layers(backbone: Backbone) -> RowLayers | None:
     ids = torch.arange(14, device=backbone.device)
     inputs = Inputs(backbone.embed(ids)[None], None, packing=packing)
     at = lengths.cumsum(0) - 1
-    with torch.no_grad():
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         try:
             with backbone.passing(inputs) as given:
                 one = backbone.model.base_model(**given).last_hidden_state[0, at]
@@ -56,7 +56,7 @@ def can_pack(backbone: Backbone) -> bool:
     mask = torch.arange(5, device=backbone.device) < lengths[:, None]
     packing, owner = pack(lengths, 14, 5)
     row = Inputs(backbone.embed(ids[owner, packing.place])[None], None, packing=packing)
-    with torch.no_grad():
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         one = backbone.logits_at(Inputs(backbone.embed(ids), mask), lengths - 1)
         try:
             other = backbone.logits_at(row, lengths.cumsum(0) - 1)
