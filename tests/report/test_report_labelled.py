@@ -66,7 +66,7 @@ def test_v2_tables_have_ours_and_the_papers_figures_apart(tmp_path: Path) -> Non
         tmp_path,
         entry("rte", "pt2"),
         entry("conll2003", "mpt2", metrics=metrics(f1=80.0), split="test"),
-        entry("squad", "ft", metrics=metrics(em=60.0, f1=70.0)),
+        entry("squad", "ft", metrics=metrics(exact=60.0, f1=70.0)),
         entry("conll05", "pt", metrics=metrics(f1=40.0), split="test"),
         entry("conll05", "pt", metrics=metrics(f1=30.0), split="test-brown"),
         entry("propbank-ewt", "lora", metrics=metrics(f1=20.0), split="test"),
