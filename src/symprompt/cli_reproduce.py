@@ -58,7 +58,8 @@ class LabelledFlags:
     dtype: str = "auto"
     """Of the passes of ptuning-v2: auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
     from_results: tuple[str, ...] = ()
-    """Make the tables from these stored results instead of runs, such as experiments/results."""
+    """Make the tables from these stored results instead of runs: JSON files, or folders of them,
+    such as experiments/results."""
     dry_run: bool = False
     """Print the runs that would be made, and stop."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from symprompt.report.paper.labelled.figures import ptuning_panels, v2_panels
 from symprompt.report.paper.labelled.ptuning import pet_values, printed_average, ptuning_sections
 from symprompt.report.paper.labelled.v2 import v2_sections
 from symprompt.report.tasks import TaskResults
+from symprompt.reproduction.labelled.settings import Paper
 
 NOT_MEASURED = "not measured"
 
@@ -247,6 +249,47 @@ def test_stored_results_that_do_not_serve_are_refused(tmp_path: Path) -> None:
         load_results([stored(tmp_path, [entry("rte", "pt2", settings={"a": 1})], "grid")])
     with pytest.raises(RunError):
         load_results([str(tmp_path / "nothing.json")])
+
+
+def test_a_folder_of_results_gives_what_a_paper_shows(tmp_path: Path) -> None:
+    stored(tmp_path, [entry("rte", "ft"), entry("squad", "pt", variant="CRF")], "v2")
+    stored(tmp_path, [entry("rte", "ft", variant="tags")], "variants")
+    worded = [pattern("rte", "ptuning", 55.0, model="other"), pattern("cb", "mp", 50.0)]
+    stored(tmp_path, [*worded, pattern("rte", "pt2-verbalizer", 47.0, split=FULL)], "words")
+    (tmp_path / "facts.json").write_text('{"a": {"metrics": {}}}')
+    v2 = load_results([str(tmp_path)], "ptuning-v2")
+    assert [key[1:4] for key in v2.values] == [
+        ("rte", "ft", "dev"),
+        ("rte", "pt2-verbalizer", FULL),
+    ]
+    assert v2.models == ("ours",)
+    words = load_results([str(tmp_path)], "ptuning")
+    assert [key[1:3] for key in words.values] == [("rte", "ptuning"), ("cb", "mp")]
+    assert words.note == "made up"
+    with pytest.raises(RunError, match="no results that the tables of ptuning show; give others"):
+        report_results("ptuning", [str(tmp_path / "v2.json")], str(tmp_path / "out"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="no results that the tables of ptuning-v2 show"):
+        report_results("ptuning-v2", [str(tmp_path / "empty")], str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_to_figures_have_no_spaces(tmp_path: Path) -> None:
+    path = stored(tmp_path, [entry("rte", "ft", model="my own/model")])
+    report_results("ptuning-v2", [path], str(tmp_path / "out"))
+    assert "(figures/tasks-my-own-model.png)" in (tmp_path / "out/report.md").read_text()
+    assert (tmp_path / "out/figures/tasks-my-own-model.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("paper", "measured"),
+    [("ptuning-v2", "SQuAD 1.1 EM: FT"), ("ptuning", "COPA: P-tuning")],
+)
+def test_our_own_results_give_the_tables(tmp_path: Path, paper: Paper, measured: str) -> None:
+    results = Path(__file__).parents[2] / "experiments/results"
+    report_results(paper, [str(results)], str(tmp_path / "out"))
+    text = (tmp_path / "out/report.md").read_text()
+    assert re.search(rf"\| {measured} \| \d", text)
 
 
 def test_bars_that_are_not_there_are_left_out() -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from symprompt.errors import ConfigError, RunError
+from symprompt.files import read_json
 from symprompt.report.stored import load_stored
 from symprompt.report.tasks import TaskResults, summarise
 from symprompt.reproduction.labelled import Job, LabelledPlan
+from symprompt.reproduction.labelled.settings import PTUNING_V2, Paper
 from symprompt.shapes import Shape, require
 from symprompt.tasks.settings import TuneConfig
 
@@ -30,6 +33,8 @@ LABELS = {
     "verbalizer": "verbalizer, frozen model",
     "pt2-verbalizer": "PT-2, verbalizer",
 }
+# Runs through patterns that P-tuning v2's ablation sets beside heads.
+_OF_V2 = ("verbalizer", "pt2-verbalizer")
 _SHAPE: Shape = {"task": str, "method": str, "metrics": dict}
 Entry = Mapping[str, Any]
 Key = tuple[str, str, str, str, str]
@@ -103,30 +108,35 @@ def show_value(value: Mapping[str, Any]) -> str:
     return f"{value['value']:.2f}" + (f" ± {deviation:.2f}" if several else "")
 
 
-def load_results(paths: Sequence[str]) -> Entries:
+def load_results(paths: Sequence[str], paper: Paper | None = None) -> Entries:
     """Read stored files of results, such as those of experiments/results.
 
-    Entries of a search over settings are left out: their numbers are of the split that chooses.
+    Entries of a search over settings are left out: their numbers are of the split that chooses. So
+    are variants of a method that are no row of the papers.
+
+    Args:
+        paths: files, or folders of them; what a folder holds besides is passed over.
+        paper: leave out what its tables do not show.
 
     Raises:
-        RunError: a file holds no results on labelled tasks.
+        RunError: a file holds no results on labelled tasks, or none of them serves the paper.
         ConfigError: two files have results of the same method on the same task and model.
     """
     values: dict[Key, Entry] = {}
     origin: dict[Key, str] = {}
     notes = []
-    for path in paths:
+    for path in (file for place in paths for file in _files(place)):
         stored = load_stored(path)
         if not isinstance(stored, TaskResults):
             raise RunError(f"{path} holds no results on labelled tasks; give others.")
-        notes += [stored.note] if stored.note else []
+        found = len(values)
         for number, entry in enumerate(stored.values["tasks"], start=1):
             try:
                 require(entry, _SHAPE)
             except (TypeError, ValueError) as error:
                 raise RunError(f"{path}, result {number} is damaged: {error}.") from error
             key = _key(entry)
-            if key is None:
+            if key is None or not _serves(key, paper):
                 continue
             if key in values:
                 raise ConfigError(
@@ -134,10 +144,34 @@ def load_results(paths: Sequence[str]) -> Entries:
                     f"{entry['task']} with the model {key[0]}; leave one of them out."
                 )
             values[key], origin[key] = entry, path
+        notes += [stored.note] if stored.note and len(values) > found else []
     if not values:
-        raise RunError(f"{', '.join(paths)}: no results on labelled tasks; give others.")
+        wanted = f"that the tables of {paper} show" if paper else "on labelled tasks"
+        raise RunError(f"{', '.join(paths)}: no results {wanted}; give others.")
     models = tuple(dict.fromkeys(key[0] for key in values))
     return Entries(values, models, note=" ".join(notes))
+
+
+def _files(place: str) -> list[str]:
+    """Return a file itself, and of a folder the files that hold results on labelled tasks."""
+    if not Path(place).is_dir():
+        return [place]
+    found = []
+    for path in sorted(Path(place).glob("*.json")):
+        values = read_json(path)
+        if isinstance(values, dict) and isinstance(values.get("tasks"), list):
+            found.append(str(path))
+    return found
+
+
+def _serves(key: Key, paper: Paper | None) -> bool:
+    """Say whether a paper's tables show an entry; without a paper, whether any do."""
+    if paper is None:
+        return True
+    worded = key[3] in (FEW, FULL)
+    if paper == PTUNING_V2:
+        return not worded or key[2] in (*_OF_V2, "frozen")
+    return worded and key[2] not in _OF_V2
 
 
 def load_jobs(plan: LabelledPlan, failed: Mapping[str, str]) -> Entries:
@@ -203,6 +237,8 @@ def _key(entry: Entry) -> Key | None:
     """Return what an entry is found by; None for one that no table shows."""
     method, settings = entry["method"], entry.get("settings")
     if method == "difference" or (method == "pet" and not entry.get("pattern_name")):
+        return None
+    if entry.get("variant"):
         return None
     if settings:
         if settings != REPARAMETERISED:

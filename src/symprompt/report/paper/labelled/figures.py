@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,8 +47,10 @@ def draw_v2(entries: Entries, folder: Path) -> dict[str, list[Picture]]:
             "Our runs, mean over seeds: accuracy of classes, F1 of entities, answers and roles."
         )
         figure = draw_bar_panels([panel], title=title, caption=caption)
-        save_figure(figure, folder / f"tasks-{model}.png")
-        pictures["tasks"].append(Picture(f"tasks-{model}.png", title))
+        # Stored results call models as they like, and Markdown's links end at a space.
+        file = "tasks-" + re.sub(r"[^\w.-]+", "-", model) + ".png"
+        save_figure(figure, folder / file)
+        pictures["tasks"].append(Picture(file, title))
     return pictures
 
 

@@ -91,13 +91,14 @@ def report_results(paper: Paper, paths: Sequence[str], out: str) -> LabelledRepo
     """Write a paper's tables from stored files of results, without any run folder.
 
     Args:
-        paths: JSON files such as those of experiments/results.
+        paths: JSON files such as those of experiments/results, or folders of them.
         out: folder for the tables; another report of stored results there is written anew.
 
     Raises:
-        SympromptError: a file holds no results, or the folder holds something else.
+        SympromptError: a file holds no results, none is of the paper's tables, or the folder holds
+            something else.
     """
-    entries = load_results(paths)
+    entries = load_results(paths, paper)
     folder = Path(out)
     others = folder.exists() and (
         not folder.is_dir()
