@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from symprompt import cli
-from symprompt.report.tasks import prediction_grid
+from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
 
 sys.path.insert(0, str(Path(__file__).parent / "tasks"))
 from tune_toys import write_toy
@@ -221,3 +221,31 @@ def test_a_class_that_training_has_not_is_refused_in_a_file_to_predict(
     file.write_text('{"text": "Rome"}\n')
     cli.main(["predict", run, str(file), "--device", "cpu"])
     assert "probability" in capsys.readouterr().out
+
+
+def test_tags_that_training_has_not_are_told(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some tags are rare, so a tagged file is no mistake, but its figures need the note."""
+    _, words = made
+    run = str(tmp_path / "run")
+    cli.main([*words, "--out", run])
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"words": ["Rome", "the"], "tags": ["B-RIVER", "O"]}\n')
+    capsys.readouterr()
+    cli.main(["predict", run, str(file), "--device", "cpu"])
+    said = capsys.readouterr().out
+    assert "note: labels that training does not have, counted as missed: 'B-RIVER' (1)." in said
+    assert run_notes({"unseen": ["'B-X' (test.txt, line 3; 1 in test)"] * 7}) == [
+        "labels that training does not have are never predicted: "
+        + ", ".join(["'B-X' (test.txt, line 3; 1 in test)"] * 5)
+        + " and 2 more"
+    ]
+
+
+def test_examples_that_a_pattern_cut_are_told() -> None:
+    cut = {"train": {"examples": 0, "tokens": 0}, "val": {"examples": 3, "tokens": 40}}
+    assert pattern_notes({"cut": cut}) == [
+        "examples too long, the ends of their longest fields left out: 3 of val (40 tokens)"
+    ]
+    assert pattern_notes({}) == []

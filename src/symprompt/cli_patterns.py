@@ -10,13 +10,14 @@ import tyro
 
 from symprompt.flags import full_names, parse
 from symprompt.report import show, show_progress
-from symprompt.report.tasks import load_task_runs
+from symprompt.report.tasks import load_task_runs, pattern_notes
 from symprompt.tasks.verbal import (
     PatternRunConfig,
     check_pattern_config,
     load_pattern_config,
     tune_pattern,
 )
+from symprompt.tasks.verbal.folder import PatternFolder
 
 
 @dataclass(frozen=True)
@@ -42,5 +43,7 @@ def run_pattern(name: str, arguments: Sequence[str]) -> None:
     with show_progress() as tick:
         tune_pattern(flags.config, resume=flags.resume, tick=tick)
     show(load_task_runs([flags.config.out]).to_rich())
+    for note in pattern_notes(PatternFolder(flags.config.out).load_metrics()):
+        print(note)
     print(f"run folder: {flags.config.out}")
     print(f"predict with it: symprompt predict {flags.config.out} FILE")

@@ -84,6 +84,19 @@ def test_one_pass_mixes_tasks(
     assert mixed == [2]
 
 
+def test_a_task_without_examples_has_no_answers(
+    runs: dict[str, Path], family_folder: Callable[[str], Path]
+) -> None:
+    prompts = [StoredPrompt.load(runs[kind]) for kind in ("tagging", "question")]
+    server = Server(backbone_of(family_folder), prompts)
+    assert server.answer({}) == {}
+    assert server.answer({"tagging": []}) == {"tagging": []}
+    data = runs["question"].parent / "data/question/test.jsonl"
+    found = server.answer({"tagging": [], "question": load_examples(data, "question")})
+    assert found["tagging"] == []
+    assert len(found["question"]) == 24
+
+
 def test_what_cannot_be_served_is_refused(
     runs: dict[str, Path], family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

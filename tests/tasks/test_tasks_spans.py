@@ -441,6 +441,20 @@ def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None
     ]
 
 
+def test_sentences_that_no_window_shows_whole_are_told(bert: Path, tmp_path: Path) -> None:
+    data = write_spans(tmp_path / "data")
+    row = json.dumps({"words": ["the"] * 60, "spans": [["LAND", 0, 60]]}) + "\n"
+    with (data / "train.jsonl").open("a") as stream:
+        stream.write(row)
+    run = run_toy(data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1)
+    assert run.metrics["cut"] == {"train": 1}
+    told = "or with spans or relations that no window shows whole"
+    assert any(note.endswith(f"{told}: 1 of train") for note in run_notes(run.metrics))
+    (tmp_path / "mine.jsonl").write_text(row)
+    (note,) = predict_file(tmp_path / "run", tmp_path / "mine.jsonl", device="cpu").notes
+    assert note.endswith(f"{told}: 1")
+
+
 def test_settings_of_tags_are_refused_for_spans(bert: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "data")
     for change in ({"head__decoder": "crf"}, {"head__constrain": True}, {"head__combine": "mean"}):

@@ -15,6 +15,7 @@ from typing import Any
 
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
+from symprompt.tasks.examples import cut_words
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.settings import INCIDENTAL, TuneConfig
 from symprompt.tasks.verbal.folder import PatternFolder, is_pattern_run
@@ -30,6 +31,8 @@ _LABELS = {
 # table of them all would not fit a terminal.
 _PARTS = ("answerable_", "unanswerable_")
 _NO_SHARE = "_threshold"
+# Labels that a note names.
+_TOLD = 5
 _PATTERN_LABELS = {
     "ptuning": "P-tuning",
     "pt2": "PT-2, verbalizer",
@@ -211,7 +214,27 @@ def run_notes(metrics: Mapping[str, Any]) -> list[str]:
     if long:
         told = ", ".join(f"{count} of {split}" for split, count in long.items())
         notes.append(f"spans longer than span.length are never found: {told}")
+    cut = metrics.get("cut", {})
+    if cut:
+        told = ", ".join(f"{count} of {split}" for split, count in cut.items())
+        notes.append(f"{cut_words(metrics['kind'])}: {told}")
+    unseen = metrics.get("unseen", [])
+    if unseen:
+        more = f" and {len(unseen) - _TOLD} more" if len(unseen) > _TOLD else ""
+        told = ", ".join(unseen[:_TOLD]) + more
+        notes.append(f"labels that training does not have are never predicted: {told}")
     return notes
+
+
+def pattern_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what was left out of a run through a pattern, a sentence each."""
+    cut = {split: own for split, own in metrics.get("cut", {}).items() if own["examples"]}
+    if not cut:
+        return []
+    told = ", ".join(
+        f"{own['examples']} of {split} ({own['tokens']} tokens)" for split, own in cut.items()
+    )
+    return [f"examples too long, the ends of their longest fields left out: {told}"]
 
 
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:

@@ -41,7 +41,8 @@ class Features:
             where there is none [n, g, 3]; spans and relations only.
         pairs: relations of each row: places of the two spans in ``spans``, label; -1 for none
             [n, p, 3]; relations only.
-        cut: how many examples were shortened, which only happens when it is asked for.
+        cut: how many examples were shortened: texts where that is asked for, sentences with a word
+            longer than half a row, and those with spans that no row shows whole.
     """
 
     kind: TaskKind

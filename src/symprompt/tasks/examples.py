@@ -196,3 +196,11 @@ def _group(example: Example) -> object:
     if isinstance(example, RolesExample):
         return example.words
     return example.id
+
+
+def cut_words(kind: TaskKind) -> str:
+    """Return what sentences are that were not read or learned whole, for a note."""
+    long = "sentences with a word too long for the model, whose end was left out"
+    if kind in ("spans", "relations"):
+        return f"{long}, or with spans or relations that no window shows whole"
+    return long

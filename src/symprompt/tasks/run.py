@@ -292,6 +292,7 @@ def _finish(job: _Job) -> dict[str, Any]:
         "threshold": threshold,
         "counts": laid.data.counts(),
         "dropped": dict(laid.data.dropped),
+        "cut": {name: own.features.cut for name, own in laid.splits.items() if own.features.cut},
         "spans_too_long": _too_long(laid, config.span.length),
         "unseen": [label.describe() for label in laid.data.unseen],
         "splits": measured,

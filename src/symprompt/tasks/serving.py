@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,11 @@ from symprompt.backbone.prefix import Prefix
 from symprompt.errors import ConfigError, RunError
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.bodies import DeepPrefix
-from symprompt.tasks.examples import Example
+from symprompt.tasks.examples import Example, cut_words
 from symprompt.tasks.features import Features, lay_out
 from symprompt.tasks.frames import takes_types
 from symprompt.tasks.heads import Head
+from symprompt.tasks.loaders.building import labels_in
 from symprompt.tasks.model import Gathered
 from symprompt.tasks.outcome import Outcome, decode, measure, to_rows
 from symprompt.tasks.passes import plan_asking
@@ -96,13 +98,14 @@ class Server:
             if task not in self.prompts:
                 raise ConfigError(f"no prompt of task {task!r} is served: {', '.join(self.heads)}.")
         asked = self._lay_out(examples)
+        found: dict[str, list[dict[str, Any]]] = {task: [] for task in examples}
+        if not asked:
+            return found
         scores = self.scores(asked, max_tokens or self.backbone.token_budget())
-        return {
-            task: predictions_of(
-                self.prompts[task], examples[task], entry.features, scores[task]
-            ).rows
-            for task, entry in asked.items()
-        }
+        for task, entry in asked.items():
+            prompt = self.prompts[task]
+            found[task] = predictions_of(prompt, examples[task], entry.features, scores[task]).rows
+        return found
 
     def scores(self, asked: Mapping[str, _Asked], max_tokens: int) -> dict[str, Tensor]:
         """Return each task's scores, all tasks' inputs together in passes of similar length."""
@@ -206,7 +209,24 @@ def predictions_of(
     )
     rows = to_rows(prompt.kind, examples, predictions, features, scores)
     labelled = is_labelled(examples, relations=prompt.kind == "relations")
-    return Outcome(measure(prompt.kind, examples, predictions) if labelled else {}, rows)
+    metrics = measure(prompt.kind, examples, predictions) if labelled else {}
+    return Outcome(metrics, rows, _notes(prompt, examples, features))
+
+
+def _notes(
+    prompt: StoredPrompt, examples: Sequence[Example], features: Features
+) -> tuple[str, ...]:
+    """Return what a reader of predictions should know: what was cut, labels that cannot be met."""
+    notes = [f"{cut_words(prompt.kind)}: {features.cut}"] if features.cut else []
+    known = {*prompt.labels.names, *prompt.relations.names}
+    counts = Counter(
+        label for entry in examples for label in labels_in(entry) if label not in known
+    )
+    if counts:
+        listed = ", ".join(f"{label!r} ({count})" for label, count in counts.most_common(5))
+        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+        notes.append(f"labels that training does not have, counted as missed: {listed}{more}")
+    return tuple(notes)
 
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

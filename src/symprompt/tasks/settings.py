@@ -38,8 +38,8 @@ class TaskConfig:
     columns: tuple[str, ...] = ()
     """Names of columns in your own files, as text=review or label=stars."""
     max_length: int = 128
-    """Most tokens of an input, special ones included; longer ones are split into windows (answers,
-    tags) or cut and counted (classes)."""
+    """Most tokens of an input, special ones included; longer ones are split into windows that are
+    joined again, of two texts the longer one."""
     stride: int = 64
     """Tokens that two windows of a text share."""
     label_all_tokens: bool = False
