@@ -36,6 +36,16 @@ def test_html_escapes_cells_and_marks_the_columns_of_others() -> None:
     assert text.count("<tbody>") == 2
 
 
+def test_long_texts_break_over_lines_and_hide_no_other_column() -> None:
+    rows = (("first", "O " * 100 + "B-PER", "0.5"),)
+    console = Console(width=40, file=io.StringIO())
+    show(Grid("", ("example", "prediction", "sure"), (rows,), folded=(1,)).to_rich(), console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= 40
+    for word in ("example", "first", "B-PER", "0.5"):
+        assert word in text
+
+
 def test_numbers_are_never_cut_off_on_a_narrow_terminal() -> None:
     header = ("method", *(f"metric {place}" for place in range(6)))
     row = ("fine-tuning of the last layers", *(f"{place}7.36 ± 21.98" for place in range(6)))

@@ -28,12 +28,14 @@ class Grid:
     Attributes:
         sections: rows in groups, parted by a rule where the medium has one.
         marked: columns (by place) whose numbers are not ours; HTML gives them another ground.
+        folded: columns (by place) of text, which may break over lines on a terminal.
     """
 
     title: str
     header: tuple[str, ...]
     sections: tuple[tuple[tuple[str, ...], ...], ...]
     marked: tuple[int, ...] = ()
+    folded: tuple[int, ...] = ()
 
     def to_markdown(self) -> str:
         """Return the grid as a Markdown table under a bold title."""
@@ -72,9 +74,10 @@ class Grid:
             pad_edge=False,
         )
         for index, heading in enumerate(self.header):
-            justify: JustifyMethod = "right" if index else "left"
+            text = index in (0, *self.folded)
+            justify: JustifyMethod = "left" if text else "right"
             # On a narrow terminal names may break over lines, numbers and intervals should not.
-            unbroken = index > 0 and "\n" not in heading
+            unbroken = not text and "\n" not in heading
             table.add_column(
                 Text(heading),
                 justify=justify,

@@ -245,7 +245,7 @@ def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
         header.append("probability")
         for line, row in zip(cells, rows, strict=True):
             line.append(f"{row['probability']:.3f}")
-    return Grid("", tuple(header), (tuple(map(tuple, cells)),))
+    return Grid("", tuple(header), (tuple(map(tuple, cells)),), folded=(1,))
 
 
 def _shown(row: Mapping[str, Any]) -> str:
