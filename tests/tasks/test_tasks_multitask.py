@@ -44,6 +44,17 @@ class KilledError(Exception):
     pass
 
 
+def test_a_mixture_does_not_train_what_it_cannot_go_on_from(bert: Path, tmp_path: Path) -> None:
+    data = write_entities(tmp_path / "data")
+    prefix = {"length": 3, "encoder": "mlp"}
+    config = mixture_config(data, bert, tmp_path / "run", prefix=prefix)
+    stages: list[str] = []
+    with pytest.raises(ConfigError, match=r"prefix\.encoder is \'mlp\'.*and method is \'mpt2\'"):
+        tune_mixture(config, tick=lambda stage, *_: stages.append(stage))
+    assert not any("training" in stage for stage in stages)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) -> None:
     data = write_entities(tmp_path / "data")
     run = tune_mixture(mixture_config(data, bert, tmp_path / "run"))

@@ -22,9 +22,9 @@ from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.files import read_tensors
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.predicting import predict_file
-from symprompt.tasks.problem import Session
+from symprompt.tasks.problem import Session, read_task
 from symprompt.tasks.run import tune
-from symprompt.tasks.settings import TuneConfig
+from symprompt.tasks.settings import TaskConfig, TuneConfig
 
 MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1"}
 
@@ -248,6 +248,8 @@ def test_the_part_held_out_chooses_where_there_is_no_test_split(bert: Path, tmp_
         ({"learning__choose": "bleu"}, ConfigError, "measures: f1"),
         ({"prefix__length": 60, "method": "pt"}, DataError, r"prefix\.length"),
         ({"method": "mpt2"}, ConfigError, r"mixture\.tasks"),
+        ({"method": "pt", "prefix__encoder": "mlp"}, ConfigError, 'prefixes of method = "pt2" al'),
+        ({"task__choose_threshold": True}, ConfigError, "about the kinds question, spans"),
         ({"out": ""}, ConfigError, "--out"),
     ],
 )
@@ -269,6 +271,16 @@ def test_bad_input_is_one_sentence(
         run()
     # Nothing is left behind that a mended command would stumble over.
     assert not (tmp_path / "run").exists()
+
+
+def test_a_set_without_its_training_file_says_what_is_missing(tmp_path: Path) -> None:
+    answer = {"text": "Rome", "answer_start": 0}
+    asked = {"id": "1", "question": "Where?", "answers": [answer], "is_impossible": False}
+    paragraphs = [{"context": "Rome it is.", "qas": [asked]}]
+    (tmp_path / "dev-v2.0.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    message = "squad2 has no training examples, only 1 of dev; put its training file into"
+    with pytest.raises(DataError, match=message):
+        read_task(TaskConfig(name="squad2"), str(tmp_path))
 
 
 def test_a_label_that_training_lacks_is_refused(bert: Path, tmp_path: Path) -> None:
@@ -332,6 +344,14 @@ def test_settings_of_spans_are_refused_for_other_kinds(
     message = f"span.{key} is {value!r}, and the task's kind is '{kind}', which scores no spans"
     with pytest.raises(ConfigError, match=message):
         run_toy(data, bert, tmp_path / "run", kind, **{f"span__{key}": value})
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_tags_are_refused_for_texts(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "sequence")
+    message = r"task\.label_all_tokens is about the kinds tagging, roles, and the task's kind"
+    with pytest.raises(ConfigError, match=message):
+        run_toy(data, bert, tmp_path / "run", "sequence", task__label_all_tokens=True)
     assert not (tmp_path / "run").exists()
 
 

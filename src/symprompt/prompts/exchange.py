@@ -73,7 +73,7 @@ def write_peft(
     if not prefix.shift_positions:
         raise ModelError(
             "the prefix was learned with positions that begin at 0, and peft's begin after the "
-            "prefix; learn one with shifted positions to exchange it."
+            "prefix; learn one with prefix.shift_positions (--prefix.shift-positions)."
         )
     if task_type not in _TASK_TYPES:
         raise ModelError(f"task type {task_type!r} is not peft's; use {', '.join(_TASK_TYPES)}.")

@@ -143,7 +143,10 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
         kept = {name: own for name, own in data.splits.items() if name not in bare}
         data = replace(data, splits=kept, dropped={**data.dropped, **dropped})
     if not data.splits.get("train"):
-        raise DataError(f"{data.name} has no training examples; it has {_listed(data)}.")
+        raise DataError(
+            f"{data.name} has no training examples, only {_listed(data)}; put its training file "
+            f"into {source}."
+        )
     if _needs_holding_out(data, task):
         data = hold_out(data, task.held_out, seed=task.split_seed, split=HELD_OUT)
     limits = {"train": task.train_limit, HELD_OUT: task.dev_limit, "test": task.test_limit}

@@ -137,6 +137,7 @@ def head_of(config: TuneConfig, laid: LaidTask, body: Body, *, seed: tuple[objec
     """
     # Not where a stored head is made: runs from before may hold settings that did nothing.
     _require_spans(config.span, laid.data.kind)
+    _require_use(config, laid.data.kind)
     return make_task_head(
         laid.data.kind,
         laid.data.labels,
@@ -158,6 +159,25 @@ def _require_spans(config: SpanConfig, kind: TaskKind) -> None:
             f"{', '.join(changed)}, and the task's kind is {kind!r}, which scores no spans; leave "
             'that out, or use task.kind = "spans" or "relations" on a task that has them.'
         )
+
+
+def _require_use(config: TuneConfig, kind: TaskKind) -> None:
+    """Refuse settings that would do nothing: of prefixes, of tags, of thresholds."""
+    if config.prefix.encoder == "mlp" and config.method != "pt2":
+        raise ConfigError(
+            f"prefix.encoder is 'mlp', which makes the prefixes of method = \"pt2\" alone, and "
+            f'method is {config.method!r}; use "pt2", or leave it out.'
+        )
+    needs: dict[str, tuple[bool, tuple[TaskKind, ...]]] = {
+        "label_all_tokens": (config.task.label_all_tokens, ("tagging", "roles")),
+        "choose_threshold": (config.task.choose_threshold, ("question", "spans", "relations")),
+    }
+    for key, (wanted, kinds) in needs.items():
+        if wanted and kind not in kinds:
+            raise ConfigError(
+                f"task.{key} is about the kinds {', '.join(kinds)}, and the task's kind is "
+                f"{kind!r}; leave it out."
+            )
 
 
 def _learn(job: _Job) -> None:
