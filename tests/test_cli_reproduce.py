@@ -52,6 +52,12 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert f"go on with: symprompt reproduce spe --data {data} --out 'my folder'" in said
 
 
+def test_a_paper_that_is_not_known_is_told_all_that_are(call: Call) -> None:
+    code, _, error = call("reproduce", "ptuning-v3", "--data", "x")
+    assert code == 2
+    assert "'ptuning-v3'; reproduce takes one of: spe, ptuning, ptuning-v2." in error
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

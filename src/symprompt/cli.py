@@ -241,6 +241,10 @@ def run_reproduce(arguments: Sequence[str]) -> None:
     if arguments[:1] and arguments[0] in LABELLED:
         run_labelled(arguments)
         return
+    if arguments[:1] and not arguments[0].startswith("-") and arguments[0] != "spe":
+        raise SympromptError(
+            f"the paper is {arguments[0]!r}; reproduce takes one of: spe, {', '.join(LABELLED)}."
+        )
     flags = parse(ReproduceFlags, arguments, "symprompt reproduce")
     settings = flags.settings()
     if flags.dry_run:
