@@ -48,13 +48,12 @@ Replay = Callable[[], None]
 class _Slot:
     """The fixed places a recorded pass reads from; ``ready`` lays its sentences out for ``run``.
 
-    What ``laid`` holds stays alive, so that no other recording takes its place.
+    Recordings share their memory, so no other pass may come between the two.
     """
 
     rows: Tensor
     offset: Tensor
     share: Tensor
-    laid: dict[str, Question | PackedQuestion]
     ready: Replay
     run: Replay
 
@@ -242,7 +241,6 @@ class CapturedSteps:
         # Nothing but filling, until there is something to ask.
         numbers[1] = -1
         share = torch.zeros(shape.sentences, dtype=torch.float64, device=self.device)
-
         laid: dict[str, Question | PackedQuestion] = {}
 
         def ready() -> None:
@@ -256,7 +254,7 @@ class CapturedSteps:
             run()
 
         if self._stream is None:
-            return _Slot(numbers[0], numbers[1], share, laid, ready, run)
+            return _Slot(numbers[0], numbers[1], share, ready, run)
         # Dropout draws from a state that depends on seed and epoch alone.
         state = torch.cuda.get_rng_state(self.device)
         rehearse(both, self._stream)
@@ -265,7 +263,7 @@ class CapturedSteps:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 work()
         torch.cuda.set_rng_state(state, self.device)
-        return _Slot(numbers[0], numbers[1], share, laid, graphs[0].replay, graphs[1].replay)
+        return _Slot(numbers[0], numbers[1], share, graphs[0].replay, graphs[1].replay)
 
 
 class _Part:
