@@ -237,12 +237,12 @@ def columns_of(pairs: Sequence[str]) -> Columns:
         role, equals, column = pair.partition("=")
         if not equals or role not in known or not column:
             raise ConfigError(
-                f"task.columns has {pair!r}; give role=column, as in text=review; roles are: "
+                f"columns has {pair!r}; give role=column, as in text=review; roles are: "
                 f"{', '.join(known)}."
             )
         numbered = isinstance(known[role].default, int)
         if numbered and not column.lstrip("-").isdigit():
-            raise ConfigError(f"task.columns has {pair!r}; {role} is the number of a column.")
+            raise ConfigError(f"columns has {pair!r}; {role} is the number of a column.")
         found[role] = int(column) if numbered else column
     return replace(Columns(), **found)  # type: ignore[arg-type]
 
