@@ -249,6 +249,7 @@ def test_the_part_held_out_chooses_where_there_is_no_test_split(bert: Path, tmp_
         ({"prefix__length": 60, "method": "pt"}, DataError, r"prefix\.length"),
         ({"method": "mpt2"}, ConfigError, r"mixture\.tasks"),
         ({"method": "pt", "prefix__encoder": "mlp"}, ConfigError, 'prefixes of method = "pt2" al'),
+        ({"method": "ft", "prefix__shift_positions": True}, ConfigError, "shift_positions is true"),
         ({"task__choose_threshold": True}, ConfigError, "about the kinds question, spans"),
         ({"out": ""}, ConfigError, "--out"),
     ],

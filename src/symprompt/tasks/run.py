@@ -168,6 +168,11 @@ def _require_use(config: TuneConfig, kind: TaskKind) -> None:
             f"prefix.encoder is 'mlp', which makes the prefixes of method = \"pt2\" alone, and "
             f'method is {config.method!r}; use "pt2", or leave it out.'
         )
+    if config.prefix.shift_positions and config.method not in ("pt2", "mpt2"):
+        raise ConfigError(
+            'prefix.shift_positions is true, which is about the prefixes of method = "pt2" and '
+            f'"mpt2", and method is {config.method!r}; leave it out.'
+        )
     needs: dict[str, tuple[bool, tuple[TaskKind, ...]]] = {
         "label_all_tokens": (config.task.label_all_tokens, ("tagging", "roles")),
         "choose_threshold": (config.task.choose_threshold, ("question", "spans", "relations")),
