@@ -13,7 +13,7 @@ import pytest
 
 import symprompt
 from symprompt import captured, experiment
-from symprompt.captured import _Part
+from symprompt.captured_part import CapturedPart
 from symprompt.config import RunConfig
 from symprompt.runs import RunFolder
 from symprompt.train import Trainer
@@ -41,14 +41,14 @@ def make(
     """Configs of runs whose steps are recorded, by a clock that recording moves."""
     data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
     passed = [0.0]
-    record = _Part.record
+    record = CapturedPart.record
 
-    def slow(self: _Part, *rest: Any) -> None:
+    def slow(self: CapturedPart, *rest: Any) -> None:
         passed[0] += RECORDING if self._ends is None else 0.0
         record(self, *rest)
 
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + passed[0])
-    monkeypatch.setattr(_Part, "record", slow)
+    monkeypatch.setattr(CapturedPart, "record", slow)
     monkeypatch.setattr(captured, "time", clock)
     monkeypatch.setattr(experiment, "time", clock)
     monkeypatch.setattr(experiment, "Trainer", partial(Trainer, capture=True))

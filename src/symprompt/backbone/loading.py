@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.hub import cached_file
 
@@ -19,6 +20,7 @@ from symprompt.backbone.shipped import locate_model
 from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 
+HALF = (torch.bfloat16, torch.float16)
 _GGUF = ".gguf"
 _WEIGHTS = ("config.json", "model.safetensors")
 _TOKENIZER = ("tokenizer.json", "vocab.txt")
@@ -204,3 +206,30 @@ def _find(path: str, name: str) -> Path | None:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def find_decoder(model: Any) -> nn.Linear | None:
+    """Return the linear layer onto the vocabulary, or None where the head keeps it hidden."""
+    decoder = model.get_output_embeddings()
+    rows = model.get_input_embeddings().weight.shape[0]
+    # DeBERTa-v2's newer head answers with an inner layer and multiplies by the embeddings itself.
+    if isinstance(decoder, nn.Linear) and decoder.out_features == rows:
+        return decoder
+    return None
+
+
+def cast_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model; what is computed rather than learned stays in float32 under a half dtype.
+
+    Rotary frequencies are such: rounded to bfloat16 they turn by the wrong angles.
+    """
+    computed = {
+        (module, name): buffer
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in module._non_persistent_buffers_set and buffer.is_floating_point()
+    }
+    model.to(device=device, dtype=dtype)
+    if dtype in HALF:
+        for (module, name), buffer in computed.items():
+            setattr(module, name, buffer.to(device))

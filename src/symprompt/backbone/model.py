@@ -15,7 +15,15 @@ from transformers.modeling_outputs import BaseModelOutput
 from symprompt.backbone.checks import can_pack, check_causal, find_row_layers
 from symprompt.backbone.deep import LayerInputs
 from symprompt.backbone.inputs import Inputs
-from symprompt.backbone.loading import find_model, fingerprint, load_model, load_vocabulary
+from symprompt.backbone.loading import (
+    HALF,
+    cast_model,
+    find_decoder,
+    find_model,
+    fingerprint,
+    load_model,
+    load_vocabulary,
+)
 from symprompt.backbone.packing import Packing, packed
 from symprompt.backbone.places import Places
 from symprompt.backbone.prefix import PrefixAttention
@@ -25,7 +33,6 @@ from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ModelError
 from symprompt.runtime import choose_device, choose_dtype, compile_often
 
-_HALF = (torch.bfloat16, torch.float16)
 # cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
 _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _CPU_TOKENS = 8192
@@ -64,17 +71,17 @@ class Backbone:
         self.compiled = False
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
-        self.decoder = decoder = _decoder(model)
+        self.decoder = decoder = find_decoder(model)
         self.split_product: SplitProduct | None = None
-        if dtype in _HALF:
+        if dtype in HALF:
             if decoder is None:
                 raise ModelError(
                     f"the head of {type(model).__name__} hides its last product, so it cannot "
                     f"run in float32 under {dtype}; load this model with dtype float32."
                 )
             *kept, self.split_product = keep_in_float32(decoder, device)
-        _cast(self.model, device, dtype)
-        if decoder is not None and dtype not in _HALF:
+        cast_model(self.model, device, dtype)
+        if decoder is not None and dtype not in HALF:
             kept = [decoder.weight, decoder.bias]
         self.last_product = None if decoder is None else (kept[0], kept[1])
         self.model.base_model.register_forward_hook(self._gather)
@@ -100,7 +107,7 @@ class Backbone:
         kind = choose_dtype(dtype, where)
         source = find_model(path)
         model = load_model(source)
-        if dtype == "auto" and kind in _HALF and _decoder(model) is None:
+        if dtype == "auto" and kind in HALF and find_decoder(model) is None:
             kind = torch.float32
         vocabulary = load_vocabulary(path, source)
         rows = int(model.get_input_embeddings().weight.shape[0])
@@ -374,30 +381,3 @@ class Backbone:
             return type(output)(last_hidden_state=hidden.gather(1, index))
         flat = hidden.flatten(0, 1).index_select(0, rows * hidden.shape[1] + positions[:, 0])
         return type(output)(last_hidden_state=flat[:, None])
-
-
-def _decoder(model: Any) -> nn.Linear | None:
-    """Return the linear layer onto the vocabulary, or None where the head keeps it hidden."""
-    decoder = model.get_output_embeddings()
-    rows = model.get_input_embeddings().weight.shape[0]
-    # DeBERTa-v2's newer head answers with an inner layer and multiplies by the embeddings itself.
-    if isinstance(decoder, nn.Linear) and decoder.out_features == rows:
-        return decoder
-    return None
-
-
-def _cast(model: Any, device: torch.device, dtype: torch.dtype) -> None:
-    """Move a model; what is computed rather than learned stays in float32 under a half dtype.
-
-    Rotary frequencies are such: rounded to bfloat16 they turn by the wrong angles.
-    """
-    computed = {
-        (module, name): buffer
-        for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-        if name in module._non_persistent_buffers_set and buffer.is_floating_point()
-    }
-    model.to(device=device, dtype=dtype)
-    if dtype in _HALF:
-        for (module, name), buffer in computed.items():
-            setattr(module, name, buffer.to(device))

@@ -8,16 +8,14 @@ from symprompt.prompts.encoders import (
     TriggerTokens,
 )
 from symprompt.prompts.frames import Frames, Names, make_frames, make_names
-from symprompt.prompts.layout import (
+from symprompt.prompts.layout import Layout, Question, round_up
+from symprompt.prompts.making import (
     EncodedFacts,
     Frame,
-    Layout,
-    Question,
     encode_facts,
     encode_piece,
     fixed_length,
     make_layout,
-    round_up,
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
 from symprompt.prompts.packed import (

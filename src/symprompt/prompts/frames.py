@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from symprompt.backbone import Vocabulary
-from symprompt.prompts.layout import Frame, Question
+from symprompt.prompts.layout import Question
+from symprompt.prompts.making import Frame
 from symprompt.prompts.template import Template
 
 

@@ -96,8 +96,9 @@ def packed_question(
     own = None
     if places is not None:
         # A sentence that only fills up has no tokens: its vectors stand nowhere.
-        here = (places[rows] >= 0) & (packing.starts.diff()[:, None] > 0)
-        own = torch.where(here, packing.starts[:-1, None] + places[rows], -1)
+        own = places[rows]
+        here = (own >= 0) & (packing.starts.diff()[:, None] > 0)
+        own = torch.where(here, packing.starts[:-1, None] + own, -1)
     return PackedQuestion(
         ids, layout.slots[fact, place], owner, layout.relation[rows], packing, flat, target, own
     )
