@@ -6,7 +6,8 @@ The floor counts what must be computed: with a frozen body of P weights, 2P floa
 operations a token forward and 4P with activation gradients, plus the vocabulary product at the
 masked positions, over real tokens (no padding), divided by the rate of the largest matrix product
 measured in the same run. The vocabulary product runs in float32 and counts at the same rate; the
-prompt encoder and the optimiser are not counted.
+prompt encoder and the optimiser are not counted. Steps follow each other as in training, where
+nothing waits between them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 
 import numpy as np
 import torch
-from measuring import body_weights, median_seconds, product_rate
+from measuring import body_weights, median_seconds, product_rate, steady_seconds
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from symprompt.backbone import Backbone
@@ -85,6 +86,9 @@ def main() -> None:
             max_tokens=backbone.token_budget(training=True),
         )
         plan = trainer._plan()
+        # Relations with few facts have none left in later steps.
+        sizes = [sum(map(len, batches)) for batches in plan]
+        whole = [turn for turn, size in enumerate(sizes) if size == max(sizes)]
         active, rates = (
             torch.from_numpy(part).to(backbone.device) for part in trainer._rates(plan)
         )
@@ -97,7 +101,7 @@ def main() -> None:
         def step(
             turn: int, trainer: Trainer = trainer, plan: list[list[np.ndarray]] = plan
         ) -> None:
-            turn = turn % len(plan)
+            turn = whole[turn % len(whole)]  # noqa: B023
             on = dict.fromkeys(trainer.optimizers, active[turn])  # noqa: B023
             if trainer.captured and epoch:  # noqa: B023
                 trainer.captured.step(epoch, turn, on, rates[turn], losses)  # noqa: B023
@@ -106,8 +110,8 @@ def main() -> None:
             for optimizer in trainer.optimizers.values():
                 optimizer.step(active[turn], rates[turn])  # noqa: B023
 
-        seconds = median_seconds(step, backbone.device, flags.steps)
-        rows = np.concatenate(plan[min(2, len(plan) - 1)])
+        seconds = steady_seconds(step, backbone.device, flags.steps)
+        rows = np.concatenate(plan[whole[0]])
         floor = step_operations(problem, rows, back=name == "spe", per_token=per_token) / rate
         _report(f"{name} step, {len(rows)} facts", seconds, floor, backbone)
         if name == "spe":

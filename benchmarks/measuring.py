@@ -1,4 +1,4 @@
-"""What every benchmark measures with: a median time, the rate of a large product, weights."""
+"""What every benchmark measures with: median times, the rate of a large product, weights."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ def median_seconds(work: Callable[[int], object], device: torch.device, repeats:
         wait(device)
         times.append(time.perf_counter() - begun)
     return float(np.median(times[2:]))
+
+
+def steady_seconds(work: Callable[[int], object], device: torch.device, repeats: int) -> float:
+    """Return the time of one call among others that nobody waits for: the median of five rounds."""
+    calls = max(1, repeats // 5)
+    return median_seconds(lambda _: [work(turn) for turn in range(calls)], device, 5) / calls
 
 
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:

@@ -35,7 +35,7 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
     facts: FactSet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(bert.__dict__, "packs", packed)
+    monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
     case = CASES[name]
     training = {"epochs": 3, "rate": 0.03, "schedule": "linear", **case.get("training", {})}
     config = run_config(**{**case, "training": training, "dtype": "float64"})
@@ -55,22 +55,29 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
 # The compiler has advice on float32 products, which is no error of ours.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("dtype", "allowed"), [("float32", 0.02), ("bfloat16", 0.25)])
 @pytest.mark.parametrize("name", list(CASES))
 def test_recorded_graphs_train_as_kernels_launched_one_by_one(
-    name: str, family_folder: Callable[[str], Path], facts: FactSet
+    name: str,
+    dtype: str,
+    allowed: float,
+    family_folder: Callable[[str], Path],
+    facts: FactSet,
 ) -> None:
     case = CASES[name]
     training = {"epochs": 3, "rate": 1e-3, "schedule": "linear", **case.get("training", {})}
     config = run_config(**{**case, "training": training})
-    backbone = Backbone.load(str(family_folder("bert")), device="cuda", dtype="float32")
+    backbone = Backbone.load(str(family_folder("bert")), device="cuda", dtype=dtype)
     found = {}
     for capture in (False, True):
         _, method, trainer = make_trainer(config, backbone, facts, capture=capture)
+        start = {part: value.detach().clone() for part, value in method.vectors().items()}
         trainer.run(lambda method=method: {part: np.zeros(3) for part in method.encoders})
         assert (trainer.captured is not None) == capture, trainer.history
-        found[capture] = method.vectors()
+        moved = {part: value.detach() - start[part] for part, value in method.vectors().items()}
+        found[capture] = moved
     for part, value in found[False].items():
-        torch.testing.assert_close(value, found[True][part], rtol=1e-3, atol=1e-3)
+        assert float((value - found[True][part]).norm()) < allowed * float(value.norm())
 
 
 def test_a_pass_holds_no_more_tokens_than_allowed(bert: Backbone, facts: FactSet) -> None:

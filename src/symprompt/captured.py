@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from symprompt.adam import StackedAdam
-from symprompt.backbone import LONGEST, ReadOut
+from symprompt.backbone import ReadOut
 from symprompt.captured_part import CapturedPart, Replay
 from symprompt.methods.asking import Asks
 from symprompt.methods.base import Method, Sentences
@@ -161,7 +161,7 @@ class CapturedSteps:
     def _packed(self, longest: int) -> bool:
         backbone = self.method.backbone
         # Packed attention has no dropout.
-        return backbone.packs and not backbone.model.training and longest <= LONGEST
+        return longest <= backbone.longest_packed and not backbone.model.training
 
     def step(
         self,

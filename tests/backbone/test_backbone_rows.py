@@ -167,7 +167,7 @@ def test_the_models_own_forward_is_put_back_after_an_error(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 24), (6, 32), (5, 16)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_row_kernels_are_what_plain_tensors_give(
     heads: int, size: int, dtype: torch.dtype
 ) -> None:
@@ -175,7 +175,7 @@ def test_the_row_kernels_are_what_plain_tensors_give(
     total, tokens, width = int(lengths.sum()), int(lengths.sum()) + 5, heads * size
     packing, _ = pack(lengths, tokens, 70)
     generator = torch.Generator().manual_seed(1)
-    near = {"rtol": 0, "atol": 1e-4 if dtype == torch.float32 else 6e-2}
+    near = {"rtol": 0, "atol": 1e-2 if dtype == torch.float16 else 6e-2}
     real = torch.tensor([0, 1, 2, 4, 5])
     for count, work in ((3, attend_row), (2, attend_asked)):
         joined = torch.randn(tokens, count * width, generator=generator).to(dtype)

@@ -70,7 +70,7 @@ def test_packed_sentences_get_the_answers_of_padded_ones(
 
     monkeypatch.setattr(bert, "logits_at", watch)
     for packed in (False, True):
-        monkeypatch.setitem(bert.__dict__, "packs", packed)
+        monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
         logits = ask_object(bert, sentences.forth, rows, vectors)
         objects = torch.tensor([10, 11, 12, 10])
         back = ask_subject(

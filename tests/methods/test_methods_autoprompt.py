@@ -49,7 +49,7 @@ def test_trials_are_the_losses_of_sentences_with_those_words(
 def test_trials_packed_in_a_row_have_the_same_losses(
     bert: Backbone, facts: FactSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(bert.__dict__, "packs", True)
+    monkeypatch.setitem(bert.__dict__, "longest_packed", 128)
     check_trials(bert, facts)
 
 

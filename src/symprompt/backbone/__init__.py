@@ -4,7 +4,7 @@ from symprompt.backbone.hidden import body_states, prefix_shape
 from symprompt.backbone.inputs import Inputs
 from symprompt.backbone.loading import load_vocabulary
 from symprompt.backbone.model import Backbone
-from symprompt.backbone.packing import LONGEST, Packing, pack
+from symprompt.backbone.packing import Packing, pack
 from symprompt.backbone.prefix import Prefix, PrefixShape
 from symprompt.backbone.readout import ReadOut
 from symprompt.backbone.shipped import SHIPPED, locate_model
@@ -13,7 +13,6 @@ from symprompt.backbone.tuning import FullTuning, LoraTuning, Tuning
 from symprompt.backbone.vocabulary import Vocabulary
 
 __all__ = [
-    "LONGEST",
     "SHIPPED",
     "Backbone",
     "FullTuning",

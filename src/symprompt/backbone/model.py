@@ -24,7 +24,7 @@ from symprompt.backbone.loading import (
     load_model,
     load_vocabulary,
 )
-from symprompt.backbone.packing import Packing, packed
+from symprompt.backbone.packing import Packing, longest_on, packed
 from symprompt.backbone.places import Places
 from symprompt.backbone.prefix import PrefixAttention
 from symprompt.backbone.product import SplitProduct, keep_in_float32
@@ -320,13 +320,19 @@ class Backbone:
             yield given
 
     @cached_property
-    def packs(self) -> bool:
-        """Whether sentences stand one after the other in a row; found out by trying.
+    def longest_packed(self) -> int:
+        """How long sentences may be that stand one after the other in a row; 0: none does.
 
         Only on CUDA, where it is faster, and not for causal models, whose sentences end before what
-        is asked.
+        is asked. Whether the model can is found out by trying.
         """
-        return self.device.type == "cuda" and not self.causal and can_pack(self)
+        if self.causal or self.device.type != "cuda":
+            return 0
+        config = self.model.config
+        size = getattr(config, "head_dim", None)
+        size = size or config.hidden_size // config.num_attention_heads
+        longest = longest_on(self.device, self.dtype, size)
+        return longest if longest and can_pack(self) else 0
 
     def _row(self, packing: Packing) -> dict[str, Any]:
         given: dict[str, Any] = {

@@ -1,5 +1,7 @@
 """Attention within short sentences as one CUDA kernel each way, written in Triton.
 
+Of half-precision states: in float32 products take minutes to compile, and twice the room.
+
 One program does one sentence and some of its heads, one after the other: all of a sentence's tokens
 fit in a block, so that scores never leave the chip and the gradient computes them again. Programs
 count through a sentence's heads first: what they read together lies together.
@@ -33,8 +35,8 @@ def _store(states, numbers, first, rows, inside, columns, head, step, size):
 
 
 @triton.jit
-def _weights(query, key, rows, inside, scale, CAUSAL: tl.constexpr, PRECISION: tl.constexpr):
-    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+def _weights(query, key, rows, inside, scale, CAUSAL: tl.constexpr):
+    scores = tl.dot(query, tl.trans(key)) * scale
     seen = inside[None, :]
     if CAUSAL:
         seen = seen & (rows[None, :] <= rows[:, None])
@@ -47,7 +49,7 @@ def _weights(query, key, rows, inside, scale, CAUSAL: tl.constexpr, PRECISION: t
 def _forth_one(
     query, key, value, out, first, count, scale, head, heads, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
     inside = rows < count
@@ -55,8 +57,8 @@ def _forth_one(
     q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
     k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
     v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
-    weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
-    found = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    weights = _weights(q, k, rows, inside, scale, CAUSAL)
+    found = tl.dot(weights.to(v.dtype), v)
     _store(out, found, first, rows, inside, columns, head, heads * size, size)
 
 
@@ -74,7 +76,7 @@ def _forth(
     query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr,
 ):  # fmt: skip
     sentence, own = tl.program_id(0) // (heads // HEADS), tl.program_id(0) % (heads // HEADS)
     first = tl.load(starts + sentence).to(tl.int64)
@@ -90,7 +92,7 @@ def _forth(
                 _forth_one(
                     query, key, value, out, first, count, scale, head, heads, group, size,
                     query_token, query_head, key_token, key_head, value_token, value_head,
-                    BLOCK, SIZE, CAUSAL, PRECISION,
+                    BLOCK, SIZE, CAUSAL,
                 )  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def _back_one(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
     first, count, scale, other, heads, query_step, key_step, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
     inside = rows < count
@@ -113,14 +115,14 @@ def _back_one(
         gradient = _load(
             out_gradient, first, rows, inside, columns, head, heads * size, size, size
         ).to(v.dtype)
-        weights = _weights(q, k, rows, inside, scale, CAUSAL, PRECISION)
-        to_value += tl.dot(tl.trans(weights.to(v.dtype)), gradient, input_precision=PRECISION)
-        raw = tl.dot(gradient, tl.trans(v), input_precision=PRECISION)
+        weights = _weights(q, k, rows, inside, scale, CAUSAL)
+        to_value += tl.dot(tl.trans(weights.to(v.dtype)), gradient)
+        raw = tl.dot(gradient, tl.trans(v))
         mean = tl.sum(raw * weights, 1)[:, None]
         to_scores = (weights * (raw - mean) * scale).to(v.dtype)
-        to_query = tl.dot(to_scores, k, input_precision=PRECISION)
+        to_query = tl.dot(to_scores, k)
         _store(query_gradient, to_query, first, rows, inside, columns, head, query_step, size)
-        to_key += tl.dot(tl.trans(to_scores), q, input_precision=PRECISION)
+        to_key += tl.dot(tl.trans(to_scores), q)
     _store(key_gradient, to_key, first, rows, inside, columns, other, key_step, size)
     _store(value_gradient, to_value, first, rows, inside, columns, other, key_step, size)
 
@@ -131,7 +133,7 @@ def _back(
     starts, sentences, tokens, scale, heads, query_step, key_step, group, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr,
 ):  # fmt: skip
     programs = heads // group // HEADS
     sentence, own = tl.program_id(0) // programs, tl.program_id(0) % programs
@@ -151,7 +153,7 @@ def _back(
                     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
                     first, count, scale, other, heads, query_step, key_step, group, size,
                     query_token, query_head, key_token, key_head, value_token, value_head,
-                    BLOCK, SIZE, CAUSAL, PRECISION,
+                    BLOCK, SIZE, CAUSAL,
                 )  # fmt: skip
 
 
@@ -169,14 +171,14 @@ def options_of(query: Tensor, heads: int, block: int, causal: bool) -> Iterator[
     """
     above = 0
     while above < block:
-        size = max(16, 2 * above)
+        # One of 32 takes no longer for 16 tokens than a launch of their own.
+        size = max(min(block, 32), 2 * above)
         yield {
             "ABOVE": above,
             "BLOCK": size,
             "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
             "HEADS": max(one for one in range(1, _AT_ONCE + 1) if heads % one == 0),
             "CAUSAL": causal,
-            "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
             "num_warps": max(1, size // 32),
         }
         above = size

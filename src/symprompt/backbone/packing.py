@@ -6,7 +6,8 @@ Here the tokens of all sentences stand in one row, [1, n, h], and attention, a f
 with transformers' attention interface, looks within each sentence alone. Where a sentence starts
 travels as the attention mask, which transformers hands through when it has four axes.
 
-On CUDA attention is one kernel each way (``packed_kernels``), else plain tensors: the same numbers.
+On CUDA attention is one kernel each way (``packed_kernels``), in half precision alone, else plain
+tensors: the same numbers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from transformers import AttentionInterface
 NAME = "symprompt_packed"
 LONGEST = 128
 """Longer sentences are padded: there the usual kernels are as good."""
+_BYTES = 18
+"""Most that the kernels keep on the chip, of each token and number of a head, as compiled."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,22 @@ def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
     place = (row - (ends - lengths)[owner]).clamp_(max=longest - 1)
     starts = functional.pad(ends, (1, 0)).to(torch.int32)
     return Packing(starts, place, longest), owner
+
+
+def longest_on(device: torch.device, dtype: torch.dtype, size: int) -> int:
+    """Return how long sentences may be that stand in one row; 0: they are padded.
+
+    Args:
+        device: a CUDA device.
+        size: numbers of a head.
+    """
+    if dtype.itemsize != 2:
+        return 0
+    chip = torch.cuda.get_device_properties(device)
+    kept = getattr(chip, "shared_memory_per_block_optin", chip.shared_memory_per_block)
+    room = kept // (_BYTES * max(16, 1 << (size - 1).bit_length()))
+    # Before the eighth generation there are no products of bfloat16.
+    return 0 if chip.major < 8 or room < 16 else min(LONGEST, 1 << (room.bit_length() - 1))
 
 
 def packed_attention(

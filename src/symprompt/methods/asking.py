@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.backbone import LONGEST, Backbone
+from symprompt.backbone import Backbone
 from symprompt.prompts import (
     Layout,
     NameTable,
@@ -55,7 +55,7 @@ def _ask_tokens(
     mask_id, longest = backbone.vocabulary.mask_id, int(layout.lengths[rows].max())
     learning = torch.is_grad_enabled() and vectors is not None and vectors.requires_grad
     question: Question | PackedQuestion
-    if mask_id is not None and backbone.packs and longest <= LONGEST and not learning:
+    if mask_id is not None and longest <= backbone.longest_packed and not learning:
         question = packed_question(
             layout,
             index,
@@ -280,7 +280,7 @@ def score_subjects(
         tokens = names.lengths[objects.cpu().numpy()]
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    packed = backbone.packs and masking == "one"
+    packed = backbone.longest_packed > 0 and masking == "one"
     for part in chunks(lengths, sentences, max_tokens, apart=not packed):
         asked, here, filled = layout, each[part], objects[part]
         if names is not None:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.backbone import LONGEST, Backbone, Inputs, Vocabulary
+from symprompt.backbone import Backbone, Inputs, Vocabulary
 from symprompt.config import SearchConfig
 from symprompt.errors import ConfigError
 from symprompt.methods.base import Method, Sentences, Vectors, object_loss
@@ -91,7 +91,7 @@ class AutoPrompt(Method):
         """Return what the model reads, and where it is asked, of rows in all their trials."""
         backbone, mask_id = self.backbone, self.backbone.vocabulary.mask_id
         at, lengths = layout.object_at[each], layout.lengths[rows]
-        if mask_id is not None and backbone.packs and int(lengths.max()) <= LONGEST:
+        if mask_id is not None and int(lengths.max()) <= backbone.longest_packed:
             packed = packed_question(
                 layout,
                 each,
