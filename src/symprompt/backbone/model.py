@@ -335,11 +335,10 @@ class Backbone:
         return longest if longest and can_pack(self) else 0
 
     def _row(self, packing: Packing) -> dict[str, Any]:
-        given: dict[str, Any] = {
+        return {
             "attention_mask": packing.as_mask(),
             "position_ids": packing.place[None] + self.places.first,
         }
-        return {**given, "use_cache": False} if self.causal else given
 
     def _options(self, mask: Tensor | None) -> dict[str, Any]:
         if mask is None and not self.causal:

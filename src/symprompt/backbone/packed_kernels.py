@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from symprompt.backbone.packing import kept_bytes, room_on
+
 
 @triton.jit
 def _load(states, first, rows, inside, columns, head, token_step, head_step, size):
@@ -35,29 +37,25 @@ def _store(states, numbers, first, rows, inside, columns, head, step, size):
 
 
 @triton.jit
-def _weights(query, key, rows, inside, scale, CAUSAL: tl.constexpr):
+def _weights(query, key, inside, scale):
     scores = tl.dot(query, tl.trans(key)) * scale
-    seen = inside[None, :]
-    if CAUSAL:
-        seen = seen & (rows[None, :] <= rows[:, None])
-    scores = tl.where(seen, scores, -1e30)
+    scores = tl.where(inside[None, :], scores, -1e30)
     raised = tl.exp(scores - tl.max(scores, 1)[:, None])
     return raised / tl.sum(raised, 1)[:, None]
 
 
 @triton.jit
 def _forth_one(
-    query, key, value, out, first, count, scale, head, heads, group, size,
+    query, key, value, out, first, count, scale, head, heads, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
     inside = rows < count
-    other = head // group
     q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
-    k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
-    v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
-    weights = _weights(q, k, rows, inside, scale, CAUSAL)
+    k = _load(key, first, rows, inside, columns, head, key_token, key_head, size)
+    v = _load(value, first, rows, inside, columns, head, value_token, value_head, size)
+    weights = _weights(q, k, inside, scale)
     found = tl.dot(weights.to(v.dtype), v)
     _store(out, found, first, rows, inside, columns, head, heads * size, size)
 
@@ -73,10 +71,9 @@ def _clear(states, first, tokens, head, step, size, SIZE: tl.constexpr):
 
 @triton.jit
 def _forth(
-    query, key, value, out, starts, sentences, tokens, scale, heads, group, size,
+    query, key, value, out, starts, sentences, tokens, scale, heads, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
-    CAUSAL: tl.constexpr,
 ):  # fmt: skip
     sentence, own = tl.program_id(0) // (heads // HEADS), tl.program_id(0) % (heads // HEADS)
     first = tl.load(starts + sentence).to(tl.int64)
@@ -90,70 +87,62 @@ def _forth(
         if (count > ABOVE) & (count <= BLOCK):
             for head in range(own * HEADS, own * HEADS + HEADS):
                 _forth_one(
-                    query, key, value, out, first, count, scale, head, heads, group, size,
+                    query, key, value, out, first, count, scale, head, heads, size,
                     query_token, query_head, key_token, key_head, value_token, value_head,
-                    BLOCK, SIZE, CAUSAL,
+                    BLOCK, SIZE,
                 )  # fmt: skip
 
 
 @triton.jit
 def _back_one(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-    first, count, scale, other, heads, query_step, key_step, group, size,
+    first, count, scale, head, heads, step, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
-    BLOCK: tl.constexpr, SIZE: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
     inside = rows < count
-    k = _load(key, first, rows, inside, columns, other, key_token, key_head, size)
-    v = _load(value, first, rows, inside, columns, other, value_token, value_head, size)
-    to_key = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
-    to_value = tl.zeros((BLOCK, SIZE), dtype=tl.float32)
-    for step in range(group):
-        head = other * group + step
-        q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
-        gradient = _load(
-            out_gradient, first, rows, inside, columns, head, heads * size, size, size
-        ).to(v.dtype)
-        weights = _weights(q, k, rows, inside, scale, CAUSAL)
-        to_value += tl.dot(tl.trans(weights.to(v.dtype)), gradient)
-        raw = tl.dot(gradient, tl.trans(v))
-        mean = tl.sum(raw * weights, 1)[:, None]
-        to_scores = (weights * (raw - mean) * scale).to(v.dtype)
-        to_query = tl.dot(to_scores, k)
-        _store(query_gradient, to_query, first, rows, inside, columns, head, query_step, size)
-        to_key += tl.dot(tl.trans(to_scores), q)
-    _store(key_gradient, to_key, first, rows, inside, columns, other, key_step, size)
-    _store(value_gradient, to_value, first, rows, inside, columns, other, key_step, size)
+    q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
+    k = _load(key, first, rows, inside, columns, head, key_token, key_head, size)
+    v = _load(value, first, rows, inside, columns, head, value_token, value_head, size)
+    gradient = _load(out_gradient, first, rows, inside, columns, head, heads * size, size, size)
+    gradient = gradient.to(v.dtype)
+    weights = _weights(q, k, inside, scale)
+    to_value = tl.dot(tl.trans(weights.to(v.dtype)), gradient)
+    _store(value_gradient, to_value, first, rows, inside, columns, head, step, size)
+    raw = tl.dot(gradient, tl.trans(v))
+    mean = tl.sum(raw * weights, 1)[:, None]
+    to_scores = (weights * (raw - mean) * scale).to(v.dtype)
+    to_query = tl.dot(to_scores, k)
+    _store(query_gradient, to_query, first, rows, inside, columns, head, step, size)
+    to_key = tl.dot(tl.trans(to_scores), q)
+    _store(key_gradient, to_key, first, rows, inside, columns, head, step, size)
 
 
 @triton.jit
 def _back(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-    starts, sentences, tokens, scale, heads, query_step, key_step, group, size,
+    starts, sentences, tokens, scale, heads, step, size,
     query_token, query_head, key_token, key_head, value_token, value_head,
     ABOVE: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
-    CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    programs = heads // group // HEADS
-    sentence, own = tl.program_id(0) // programs, tl.program_id(0) % programs
+    sentence, own = tl.program_id(0) // (heads // HEADS), tl.program_id(0) % (heads // HEADS)
     first = tl.load(starts + sentence).to(tl.int64)
     if sentence == sentences:
         if ABOVE == 0:
-            for head in range(own * HEADS * group, (own + 1) * HEADS * group):
-                _clear(query_gradient, first, tokens, head, query_step, size, SIZE)
-            for other in range(own * HEADS, own * HEADS + HEADS):
-                _clear(key_gradient, first, tokens, other, key_step, size, SIZE)
-                _clear(value_gradient, first, tokens, other, key_step, size, SIZE)
+            for head in range(own * HEADS, own * HEADS + HEADS):
+                _clear(query_gradient, first, tokens, head, step, size, SIZE)
+                _clear(key_gradient, first, tokens, head, step, size, SIZE)
+                _clear(value_gradient, first, tokens, head, step, size, SIZE)
     else:
         count = tl.load(starts + sentence + 1) - first
         if (count > ABOVE) & (count <= BLOCK):
-            for other in range(own * HEADS, own * HEADS + HEADS):
+            for head in range(own * HEADS, own * HEADS + HEADS):
                 _back_one(
                     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-                    first, count, scale, other, heads, query_step, key_step, group, size,
+                    first, count, scale, head, heads, step, size,
                     query_token, query_head, key_token, key_head, value_token, value_head,
-                    BLOCK, SIZE, CAUSAL,
+                    BLOCK, SIZE,
                 )  # fmt: skip
 
 
@@ -161,14 +150,16 @@ _AT_ONCE = 4
 """Most heads of one program: with fewer, starting programs takes longer than what they do."""
 
 
-def options_of(query: Tensor, heads: int, block: int, causal: bool) -> Iterator[dict[str, Any]]:
+def options_of(query: Tensor, block: int) -> Iterator[dict[str, Any]]:
     """Give the options of each launch: sentences of a length are done by a kernel of that size.
 
     In one kernel for all, short sentences would wait for room that long ones need.
 
     Args:
-        heads: over which programs are spread.
+        query: [1, heads, n, size].
+        block: a power of two from 16 on; no sentence has more tokens.
     """
+    _, heads, _, numbers = query.shape
     above = 0
     while above < block:
         # One of 32 takes no longer for 16 tokens than a launch of their own.
@@ -176,54 +167,74 @@ def options_of(query: Tensor, heads: int, block: int, causal: bool) -> Iterator[
         yield {
             "ABOVE": above,
             "BLOCK": size,
-            "SIZE": max(16, 1 << (query.shape[-1] - 1).bit_length()),
+            "SIZE": max(16, 1 << (numbers - 1).bit_length()),
             "HEADS": max(one for one in range(1, _AT_ONCE + 1) if heads % one == 0),
-            "CAUSAL": causal,
             "num_warps": max(1, size // 32),
+            # Loading heads ahead takes twice the room.
+            "num_stages": 3 if 2 * kept_bytes(size, numbers) <= room_on(query.device) else 1,
         }
         above = size
 
 
-def _steps(*states: Tensor) -> list[int]:
+def launch_forth(
+    states: tuple[Tensor, Tensor, Tensor], out: Tensor, starts: Tensor, block: int, scale: float
+) -> None:
+    """Write attention of queries, keys and values [1, heads, n, size] into [n, heads x size]."""
+    _, heads, tokens, size = states[0].shape
+    sentences = len(starts) - 1
+    for options in options_of(states[0], block):
+        _forth[((sentences + 1) * heads // options["HEADS"],)](
+            *states, out, starts, sentences, tokens, scale, heads, size,
+            *_steps(states), **options,
+        )  # fmt: skip
+
+
+def launch_back(
+    gradient: Tensor,
+    states: tuple[Tensor, Tensor, Tensor],
+    found: tuple[Tensor, Tensor, Tensor],
+    starts: Tensor,
+    block: int,
+    scale: float,
+) -> None:
+    """Write the gradients of queries, keys and values, whose tokens are one step apart."""
+    _, heads, tokens, size = states[0].shape
+    sentences, step = len(starts) - 1, found[0].stride(2)
+    for options in options_of(states[0], block):
+        _back[((sentences + 1) * heads // options["HEADS"],)](
+            *states, gradient.contiguous(), *found, starts, sentences, tokens,
+            scale, heads, step, size, *_steps(states), **options,
+        )  # fmt: skip
+
+
+def _steps(states: tuple[Tensor, Tensor, Tensor]) -> list[int]:
     return [step for one in states for step in (one.stride(2), one.stride(1))]
+
+
+def _dense(states: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = (one if one.stride(-1) == 1 else one.contiguous() for one in states)
+    return query, key, value
 
 
 @torch.library.custom_op("symprompt::attend_packed", mutates_args=(), device_types="cuda")
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    starts: Tensor,
-    block: int,
-    scale: float,
-    causal: bool,
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, block: int, scale: float
 ) -> Tensor:
     """Return attention within each sentence, [1, n, heads, size].
 
     Args:
-        query: [1, heads, n, size]; key and value may have fewer heads.
+        query, key, value: [1, heads, n, size].
         starts: [s + 1] int32.
         block: a power of two from 16 on; no sentence has more tokens.
     """
-    query, key, value = (
-        one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value)
-    )
-    heads, tokens, size = query.shape[1:]
-    out = query.new_empty(1, tokens, heads, size)
-    sentences = len(starts) - 1
-    for options in options_of(query, heads, block, causal):
-        _forth[((sentences + 1) * heads // options["HEADS"],)](
-            query, key, value, out, starts, sentences, tokens,
-            scale, heads, heads // key.shape[1], size,
-            *_steps(query, key, value), **options,
-        )  # fmt: skip
+    out = _like(query)
+    launch_forth(_dense((query, key, value)), out, starts, block, scale)
     return out
 
 
 @attend.register_fake
-def _(query, key, value, starts, block, scale, causal):
-    _, heads, tokens, size = query.shape
-    return query.new_empty(1, tokens, heads, size)
+def _(query, key, value, starts, block, scale):
+    return _like(query)
 
 
 @torch.library.custom_op("symprompt::attend_packed_back", mutates_args=(), device_types="cuda")
@@ -235,42 +246,32 @@ def attend_back(
     starts: Tensor,
     block: int,
     scale: float,
-    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of query, key and value, [1, n, heads, size] each."""
-    query, key, value = (
-        one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value)
-    )
-    heads, tokens, size = query.shape[1:]
-    others = key.shape[1]
-    found = [query.new_empty(1, tokens, count, size) for count in (heads, others, others)]
-    sentences = len(starts) - 1
-    gradient = gradient.contiguous()
-    for options in options_of(query, others, block, causal):
-        _back[((sentences + 1) * others // options["HEADS"],)](
-            query, key, value, gradient, *found, starts, sentences, tokens,
-            scale, heads, heads * size, others * size, heads // others, size,
-            *_steps(query, key, value), **options,
-        )  # fmt: skip
-    return found[0], found[1], found[2]
+    found = _like(query), _like(query), _like(query)
+    seen = found[0].transpose(1, 2), found[1].transpose(1, 2), found[2].transpose(1, 2)
+    launch_back(gradient, _dense((query, key, value)), seen, starts, block, scale)
+    return found
 
 
 @attend_back.register_fake
-def _(gradient, query, key, value, starts, block, scale, causal):
+def _(gradient, query, key, value, starts, block, scale):
+    return _like(query), _like(query), _like(query)
+
+
+def _like(query: Tensor) -> Tensor:
     _, heads, tokens, size = query.shape
-    others = key.shape[1]
-    return tuple(query.new_empty(1, tokens, count, size) for count in (heads, others, others))
+    return query.new_empty(1, tokens, heads, size)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query, key, value, starts, ctx.block, ctx.scale, ctx.causal = inputs
+    query, key, value, starts, ctx.block, ctx.scale = inputs
     ctx.save_for_backward(query, key, value, starts)
 
 
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    query, key, value, starts = ctx.saved_tensors
-    found = attend_back(gradient, query, key, value, starts, ctx.block, ctx.scale, ctx.causal)
-    return (*(one.transpose(1, 2) for one in found), None, None, None, None)
+    found = attend_back(gradient, *ctx.saved_tensors, ctx.block, ctx.scale)
+    return (*(one.transpose(1, 2) for one in found), None, None, None)
 
 
 attend.register_autograd(_gradients, setup_context=_keep)

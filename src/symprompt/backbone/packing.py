@@ -25,8 +25,6 @@ from transformers import AttentionInterface
 NAME = "symprompt_packed"
 LONGEST = 128
 """Longer sentences are padded: there the usual kernels are as good."""
-_BYTES = 18
-"""Most that the kernels keep on the chip, of each token and number of a head, as compiled."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +75,26 @@ def longest_on(device: torch.device, dtype: torch.dtype, size: int) -> int:
         device: a CUDA device.
         size: numbers of a head.
     """
-    if dtype.itemsize != 2:
+    # Before the eighth generation there are no products of bfloat16.
+    if dtype.itemsize != 2 or torch.cuda.get_device_properties(device).major < 8:
+        return 0
+    longest = LONGEST
+    while longest >= 16 and kept_bytes(longest, size) > room_on(device):
+        longest //= 2
+    return longest if longest >= 16 else 0
+
+
+def kept_bytes(tokens: int, size: int) -> int:
+    """Return what the kernels keep on the chip of a sentence's head at most, as compiled."""
+    return tokens * (2 * tokens + 12 * max(16, 1 << (size - 1).bit_length()))
+
+
+def room_on(device: torch.device) -> int:
+    """Return the bytes that one program may keep on the chip."""
+    if device.type != "cuda":
         return 0
     chip = torch.cuda.get_device_properties(device)
-    kept = getattr(chip, "shared_memory_per_block_optin", chip.shared_memory_per_block)
-    room = kept // (_BYTES * max(16, 1 << (size - 1).bit_length()))
-    # Before the eighth generation there are no products of bfloat16.
-    return 0 if chip.major < 8 or room < 16 else min(LONGEST, 1 << (room.bit_length() - 1))
+    return int(getattr(chip, "shared_memory_per_block_optin", chip.shared_memory_per_block))
 
 
 def packed_attention(
@@ -95,21 +106,19 @@ def packed_attention(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
-    is_causal: bool | None = None,
     **_others: Any,
 ) -> tuple[Tensor, None]:
     """Return attention within each sentence, [1, n, heads, size], of [1, heads, n, size]."""
-    if attention_mask is None or dropout:
-        raise TypeError("packed attention takes a packing as its mask, and no dropout")
-    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    if attention_mask is None or dropout or getattr(module, "is_causal", False):
+        raise TypeError("packed attention takes a packing as its mask, no dropout, no causal model")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     starts, block = attention_mask[0, 0, 0], attention_mask.shape[1]
     if query.is_cuda:
         # Imported here: its compiler comes with builds of torch for CUDA alone.
         from symprompt.backbone.packed_kernels import attend
 
-        return attend(query, key, value, starts, block, scale, causal), None
-    return _attend_padded(query, key, value, starts, scale, causal), None
+        return attend(query, key, value, starts, block, scale), None
+    return _attend_padded(query, key, value, starts, scale), None
 
 
 def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: float) -> Tensor:
@@ -119,7 +128,7 @@ def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: fl
 
         return cast(Tensor, row_kernels.attend_row(joined, starts, heads, block, scale))
     query, key, value = joined.view(1, len(joined), 3, heads, -1).permute(2, 0, 3, 1, 4).unbind()
-    return _attend_padded(query, key, value, starts, scale, False)[0].flatten(1)
+    return _attend_padded(query, key, value, starts, scale)[0].flatten(1)
 
 
 def attend_asked(
@@ -151,28 +160,19 @@ def _inside(starts: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
 
 
 def _attend_padded(
-    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, scale: float, causal: bool
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, scale: float
 ) -> Tensor:
     """Attend by padding sentences to one width; for devices without a kernel, and as its oracle."""
     tokens = query.shape[2]
     inside, index = _inside(starts, tokens)
-    steps = torch.arange(inside.shape[1], device=query.device)
 
     def rows(states: Tensor) -> Tensor:
         return states[0][:, index].transpose(0, 1)
 
-    seen = inside[:, None, None, :].expand(-1, 1, len(steps), -1)
-    if causal:
-        seen = seen & (steps[None, :] <= steps[:, None])
     # A sentence without tokens looks at anything: what comes out is not taken.
-    seen = seen | ~inside.any(1)[:, None, None, None]
-    group = query.shape[1] // key.shape[1]
+    seen = (inside | ~inside.any(1, keepdim=True))[:, None, None, :]
     out = functional.scaled_dot_product_attention(
-        rows(query),
-        rows(key).repeat_interleave(group, 1),
-        rows(value).repeat_interleave(group, 1),
-        attn_mask=seen,
-        scale=scale,
+        rows(query), rows(key), rows(value), attn_mask=seen, scale=scale
     )
     found = out.new_zeros(tokens, *out.transpose(1, 2).shape[2:])
     return found.index_put((index[inside],), out.transpose(1, 2)[inside])[None]

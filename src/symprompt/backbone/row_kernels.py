@@ -13,15 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from symprompt.backbone.packed_kernels import (
-    _back,
-    _clear,
-    _forth,
-    _load,
-    _steps,
-    _store,
-    options_of,
-)
+from symprompt.backbone.packed_kernels import _clear, _load, _store, launch_back, launch_forth
 
 
 def _split(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,15 +31,8 @@ def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: fl
         starts: [s + 1] int32.
         block: a power of two from 16 on; no sentence has more tokens.
     """
-    query, key, value = _split(joined, heads)
-    tokens, size = query.shape[2:]
-    out = joined.new_empty(tokens, heads * size)
-    sentences = len(starts) - 1
-    for options in options_of(query, heads, block, causal=False):
-        _forth[((sentences + 1) * heads // options["HEADS"],)](
-            query, key, value, out, starts, sentences, tokens, scale, heads, 1, size,
-            *_steps(query, key, value), **options,
-        )  # fmt: skip
+    out = joined.new_empty(joined.shape[0], joined.shape[1] // 3)
+    launch_forth(_split(joined, heads), out, starts, block, scale)
     return out
 
 
@@ -61,17 +46,8 @@ def attend_row_back(
     gradient: Tensor, joined: Tensor, starts: Tensor, heads: int, block: int, scale: float
 ) -> Tensor:
     """Return the gradient of the joined products, [n, 3h]."""
-    query, key, value = _split(joined, heads)
-    tokens, size = query.shape[2:]
     found = torch.empty_like(joined)
-    sentences, step = len(starts) - 1, 3 * heads * size
-    gradient = gradient.contiguous()
-    for options in options_of(query, heads, block, causal=False):
-        _back[((sentences + 1) * heads // options["HEADS"],)](
-            query, key, value, gradient, *_split(found, heads), starts, sentences, tokens,
-            scale, heads, step, step, 1, size,
-            *_steps(query, key, value), **options,
-        )  # fmt: skip
+    launch_back(gradient, _split(joined, heads), _split(found, heads), starts, block, scale)
     return found
 
 
