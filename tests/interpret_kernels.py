@@ -102,14 +102,17 @@ def check_recurrence(draw: Callable[..., Tensor]) -> None:
     """Check the steps of an LSTM, forth and back."""
     for hidden in (16, 24, 40):
         for dtype in (torch.float32, torch.bfloat16):
-            drive, outputs = draw(3, 4, 4 * hidden), draw(3, 4, hidden)
-            recurrent = (draw(3, 4 * hidden, hidden) / 4).to(dtype).mT
+            drive, outputs = draw(2, 5, 8 * hidden), draw(2, 5, 2 * hidden)
+            recurrent = (draw(4, 4 * hidden, hidden) / 4).to(dtype).mT
             wanted = encoders._recur(drive, recurrent)
             for one, other in zip(recurrence_kernels.recur(drive, recurrent), wanted, strict=True):
                 near("recurrence", one, other)
-            given = (outputs, wanted[0], wanted[2], recurrent)
-            (one,), (other,) = recurrence_kernels.recur_back(*given), encoders._recur_back(*given)
-            near("recurrence, back", one, other)
+            given = (outputs, *wanted[2:], recurrent)
+            pairs = zip(
+                recurrence_kernels.recur_back(*given), encoders._recur_back(*given), strict=True
+            )
+            for one, other in pairs:
+                near("recurrence, back", one, other)
 
 
 def check_adam(draw: Callable[..., Tensor]) -> None:

@@ -104,8 +104,8 @@ class StackedAdam:
         """Update one parameter by its gradient's factors, where ``takes_factors`` says so.
 
         Args:
-            left, right: [b, n, out] and [b, n, in], whose products summed over n are the gradient;
-                b counts through all of the parameter's axes but the last two.
+            left, right: [b, n, out] and [b, n, in], whose products summed over n are the gradient
+                of the parameter seen as [b, out, in].
         """
         # Imported here: its compiler comes with builds of torch for CUDA alone.
         from symprompt.adam_kernels import update_by_factors

@@ -65,7 +65,7 @@ def update_by_factors(
 
     Args:
         value, mean, square: [relation, .., out, in] float32.
-        left, right: [b, n, out], [b, n, in]; b counts through all axes but the last two.
+        left, right: [b, n, out], [b, n, in]; the parameter is seen as [b, out, in].
         numbers: [5, relation]: how far the moments move, step size, bias correction, shrinking.
     """
     left, right = left.contiguous(), right.contiguous()

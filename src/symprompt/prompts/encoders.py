@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from symprompt.runtime import make_generator
 
@@ -47,8 +48,8 @@ class PromptEncoder(nn.Module):
 
         Args:
             take: called with a parameter's name and [b, n, out] and [b, n, in] once the walk no
-                longer reads the parameter. The factors' products summed over n are the gradient, b
-                counting through all axes but the last two.
+                longer reads the parameter. The factors' products summed over n are the gradient of
+                the parameter seen as [b, out, in].
         """
         self._take = take
         try:
@@ -57,8 +58,8 @@ class PromptEncoder(nn.Module):
             self._take = None
 
     def _linear(self, rows: Tensor, name: str, bias: Tensor) -> Tensor:
-        """Return rows [b, n, in] times a parameter's matrices, plus biases [b, out]."""
-        weight = self.get_parameter(name).flatten(0, -3)
+        """Return rows [r, n, in] times a parameter seen as [r, out, in], plus biases [r, out]."""
+        weight = self.get_parameter(name).view(len(rows), -1, rows.shape[-1])
         found: Tensor = _Linear.apply(  # type: ignore[no-untyped-call]
             rows, weight, bias, partial(self._keep_factors, name)
         )
@@ -230,20 +231,15 @@ class BiLSTMEncoder(_MLPTop):
 
     def _layer(self, sequence: Tensor, layer: int) -> Tensor:
         """Run both directions of every relation's LSTM layer at once, [r, n, in] -> [r, n, 2h]."""
-        relations, steps, size = sequence.shape
-        recurrent = self.get_parameter(f"recurrent_{layer}").flatten(0, 1).mT
-        bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(0, 1)
-        both = torch.stack((sequence, sequence.flip(1)), dim=1).reshape(-1, steps, size)
-        drive = self._linear(both, f"input_{layer}", bias)
+        bias = self.get_parameter(f"biases_{layer}").sum(2).flatten(1)
         outputs: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
-            drive,
-            recurrent,
+            self._linear(sequence, f"input_{layer}", bias),
+            self.get_parameter(f"recurrent_{layer}").flatten(0, 1).mT,
             *self._recurrence,
             self._half,
             partial(self._keep_factors, f"recurrent_{layer}"),
         )
-        hidden = outputs.reshape(relations, 2, steps, self.hidden)
-        return torch.cat((hidden[:, 0], hidden[:, 1].flip(1)), dim=-1)
+        return outputs
 
 
 class _Linear(torch.autograd.Function):
@@ -272,12 +268,13 @@ class _Linear(torch.autograd.Function):
 
 
 class _Recurrence(torch.autograd.Function):
-    """Many LSTMs side by side, from what their inputs drive: [b, n, 4h], [b, h, 4h] -> [b, n, h].
+    """Many LSTMs side by side, from what their inputs drive: [r, n, 8h], [2r, h, 4h] -> [r, n, 2h].
 
-    Written out because autograd adds up the gradient of the recurrent weights step by step, which
-    reads and writes all of them at every step; here it is one product at the end. ``forth`` and
-    ``back`` are the two functions below, or kernels that do the same; ``half`` lets them read a
-    copy of the recurrent weights in bfloat16, half as many bytes for every vector.
+    A relation's second LSTM walks from the last vector to the first. Written out because autograd
+    adds up the gradient of the recurrent weights step by step, which reads and writes all of them
+    at every step; here it is one product at the end. ``forth`` and ``back`` are the two functions
+    below, or kernels that do the same; ``half`` lets them read a copy of the recurrent weights in
+    bfloat16, half as many bytes for every vector.
     """
 
     @staticmethod
@@ -291,31 +288,39 @@ class _Recurrence(torch.autograd.Function):
         keep: Keep,
     ) -> Tensor:
         recurrent = recurrent.to(torch.bfloat16) if half else recurrent
-        gates, states, cells = forth(drive, recurrent)
-        ctx.save_for_backward(gates, states, cells, recurrent)
+        states, before, gates, cells = forth(drive, recurrent)
+        ctx.save_for_backward(before, gates, cells, recurrent)
         ctx.back, ctx.keep = back, keep
-        return states[:, 1:].clone()
+        return states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (outputs,) = gradients
-        gates, states, cells, recurrent = ctx.saved_tensors
-        (raw,) = ctx.back(outputs, gates, cells, recurrent)
-        before = states[:, :-1]
-        # Laid out as the weights are, [b, 4h, h]: what reads it need not copy it.
+        (states,) = gradients
+        before, gates, cells, recurrent = ctx.saved_tensors
+        drive, raw = ctx.back(states, gates, cells, recurrent)
+        # Laid out as the weights are, [2r, 4h, h]: what reads it need not copy it.
         found = None if ctx.keep(raw, before) else torch.bmm(raw.mT, before).mT
-        return raw, found, None, None, None, None
+        return drive, found, None, None, None, None
 
 
 def _recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
-    """Return the gates [b, n, 4h], and states and cells [b, n + 1, h] from the first, zero, on."""
-    batch, steps, _ = drive.shape
+    """Walk through the vectors.
+
+    Args:
+        drive: [r, n, 8h], what the inputs drive, of both directions.
+        recurrent: [2r, h, 4h]; any float type.
+
+    Returns:
+        The states [r, n, 2h]; and, each direction's own steps one after the other, the states
+        before each step [2r, n, h], the gates [2r, n, 4h], the cells after each step [2r, n, h].
+    """
     recurrent = recurrent.to(drive.dtype)
     hidden = recurrent.shape[1]
-    state = cell = drive.new_zeros(batch, hidden)
-    gates, states, cells = [], [state], [cell]
-    for step in range(steps):
+    drive = _walked(drive)
+    state = cell = drive.new_zeros(len(drive), hidden)
+    states, gates, cells = [state], [], []
+    for step in range(drive.shape[1]):
         raw = drive[:, step] + torch.bmm(state[:, None], recurrent)[:, 0]
         take, forget = raw[:, : 2 * hidden].sigmoid().chunk(2, dim=-1)
         new, show = raw[:, 2 * hidden : 3 * hidden].tanh(), raw[:, 3 * hidden :].sigmoid()
@@ -324,21 +329,26 @@ def _recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
         gates.append(torch.cat((take, forget, new, show), dim=-1))
         states.append(state)
         cells.append(cell)
-    return torch.stack(gates, 1), torch.stack(states, 1), torch.stack(cells, 1)
+    found = torch.stack(states, 1)
+    return _in_order(found[:, 1:]), found[:, :-1], torch.stack(gates, 1), torch.stack(cells, 1)
 
 
 def _recur_back(
-    outputs: Tensor, gates: Tensor, cells: Tensor, recurrent: Tensor
+    states: Tensor, gates: Tensor, cells: Tensor, recurrent: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the gradient of what the inputs drive, [b, n, 4h], from that of the states."""
+    """Return the gradient of what the inputs drive from that of the states.
+
+    Once as the inputs stand, [r, n, 8h], once as the steps of each direction, [2r, n, 4h].
+    """
+    outputs = _walked(states)
     take, forget, new, show = gates.chunk(4, dim=-1)
-    shown = cells[:, 1:].tanh()
+    shown = cells.tanh()
+    earlier = functional.pad(cells[:, :-1], (0, 0, 1, 0))
     # What multiplies the gradient of the state or of the cell, for all steps at once.
     by_show = shown * show * (1 - show)
     to_cell = show * (1 - shown * shown)
     by_cell = torch.cat(
-        (new * take * (1 - take), cells[:, :-1] * forget * (1 - forget), take * (1 - new * new)),
-        dim=-1,
+        (new * take * (1 - take), earlier * forget * (1 - forget), take * (1 - new * new)), dim=-1
     )
     found = []
     recurrent = recurrent.to(gates.dtype)
@@ -350,4 +360,17 @@ def _recur_back(
         found.append(raw)
         cell = cell * forget[:, step]
         state = torch.bmm(raw[:, None], recurrent.mT)[:, 0]
-    return (torch.stack(found[::-1], 1),)
+    steps = torch.stack(found[::-1], 1)
+    return _in_order(steps), steps
+
+
+def _walked(values: Tensor) -> Tensor:
+    """Return what belongs to each vector, [r, n, 2s], as each direction comes by, [2r, n, s]."""
+    forth, back = values.chunk(2, dim=-1)
+    return torch.stack((forth, back.flip(1)), dim=1).flatten(0, 1)
+
+
+def _in_order(values: Tensor) -> Tensor:
+    """Return what each direction came by, [2r, n, s], as the vectors stand, [r, n, 2s]."""
+    forth, back = values.reshape(-1, 2, *values.shape[1:]).unbind(1)
+    return torch.cat((forth, back.flip(1)), dim=-1)

@@ -2,7 +2,8 @@
 
 A step is bound by reading every LSTM's recurrent weights once. What is element-wise is done where
 the sums are: forth a program makes the gates of some units, back it sums what the next step's gates
-send to some units and goes on to their own gates.
+send to some units and goes on to their own gates. Two LSTMs are a relation's; the second walks from
+the last vector to the first, reading and writing where the vectors stand: nothing is turned round.
 """
 
 from __future__ import annotations
@@ -19,59 +20,87 @@ def _tanh(x):
 
 
 @triton.jit
-def _raw_gate(drive, matrix, state, units, columns, inside, known, hidden, NUMBER: tl.constexpr):
+def _raw_gate(
+    drive, matrix, state, units, columns, inside, known, hidden,
+    NUMBER: tl.constexpr, FIRST: tl.constexpr,
+):  # fmt: skip
     rows = NUMBER * hidden + units
-    at = rows[:, None] * hidden + columns[None, :]
-    tile = tl.load(matrix + at, mask=inside[:, None] & known[None, :], other=0.0)
-    sums = tl.sum(tile.to(tl.float32) * state[None, :], 1)
-    return sums + tl.load(drive + rows, mask=inside, other=0.0)
+    raw = tl.load(drive + rows, mask=inside, other=0.0)
+    if not FIRST:
+        at = rows[:, None] * hidden + columns[None, :]
+        tile = tl.load(matrix + at, mask=inside[:, None] & known[None, :], other=0.0)
+        raw += tl.sum(tile.to(tl.float32) * state[None, :], 1)
+    return raw
+
+
+@triton.jit
+def _place(batch, step, steps):
+    """Where a direction's step stands among the vectors of both directions."""
+    direction = batch % 2
+    return ((batch // 2) * steps + step + direction * (steps - 1 - 2 * step)) * 2 + direction
 
 
 @triton.jit
 def _forth(
-    drive, weights, gates, states, cells, step, steps, hidden,
-    UNITS: tl.constexpr, HIDDEN: tl.constexpr,
+    drive, weights, states, before, gates, cells, step, steps, hidden,
+    FIRST: tl.constexpr, UNITS: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
     batch = tl.program_id(0).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     columns = tl.arange(0, HIDDEN)
     inside, known = units < hidden, columns < hidden
-    before = (batch * (steps + 1) + step) * hidden
-    state = tl.load(states + before + columns, mask=known, other=0.0)
+    here, at = _place(batch, step, steps), batch * steps + step
+    kept = cells + at * hidden + units
+    state = tl.zeros((HIDDEN,), dtype=tl.float32)
+    old = tl.zeros((UNITS,), dtype=tl.float32)
+    if not FIRST:
+        past = states + _place(batch, step - 1, steps) * hidden
+        state += tl.load(past + columns, mask=known, other=0.0)
+        old += tl.load(kept - hidden, mask=inside, other=0.0)
+    if tl.program_id(1) == 0:
+        tl.store(before + at * hidden + columns, state, mask=known)
     matrix = weights + batch * 4 * hidden * hidden
-    at = (batch * steps + step) * 4 * hidden
-    own = drive + at
-    take = tl.sigmoid(_raw_gate(own, matrix, state, units, columns, inside, known, hidden, 0))
-    forget = tl.sigmoid(_raw_gate(own, matrix, state, units, columns, inside, known, hidden, 1))
-    new = _tanh(_raw_gate(own, matrix, state, units, columns, inside, known, hidden, 2))
-    show = tl.sigmoid(_raw_gate(own, matrix, state, units, columns, inside, known, hidden, 3))
-    cell = forget * tl.load(cells + before + units, mask=inside, other=0.0) + take * new
-    tl.store(gates + at + units, take, mask=inside)
-    tl.store(gates + at + hidden + units, forget, mask=inside)
-    tl.store(gates + at + 2 * hidden + units, new, mask=inside)
-    tl.store(gates + at + 3 * hidden + units, show, mask=inside)
-    tl.store(cells + before + hidden + units, cell, mask=inside)
-    tl.store(states + before + hidden + units, show * _tanh(cell), mask=inside)
+    own = drive + here * 4 * hidden
+    take = tl.sigmoid(
+        _raw_gate(own, matrix, state, units, columns, inside, known, hidden, 0, FIRST)
+    )
+    forget = tl.sigmoid(
+        _raw_gate(own, matrix, state, units, columns, inside, known, hidden, 1, FIRST)
+    )
+    new = _tanh(_raw_gate(own, matrix, state, units, columns, inside, known, hidden, 2, FIRST))
+    show = tl.sigmoid(
+        _raw_gate(own, matrix, state, units, columns, inside, known, hidden, 3, FIRST)
+    )
+    cell = forget * old + take * new
+    gate = gates + at * 4 * hidden + units
+    tl.store(gate, take, mask=inside)
+    tl.store(gate + hidden, forget, mask=inside)
+    tl.store(gate + 2 * hidden, new, mask=inside)
+    tl.store(gate + 3 * hidden, show, mask=inside)
+    tl.store(kept, cell, mask=inside)
+    tl.store(states + here * hidden + units, show * _tanh(cell), mask=inside)
 
 
 @triton.jit
 def _back(
-    outputs, gates, cells, weights, raw, carried, step, steps, hidden,
-    LAST: tl.constexpr, UNITS: tl.constexpr, ROWS: tl.constexpr,
+    outputs, gates, cells, weights, drive, raw, carried, step, steps, hidden,
+    FIRST: tl.constexpr, LAST: tl.constexpr, UNITS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     batch = tl.program_id(0).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     inside = units < hidden
-    place = batch * steps + step
-    at = place * 4 * hidden + units
-    state = tl.load(outputs + place * hidden + units, mask=inside, other=0.0)
+    here, at = _place(batch, step, steps), batch * steps + step
+    state = tl.load(outputs + here * hidden + units, mask=inside, other=0.0)
+    own = carried + batch * hidden + units
+    cell = tl.zeros((UNITS,), dtype=tl.float32)
     if not LAST:
+        cell += tl.load(own, mask=inside, other=0.0)
         matrix = weights + batch * 4 * hidden * hidden
         sums = tl.zeros((ROWS, UNITS), dtype=tl.float32)
         for start in range(0, 4 * hidden, ROWS):
             rows = start + tl.arange(0, ROWS)
             known = rows < 4 * hidden
-            sent = tl.load(raw + (place + 1) * 4 * hidden + rows, mask=known, other=0.0)
+            sent = tl.load(raw + (at + 1) * 4 * hidden + rows, mask=known, other=0.0)
             tile = tl.load(
                 matrix + rows[:, None] * hidden + units[None, :],
                 mask=known[:, None] & inside[None, :],
@@ -79,55 +108,67 @@ def _back(
             )
             sums += sent[:, None] * tile.to(tl.float32)
         state += tl.sum(sums, 0)
-    take = tl.load(gates + at, mask=inside, other=0.0)
-    forget = tl.load(gates + at + hidden, mask=inside, other=0.0)
-    new = tl.load(gates + at + 2 * hidden, mask=inside, other=0.0)
-    show = tl.load(gates + at + 3 * hidden, mask=inside, other=0.0)
-    before = (place + batch) * hidden + units
-    shown = _tanh(tl.load(cells + before + hidden, mask=inside, other=0.0))
-    own = carried + batch * hidden + units
-    cell = tl.load(own, mask=inside, other=0.0) + state * show * (1 - shown * shown)
-    old = tl.load(cells + before, mask=inside, other=0.0)
-    tl.store(raw + at, cell * new * take * (1 - take), mask=inside)
-    tl.store(raw + at + hidden, cell * old * forget * (1 - forget), mask=inside)
-    tl.store(raw + at + 2 * hidden, cell * take * (1 - new * new), mask=inside)
-    tl.store(raw + at + 3 * hidden, state * shown * show * (1 - show), mask=inside)
+    gate = gates + at * 4 * hidden + units
+    take = tl.load(gate, mask=inside, other=0.0)
+    forget = tl.load(gate + hidden, mask=inside, other=0.0)
+    new = tl.load(gate + 2 * hidden, mask=inside, other=0.0)
+    show = tl.load(gate + 3 * hidden, mask=inside, other=0.0)
+    kept = cells + at * hidden + units
+    shown = _tanh(tl.load(kept, mask=inside, other=0.0))
+    cell += state * show * (1 - shown * shown)
+    old = tl.zeros((UNITS,), dtype=tl.float32)
+    if not FIRST:
+        old += tl.load(kept - hidden, mask=inside, other=0.0)
+    to_take, to_forget = cell * new * take * (1 - take), cell * old * forget * (1 - forget)
+    to_new, to_show = cell * take * (1 - new * new), state * shown * show * (1 - show)
+    # As the steps of this direction, which the next program and the weights' gradient read, ...
+    mine = raw + at * 4 * hidden + units
+    tl.store(mine, to_take, mask=inside)
+    tl.store(mine + hidden, to_forget, mask=inside)
+    tl.store(mine + 2 * hidden, to_new, mask=inside)
+    tl.store(mine + 3 * hidden, to_show, mask=inside)
+    # ... and as the inputs stand.
+    theirs = drive + here * 4 * hidden + units
+    tl.store(theirs, to_take, mask=inside)
+    tl.store(theirs + hidden, to_forget, mask=inside)
+    tl.store(theirs + 2 * hidden, to_new, mask=inside)
+    tl.store(theirs + 3 * hidden, to_show, mask=inside)
     tl.store(own, cell * forget, mask=inside)
 
 
 def recur(drive: Tensor, recurrent: Tensor) -> tuple[Tensor, ...]:
-    """Return the gates [b, n, 4h], and states and cells [b, n + 1, h] from the first, zero, on.
+    """Walk through the vectors, as ``encoders._recur`` does, in float32.
 
     Args:
-        drive: [b, n, 4h] float32, what the inputs drive.
-        recurrent: [b, h, 4h], of weights that lie [b, 4h, h]; any float type.
+        drive: [r, n, 8h], what the inputs drive, of both directions.
+        recurrent: [2r, h, 4h], of weights that lie [2r, 4h, h]; any float type.
     """
     drive, weights = drive.contiguous(), recurrent.mT.contiguous()
-    batch, steps, _ = drive.shape
-    hidden = recurrent.shape[1]
-    gates = torch.empty_like(drive)
-    states, cells = drive.new_zeros(2, batch, steps + 1, hidden)
+    steps, (batch, hidden, _) = drive.shape[1], recurrent.shape
+    states = drive.new_empty(batch // 2, steps, 2 * hidden)
+    before, cells = drive.new_empty(2, batch, steps, hidden)
+    gates = drive.new_empty(batch, steps, 4 * hidden)
     columns = max(16, triton.next_power_of_2(hidden))
     units = max(1, min(16, 4096 // columns))
     for step in range(steps):
         _forth[(batch, triton.cdiv(hidden, units))](
-            drive, weights, gates, states, cells, step, steps, hidden,
-            UNITS=units, HIDDEN=columns,
+            drive, weights, states, before, gates, cells, step, steps, hidden,
+            FIRST=step == 0, UNITS=units, HIDDEN=columns,
         )  # fmt: skip
-    return gates, states, cells
+    return states, before, gates, cells
 
 
 def recur_back(
-    outputs: Tensor, gates: Tensor, cells: Tensor, recurrent: Tensor
+    states: Tensor, gates: Tensor, cells: Tensor, recurrent: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the gradient of what the inputs drive, [b, n, 4h], from that of the states."""
-    outputs, weights = outputs.contiguous(), recurrent.mT.contiguous()
-    batch, steps, hidden = outputs.shape
-    raw = torch.empty_like(gates)
-    carried = outputs.new_zeros(batch, hidden)
+    """Return the gradient of what the inputs drive, as ``encoders._recur_back`` does."""
+    states, weights = states.contiguous(), recurrent.mT.contiguous()
+    batch, steps, hidden = cells.shape
+    raw, carried = torch.empty_like(gates), cells.new_empty(batch, hidden)
+    drive = gates.new_empty(batch // 2, steps, 8 * hidden)
     for step in reversed(range(steps)):
         _back[(batch, triton.cdiv(hidden, 32))](
-            outputs, gates, cells, weights, raw, carried, step, steps, hidden,
-            LAST=step == steps - 1, UNITS=32, ROWS=128,
+            states, gates, cells, weights, drive, raw, carried, step, steps, hidden,
+            FIRST=step == 0, LAST=step == steps - 1, UNITS=32, ROWS=128,
         )  # fmt: skip
-    return (raw,)
+    return drive, raw
