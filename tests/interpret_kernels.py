@@ -127,11 +127,13 @@ def check_adam(draw: Callable[..., Tensor]) -> None:
             1 - active * 0.001,
         )
     )
-    for shape in ((3, 40, 24), (3, 2, 40, 150)):
+    # A parameter of more axes is seen as more matrices or as taller ones.
+    for shape, batch in (((3, 40, 24), 3), ((3, 2, 40, 150), 6), ((3, 2, 40, 150), 3)):
         for decay, decoupled in ((0.0, False), (0.1, False), (0.1, True)):
             own = [draw(*shape), draw(*shape) * 0.1, draw(*shape).square() * 0.01]
-            batch = shape[:-2] if len(shape) == 4 else shape[:1]
-            left, right = (draw(int(torch.tensor(batch).prod()), 9, size) for size in shape[-2:])
+            left, right = (
+                draw(batch, 9, size) for size in own[0].view(batch, -1, shape[-1]).shape[1:]
+            )
             gradient = torch.einsum("bno,bni->boi", left, right).reshape(3, -1)
             wanted = [one.clone().view(3, -1) for one in own]
             rest = (numbers, 1e-8, decay, decoupled)

@@ -33,12 +33,14 @@ def test_kernels_move_parameters_as_the_plain_update_does(optimizer: str, decay:
     active = torch.tensor([True, False, True], device="cuda")
     rate = torch.tensor([1e-2, 1e-2, 3e-2], dtype=torch.float64, device="cuda")
     start = {name: value.detach().clone() for name, value in quick.parameters.items()}
-    for _ in range(3):
+    for turn in range(3):
         numbers = quick.begin(active, rate)
         for name, value in plain.parameters.items():
-            batch = value.shape[:-2].numel()
+            # A parameter of more axes is seen now as more matrices, now as taller ones.
+            batch = value.shape[:-2].numel() if turn else len(value)
             left, right = (
-                torch.randn(batch, 9, size, generator=generator).cuda() for size in value.shape[-2:]
+                torch.randn(batch, 9, size, generator=generator).cuda()
+                for size in value.view(batch, -1, value.shape[-1]).shape[1:]
             )
             quick.update_by_factors(name, left, right, numbers)
             value.grad = torch.einsum("bno,bni->boi", left, right).view_as(value)

@@ -68,6 +68,7 @@ def test_recorded_graphs_train_as_kernels_launched_one_by_one(
     training = {"epochs": 3, "rate": 1e-3, "schedule": "linear", **case.get("training", {})}
     config = run_config(**{**case, "training": training})
     backbone = Backbone.load(str(family_folder("bert")), device="cuda", dtype=dtype)
+    assert (backbone.longest_packed > 0) == (dtype == "bfloat16")
     found = {}
     for capture in (False, True):
         _, method, trainer = make_trainer(config, backbone, facts, capture=capture)

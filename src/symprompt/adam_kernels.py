@@ -64,7 +64,7 @@ def update_by_factors(
     """Update one parameter in place; ``adam_update`` with the gradient left^T right.
 
     Args:
-        value, mean, square: [relation, .., out, in] float32.
+        value, mean, square: [relation, ...] float32, contiguous.
         left, right: [b, n, out], [b, n, in]; the parameter is seen as [b, out, in].
         numbers: [5, relation]: how far the moments move, step size, bias correction, shrinking.
     """

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn import functional
+from transformers import BertConfig, FNetConfig, ModernBertConfig, PretrainedConfig
 
 from symprompt.backbone import Backbone, Inputs, pack
 from symprompt.backbone.checks import can_pack
@@ -62,11 +63,10 @@ def test_packing_leaves_the_models_own_attention_as_it_was(bert: Backbone) -> No
     ("major", "room", "dtype", "size", "longest"),
     [
         (9, 232_448, torch.bfloat16, 64, 128),
-        (8, 101_376, torch.bfloat16, 64, 64),
-        (8, 101_376, torch.float16, 24, 128),
-        (9, 232_448, torch.bfloat16, 128, 128),
+        (8, 101_376, torch.bfloat16, 64, 128),
+        (8, 101_376, torch.float16, 128, 64),
+        (8, 49_152, torch.float16, 40, 64),
         (9, 1_000, torch.bfloat16, 64, 0),
-        (8, 101_376, torch.float16, 128, 32),
         (9, 232_448, torch.float32, 64, 0),
         (7, 65_536, torch.float16, 64, 0),
     ],
@@ -83,7 +83,33 @@ def test_what_is_packed_fits_on_the_chip(
         major=major, shared_memory_per_block=49_152, shared_memory_per_block_optin=room
     )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: chip)
-    assert longest_on(torch.device("cuda"), dtype, size) == longest
+    config = BertConfig(hidden_size=4 * size, num_attention_heads=4)
+    assert longest_on(torch.device("cuda"), dtype, config) == longest
+
+
+@pytest.mark.parametrize(
+    ("config", "longest"),
+    [
+        (ModernBertConfig(local_attention=96), 48),
+        (ModernBertConfig(local_attention=1024), 128),
+        (FNetConfig(), 0),
+    ],
+)
+def test_what_is_packed_stays_within_a_models_window(
+    config: PretrainedConfig, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chip = SimpleNamespace(
+        major=9, shared_memory_per_block=49_152, shared_memory_per_block_optin=232_448
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: chip)
+    assert longest_on(torch.device("cuda"), torch.bfloat16, config) == longest
+
+
+def test_shared_heads_are_refused() -> None:
+    packing, _ = pack(torch.tensor([3]), 3, 3)
+    key = torch.zeros(1, 2, 3, 8)
+    with pytest.raises(TypeError, match="no shared heads"):
+        packed_attention(torch.nn.Module(), torch.zeros(1, 4, 3, 8), key, key, packing.as_mask())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

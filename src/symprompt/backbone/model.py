@@ -328,10 +328,7 @@ class Backbone:
         """
         if self.causal or self.device.type != "cuda":
             return 0
-        config = self.model.config
-        size = getattr(config, "head_dim", None)
-        size = size or config.hidden_size // config.num_attention_heads
-        longest = longest_on(self.device, self.dtype, size)
+        longest = longest_on(self.device, self.dtype, self.model.config)
         return longest if longest and can_pack(self) else 0
 
     def _row(self, packing: Packing) -> dict[str, Any]:

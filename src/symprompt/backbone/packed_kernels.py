@@ -150,7 +150,7 @@ _AT_ONCE = 4
 """Most heads of one program: with fewer, starting programs takes longer than what they do."""
 
 
-def options_of(query: Tensor, block: int) -> Iterator[dict[str, Any]]:
+def options_of(query: Tensor, block: int, *, ahead: bool) -> Iterator[dict[str, Any]]:
     """Give the options of each launch: sentences of a length are done by a kernel of that size.
 
     In one kernel for all, short sentences would wait for room that long ones need.
@@ -158,9 +158,10 @@ def options_of(query: Tensor, block: int) -> Iterator[dict[str, Any]]:
     Args:
         query: [1, heads, n, size].
         block: a power of two from 16 on; no sentence has more tokens.
+        ahead: load the next heads while one is computed, where the chip has twice the room.
     """
     _, heads, _, numbers = query.shape
-    above = 0
+    above, room = 0, room_on(query.device)
     while above < block:
         # One of 32 takes no longer for 16 tokens than a launch of their own.
         size = max(min(block, 32), 2 * above)
@@ -170,8 +171,7 @@ def options_of(query: Tensor, block: int) -> Iterator[dict[str, Any]]:
             "SIZE": max(16, 1 << (numbers - 1).bit_length()),
             "HEADS": max(one for one in range(1, _AT_ONCE + 1) if heads % one == 0),
             "num_warps": max(1, size // 32),
-            # Loading heads ahead takes twice the room.
-            "num_stages": 3 if 2 * kept_bytes(size, numbers) <= room_on(query.device) else 1,
+            "num_stages": 3 if ahead and 2 * kept_bytes(size, numbers) <= room else 1,
         }
         above = size
 
@@ -182,7 +182,7 @@ def launch_forth(
     """Write attention of queries, keys and values [1, heads, n, size] into [n, heads x size]."""
     _, heads, tokens, size = states[0].shape
     sentences = len(starts) - 1
-    for options in options_of(states[0], block):
+    for options in options_of(states[0], block, ahead=True):
         _forth[((sentences + 1) * heads // options["HEADS"],)](
             *states, out, starts, sentences, tokens, scale, heads, size,
             *_steps(states), **options,
@@ -199,10 +199,11 @@ def launch_back(
 ) -> None:
     """Write the gradients of queries, keys and values, whose tokens are one step apart."""
     _, heads, tokens, size = states[0].shape
-    sentences, step = len(starts) - 1, found[0].stride(2)
-    for options in options_of(states[0], block):
+    sentences, step, gradient = len(starts) - 1, found[0].stride(2), gradient.contiguous()
+    # Not ahead: there are no registers left for it.
+    for options in options_of(states[0], block, ahead=False):
         _back[((sentences + 1) * heads // options["HEADS"],)](
-            *states, gradient.contiguous(), *found, starts, sentences, tokens,
+            *states, gradient, *found, starts, sentences, tokens,
             scale, heads, step, size, *_steps(states), **options,
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PretrainedConfig
 
 NAME = "symprompt_packed"
 LONGEST = 128
@@ -68,25 +68,31 @@ def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
     return Packing(starts, place, longest), owner
 
 
-def longest_on(device: torch.device, dtype: torch.dtype, size: int) -> int:
+def longest_on(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> int:
     """Return how long sentences may be that stand in one row; 0: they are padded.
 
     Args:
         device: a CUDA device.
-        size: numbers of a head.
+        config: the model's, whose heads must fit on the chip, and whose layers may see no further
+            than a window.
     """
     # Before the eighth generation there are no products of bfloat16.
     if dtype.itemsize != 2 or torch.cuda.get_device_properties(device).major < 8:
         return 0
+    heads = getattr(config, "num_attention_heads", 0)
+    size = getattr(config, "head_dim", None) or getattr(config, "hidden_size", 0) // (heads or 1)
+    if not heads or not size:
+        return 0
     longest = LONGEST
     while longest >= 16 and kept_bytes(longest, size) > room_on(device):
         longest //= 2
-    return longest if longest >= 16 else 0
+    window = getattr(config, "sliding_window", None) or getattr(config, "local_attention", 0) // 2
+    return min(longest if longest >= 16 else 0, int(window or LONGEST))
 
 
 def kept_bytes(tokens: int, size: int) -> int:
-    """Return what the kernels keep on the chip of a sentence's head at most, as compiled."""
-    return tokens * (2 * tokens + 12 * max(16, 1 << (size - 1).bit_length()))
+    """Return a bound of what the kernels keep on the chip of a sentence's head."""
+    return tokens * (2 * tokens + 8 * max(16, 1 << (size - 1).bit_length()))
 
 
 def room_on(device: torch.device) -> int:
@@ -111,6 +117,8 @@ def packed_attention(
     """Return attention within each sentence, [1, n, heads, size], of [1, heads, n, size]."""
     if attention_mask is None or dropout or getattr(module, "is_causal", False):
         raise TypeError("packed attention takes a packing as its mask, no dropout, no causal model")
+    if key.shape != query.shape:
+        raise TypeError(f"packed attention takes no shared heads, {key.shape} for {query.shape}")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     starts, block = attention_mask[0, 0, 0], attention_mask.shape[1]
     if query.is_cuda:

@@ -280,7 +280,7 @@ def score_subjects(
         tokens = names.lengths[objects.cpu().numpy()]
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    packed = backbone.longest_packed > 0 and masking == "one"
+    packed = masking == "one" and int(lengths.max()) <= backbone.longest_packed
     for part in chunks(lengths, sentences, max_tokens, apart=not packed):
         asked, here, filled = layout, each[part], objects[part]
         if names is not None:
