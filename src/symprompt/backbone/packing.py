@@ -86,7 +86,8 @@ def longest_on(device: torch.device, dtype: torch.dtype, config: PretrainedConfi
     longest = LONGEST
     while longest >= 16 and kept_bytes(longest, size) > room_on(device):
         longest //= 2
-    window = getattr(config, "sliding_window", None) or getattr(config, "local_attention", 0) // 2
+    window = getattr(config, "sliding_window", None)
+    window = window or (getattr(config, "local_attention", None) or 0) // 2
     return min(longest if longest >= 16 else 0, int(window or LONGEST))
 
 
