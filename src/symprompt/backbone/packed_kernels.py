@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from symprompt.backbone.packing import kept_bytes, room_on
+from symprompt.backbone.packing import kept_bytes, padded_size, room_on
 
 
 @triton.jit
@@ -168,7 +168,7 @@ def options_of(query: Tensor, block: int, *, ahead: bool) -> Iterator[dict[str, 
         yield {
             "ABOVE": above,
             "BLOCK": size,
-            "SIZE": max(16, 1 << (numbers - 1).bit_length()),
+            "SIZE": padded_size(numbers),
             "HEADS": max(one for one in range(1, _AT_ONCE + 1) if heads % one == 0),
             "num_warps": max(1, size // 32),
             "num_stages": 3 if ahead and 2 * kept_bytes(size, numbers) <= room else 1,

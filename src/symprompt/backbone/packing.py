@@ -45,7 +45,7 @@ class Packing:
     @property
     def block(self) -> int:
         """A power of two, 16 at least, that no sentence is longer than."""
-        return max(16, 1 << (self.longest - 1).bit_length())
+        return padded_size(self.longest)
 
     def as_mask(self) -> Tensor:
         """Return what travels as the mask: the starts, seen [1, block, 1, s + 1]."""
@@ -91,9 +91,14 @@ def longest_on(device: torch.device, dtype: torch.dtype, config: PretrainedConfi
     return min(longest if longest >= 16 else 0, int(window or LONGEST))
 
 
+def padded_size(count: int) -> int:
+    """Return what the kernels make of a size: a power of two, 16 at least."""
+    return max(16, 1 << (count - 1).bit_length())
+
+
 def kept_bytes(tokens: int, size: int) -> int:
     """Return a bound of what the kernels keep on the chip of a sentence's head."""
-    return tokens * (2 * tokens + 8 * max(16, 1 << (size - 1).bit_length()))
+    return tokens * (2 * tokens + 8 * padded_size(size))
 
 
 def room_on(device: torch.device) -> int:

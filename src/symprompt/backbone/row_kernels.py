@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from symprompt.backbone.packed_kernels import _clear, _load, _store, launch_back, launch_forth
+from symprompt.backbone.packing import padded_size
 
 
 def _split(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,7 +130,7 @@ def _asked_back(
 def _asked_options(size: int, block: int) -> dict[str, Any]:
     return {
         "BLOCK": block,
-        "SIZE": max(16, 1 << (size - 1).bit_length()),
+        "SIZE": padded_size(size),
         "num_warps": 2 if block <= 32 else 4,
     }
 
