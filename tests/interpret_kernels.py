@@ -24,9 +24,8 @@ from symprompt.adam import adam_update
 from symprompt.backbone import gelu_kernels, packed_kernels, packing, row_kernels
 from symprompt.prompts import encoders, recurrence_kernels
 
-LENGTHS = torch.tensor([17, 1, 40, 0, 70, 9])
-TOKENS = int(LENGTHS.sum()) + 5
 REAL = torch.tensor([0, 1, 2, 4, 5])
+"""Sentences with tokens, of six."""
 
 
 def near(about: str, one: Tensor, other: Tensor) -> None:
@@ -42,21 +41,32 @@ def plain(work: Any) -> Callable[..., Any]:
 
 def check_attention(draw: Callable[..., Tensor]) -> None:
     """Check attention of packed rows, of joined products, and of one query a sentence."""
-    where, _ = packing.pack(LENGTHS, TOKENS, int(LENGTHS.max()))
-    total = int(LENGTHS.sum())
-    # Of one program a sentence, of one for each head, and of several heads in each of several.
-    for heads, size in ((2, 16), (5, 24), (6, 16)):
-        width, options = heads * size, (heads, where.block, size**-0.5)
-        joined = draw(TOKENS, 3 * width).requires_grad_()
-        wanted = packing.attend_row(joined, where.starts, *options)
-        found = plain(row_kernels.attend_row)(joined.detach(), where.starts, *options)
+    # Windows of 128 tokens, and of 64.
+    for longest in (70, 30):
+        lengths = torch.tensor([17, 1, 40, 0, longest, 9])
+        total = int(lengths.sum())
+        where, _ = packing.pack(lengths, total + 5, int(lengths.max()))
+        check_rows(draw, where, total)
+
+
+def check_rows(draw: Callable[..., Tensor], where: packing.Packing, total: int) -> None:
+    """Check attention of one row of sentences."""
+    tokens = total + 5
+    # Of one head a program, and of two, which take turns where a chip has the room.
+    for heads, size, room in ((2, 16, 0), (5, 24, 1 << 20), (6, 16, 1 << 20), (4, 24, 1 << 20)):
+        packed_kernels.room_on = lambda _, room=room: room  # type: ignore[misc,assignment]
+        width, options = heads * size, (heads, where.window, size**-0.5)
+        joined = draw(tokens, 3 * width).requires_grad_()
+        wanted = packing.attend_row(joined, where.within, *options)
+        found = plain(row_kernels.attend_row)(joined.detach(), where.within, *options)
         near("row", found[:total], wanted[:total])
-        weight = draw(TOKENS, width)
+        weight = draw(tokens, width)
         weight[total:] = 0
         (true,) = torch.autograd.grad((wanted * weight).sum(), [joined])
         back = plain(row_kernels.attend_row_back)
-        near("row, back", back(weight, joined.detach(), where.starts, *options), true)
-        pair = draw(6, width).requires_grad_(), draw(TOKENS, 2 * width).requires_grad_()
+        near("row, back", back(weight, joined.detach(), where.within, *options), true)
+        options = heads, where.block, size**-0.5
+        pair = draw(6, width).requires_grad_(), draw(tokens, 2 * width).requires_grad_()
         bare = [one.detach() for one in pair]
         wanted = packing.attend_asked(*pair, where.starts, *options)
         found = plain(row_kernels.attend_asked)(*bare, where.starts, *options)
@@ -67,24 +77,24 @@ def check_attention(draw: Callable[..., Tensor]) -> None:
         made = plain(row_kernels.attend_asked_back)(weight, *bare, where.starts, *options)
         near("asked, back to queries", made[0][REAL], truth[0][REAL])
         near("asked, back to keys and values", made[1], truth[1])
-        check_generic(draw, where, heads, size)
+        check_generic(draw, where, total, heads, size)
 
 
 def check_generic(
-    draw: Callable[..., Tensor], where: packing.Packing, heads: int, size: int
+    draw: Callable[..., Tensor], where: packing.Packing, total: int, heads: int, size: int
 ) -> None:
     """Check attention as transformers' interface calls it."""
-    total, scale = int(LENGTHS.sum()), size**-0.5
-    states = [draw(1, heads, TOKENS, size).requires_grad_() for _ in range(3)]
+    tokens, scale = total + 5, size**-0.5
+    states = [draw(1, heads, tokens, size).requires_grad_() for _ in range(3)]
     bare = [one.detach() for one in states]
-    wanted = packing._attend_padded(*states, where.starts, scale)
-    found = plain(packed_kernels.attend)(*bare, where.starts, where.block, scale)
+    wanted = packing._attend_masked(*states, where.within, scale)
+    found = plain(packed_kernels.attend)(*bare, where.within, where.window, scale)
     near("packed", found[:, :total], wanted[:, :total])
     weight = draw(*wanted.shape)
     weight[:, total:] = 0
     truth = torch.autograd.grad((wanted * weight).sum(), states)
     back = plain(packed_kernels.attend_back)
-    made = back(weight, *bare, where.starts, where.block, scale)
+    made = back(weight, *bare, where.within, where.window, scale)
     for one, other in zip(made, truth, strict=True):
         near("packed, back", one[:, :total], other.transpose(1, 2)[:, :total])
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 from symprompt.adam import StackedAdam
-from symprompt.backbone import Backbone, Inputs, Packing, ReadOut
+from symprompt.backbone import Backbone, Inputs, ReadOut, pack
 from symprompt.backbone.checks import can_pack, find_row_layers
 from symprompt.config import TrainingConfig
 from symprompt.prompts import PackedQuestion
@@ -63,10 +63,10 @@ def make_question(relations: int, count: int, tokens: int, sentences: int) -> Pa
     generator = torch.Generator().manual_seed(tokens)
     ids = torch.randint(0, 15, (tokens,), generator=generator)
     owner = torch.arange(tokens) // (tokens // sentences)
-    place = torch.arange(tokens) % (tokens // sentences)
-    starts = torch.arange(0, tokens + 1, tokens // sentences, dtype=torch.int32)
+    lengths = torch.full((sentences,), tokens // sentences)
+    packing, _ = pack(lengths, tokens, tokens // sentences)
+    place, starts = packing.place, packing.starts
     relation = torch.randint(0, relations, (sentences,), generator=generator)
-    packing = Packing(starts, place, tokens // sentences)
     slots = torch.where(place < count, place, -1)
     places = starts[:-1, None] + torch.arange(count)
     at = starts[:-1].long()

@@ -47,6 +47,35 @@ def test_a_packed_row_gives_the_answers_of_each_sentence_alone(
     torch.testing.assert_close(found, torch.cat(alone), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("longest", [1, 9, 64, 65, 128])
+def test_windows_take_as_many_whole_sentences_as_they_have_room_for(
+    longest: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(0, longest + 1, (60 * seed + 1,), generator=generator)
+    tokens = int(lengths.sum()) + 100 * seed + (not lengths.sum())
+    packing, _ = pack(lengths, tokens, longest)
+    sentence, windows = packing.within[:tokens].tolist(), packing.within[tokens:].tolist()
+    rows = [row for row, length in enumerate(lengths.tolist()) for _ in range(length)]
+    assert sentence == rows + [-1] * (tokens - len(rows))
+    room = 128 if longest > 64 else 64
+    assert packing.window == room
+    slow, filled = [0], 0
+    for length in lengths.tolist():
+        if filled + length > room:
+            slow.append(slow[-1] + filled)
+            filled = 0
+        filled += length
+    # A last window ends with the last sentence; what is left over is cut up.
+    slow += [len(rows)] * bool(filled)
+    while slow[-1] < tokens:
+        slow.append(min(slow[-1] + room, tokens))
+    assert windows[: len(slow)] == slow
+    assert set(windows[len(slow) :]) <= {tokens}
+    assert windows[-1] == tokens
+
+
 @pytest.mark.parametrize("name", list(CAUSAL_FAMILIES))
 def test_causal_models_are_not_packed(name: str, load_family: Callable[..., Backbone]) -> None:
     assert not can_pack(load_family(name))
@@ -115,10 +144,11 @@ def test_shared_heads_are_refused() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("heads", "size"), [(8, 64), (9, 64), (4, 24)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("longest", [70, 40])
 def test_the_kernels_attend_as_a_loop_over_sentences_does(
-    heads: int, size: int, dtype: torch.dtype
+    heads: int, size: int, dtype: torch.dtype, longest: int
 ) -> None:
-    lengths = [17, 1, 40, 0, 70, 9]
+    lengths = [17, 1, 40, 0, longest, 9]
     tokens = sum(lengths) + 5
     generator = torch.Generator("cuda").manual_seed(1)
 

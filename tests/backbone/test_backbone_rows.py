@@ -168,12 +168,13 @@ def test_the_models_own_forward_is_put_back_after_an_error(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 24), (6, 32), (5, 16)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("longest", [70, 40])
 def test_the_row_kernels_are_what_plain_tensors_give(
-    heads: int, size: int, dtype: torch.dtype
+    heads: int, size: int, dtype: torch.dtype, longest: int
 ) -> None:
-    lengths = torch.tensor([17, 1, 40, 0, 70, 9])
+    lengths = torch.tensor([17, 1, 40, 0, longest, 9])
     total, tokens, width = int(lengths.sum()), int(lengths.sum()) + 5, heads * size
-    packing, _ = pack(lengths, tokens, 70)
+    packing, _ = pack(lengths, tokens, longest)
     generator = torch.Generator().manual_seed(1)
     near = {"rtol": 0, "atol": 1e-2 if dtype == torch.float16 else 6e-2}
     real = torch.tensor([0, 1, 2, 4, 5])
@@ -184,8 +185,10 @@ def test_the_row_kernels_are_what_plain_tensors_give(
         for device, kind in (("cuda", dtype), ("cpu", torch.float64)):
             leaves = [one.to(device, kind).requires_grad_() for one in (query, joined)]
             given = leaves if count == 2 else leaves[1:]
-            starts = packing.starts.to(device)
-            out = work(*given, starts, heads, packing.block, size**-0.5)
+            about = packing.within, packing.window
+            if count == 2:
+                about = packing.starts, packing.block
+            out = work(*given, about[0].to(device), heads, about[1], size**-0.5)
             own = out[real.to(device)] if count == 2 else out[:total]
             weight = torch.linspace(-1, 1, own.numel()).view_as(own).to(own)
             gradients = torch.autograd.grad((own * weight).sum(), given)

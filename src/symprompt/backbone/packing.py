@@ -3,8 +3,8 @@
 Prompts are short and of many lengths: padded to a few widths, a third of what a pass computes is
 thrown away, and attention under a mask of so short rows takes as long as a quarter of the products.
 Here the tokens of all sentences stand in one row, [1, n, h], and attention, a function registered
-with transformers' attention interface, looks within each sentence alone. Where a sentence starts
-travels as the attention mask, which transformers hands through when it has four axes.
+with transformers' attention interface, looks within each sentence alone. Which sentence a token is
+of travels as the attention mask, which transformers hands through when it has four axes.
 
 On CUDA attention is one kernel each way (``packed_kernels``), in half precision alone, else plain
 tensors: the same numbers.
@@ -25,6 +25,8 @@ from transformers import AttentionInterface, PretrainedConfig
 NAME = "symprompt_packed"
 LONGEST = 128
 """Longer sentences are padded: there the usual kernels are as good."""
+_WINDOW = 64
+"""So many tokens the kernels do at once, unless a sentence has more: three or four sentences."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,28 @@ class Packing:
             it belong to no sentence, and a sentence may have none.
         place: [n] int64, each token's place in its sentence, from 0.
         longest: no sentence has more tokens; ``LONGEST`` at most.
+        within: [n + w + 1] int32, each token's sentence, -1 for none; then where w windows start,
+            and the end of the last. A window has whole sentences, ``window`` tokens at most.
     """
 
     starts: Tensor
     place: Tensor
     longest: int
+    within: Tensor
 
     @property
     def block(self) -> int:
         """A power of two, 16 at least, that no sentence is longer than."""
         return padded_size(self.longest)
 
+    @property
+    def window(self) -> int:
+        """A power of two that no window is longer than."""
+        return max(_WINDOW, self.block)
+
     def as_mask(self) -> Tensor:
-        """Return what travels as the mask: the starts, seen [1, block, 1, s + 1]."""
-        return self.starts[None, None, None, :].expand(1, self.block, 1, -1)
+        """Return what travels as the mask: ``within``, seen [1, window, 1, n + w + 1]."""
+        return self.within[None, None, None, :].expand(1, self.window, 1, -1)
 
 
 def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
@@ -62,10 +72,34 @@ def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
     ends = lengths.cumsum(0).clamp_(max=tokens)
     lengths = ends.diff(prepend=ends.new_zeros(1))
     row = torch.arange(tokens, device=lengths.device)
-    owner = torch.searchsorted(ends, row, right=True).clamp_(max=len(lengths) - 1)
+    owner = torch.searchsorted(ends, row, right=True)
+    sentence = torch.where(owner < len(lengths), owner, -1)
+    owner = owner.clamp_(max=len(lengths) - 1)
     place = (row - (ends - lengths)[owner]).clamp_(max=longest - 1)
-    starts = functional.pad(ends, (1, 0)).to(torch.int32)
-    return Packing(starts, place, longest), owner
+    starts = functional.pad(ends, (1, 0))
+    windows = _windows(starts, tokens, max(_WINDOW, padded_size(longest)))
+    within = torch.cat((sentence, windows)).to(torch.int32)
+    return Packing(starts.to(torch.int32), place, longest, within), owner
+
+
+def _windows(starts: Tensor, tokens: int, size: int) -> Tensor:
+    """Return where windows start, [w + 1]: each takes as many sentences as it has room for.
+
+    What no sentence has is cut up as it comes. Any two windows hold more than one has room for, so
+    there are at most so many; what is not needed is empty, at the end.
+    """
+    row = torch.arange(tokens + 1, device=starts.device)
+    full = (row + size).clamp_(max=tokens)
+    last = starts[torch.searchsorted(starts, full, right=True) - 1]
+    # From a window's start to the next one's, then in jumps of two, four, eight windows.
+    jump = torch.where(row < starts[-1], last, full)
+    number = torch.arange(2 * (tokens // size) + 3, device=starts.device)
+    bits = torch.arange((len(number) - 1).bit_length(), device=starts.device)
+    found = torch.zeros_like(number)
+    for jumps in ((number >> bits[:, None]) & 1).bool():
+        found = torch.where(jumps, jump[found], found)
+        jump = jump[jump]
+    return found
 
 
 def longest_on(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> int:
@@ -84,11 +118,11 @@ def longest_on(device: torch.device, dtype: torch.dtype, config: PretrainedConfi
     if not heads or not size:
         return 0
     longest = LONGEST
-    while longest >= 16 and kept_bytes(longest, size) > room_on(device):
+    while longest >= _WINDOW and kept_bytes(longest, size) > room_on(device):
         longest //= 2
     window = getattr(config, "sliding_window", None)
     window = window or (getattr(config, "local_attention", None) or 0) // 2
-    return min(longest if longest >= 16 else 0, int(window or LONGEST))
+    return min(longest if longest >= _WINDOW else 0, int(window or LONGEST))
 
 
 def padded_size(count: int) -> int:
@@ -97,7 +131,7 @@ def padded_size(count: int) -> int:
 
 
 def kept_bytes(tokens: int, size: int) -> int:
-    """Return a bound of what the kernels keep on the chip of a sentence's head."""
+    """Return a bound of what the kernels keep on the chip of one head of a window."""
     return tokens * (2 * tokens + 8 * padded_size(size))
 
 
@@ -126,23 +160,27 @@ def packed_attention(
     if key.shape != query.shape:
         raise TypeError(f"packed attention takes no shared heads, {key.shape} for {query.shape}")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    starts, block = attention_mask[0, 0, 0], attention_mask.shape[1]
+    within, window = attention_mask[0, 0, 0], attention_mask.shape[1]
     if query.is_cuda:
         # Imported here: its compiler comes with builds of torch for CUDA alone.
         from symprompt.backbone.packed_kernels import attend
 
-        return attend(query, key, value, starts, block, scale), None
-    return _attend_padded(query, key, value, starts, scale), None
+        return attend(query, key, value, within, window, scale), None
+    return _attend_masked(query, key, value, within, scale), None
 
 
-def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: float) -> Tensor:
-    """Return attention within each sentence, [n, h], of queries, keys and values [n, 3h]."""
+def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: float) -> Tensor:
+    """Return attention within each sentence, [n, h], of queries, keys and values [n, 3h].
+
+    Args:
+        within, window: of the ``Packing``.
+    """
     if joined.is_cuda:
         from symprompt.backbone import row_kernels
 
-        return cast(Tensor, row_kernels.attend_row(joined, starts, heads, block, scale))
+        return cast(Tensor, row_kernels.attend_row(joined, within, heads, window, scale))
     query, key, value = joined.view(1, len(joined), 3, heads, -1).permute(2, 0, 3, 1, 4).unbind()
-    return _attend_padded(query, key, value, starts, scale)[0].flatten(1)
+    return _attend_masked(query, key, value, within, scale)[0].flatten(1)
 
 
 def attend_asked(
@@ -173,23 +211,14 @@ def _inside(starts: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
     return inside, (starts[:-1, None] + steps).clamp(max=tokens - 1)
 
 
-def _attend_padded(
-    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, scale: float
+def _attend_masked(
+    query: Tensor, key: Tensor, value: Tensor, within: Tensor, scale: float
 ) -> Tensor:
-    """Attend by padding sentences to one width; for devices without a kernel, and as its oracle."""
-    tokens = query.shape[2]
-    inside, index = _inside(starts, tokens)
-
-    def rows(states: Tensor) -> Tensor:
-        return states[0][:, index].transpose(0, 1)
-
-    # A sentence without tokens looks at anything: what comes out is not taken.
-    seen = (inside | ~inside.any(1, keepdim=True))[:, None, None, :]
-    out = functional.scaled_dot_product_attention(
-        rows(query), rows(key), rows(value), attn_mask=seen, scale=scale
-    )
-    found = out.new_zeros(tokens, *out.transpose(1, 2).shape[2:])
-    return found.index_put((index[inside],), out.transpose(1, 2)[inside])[None]
+    """Attend under a mask of all tokens; for devices without a kernel, and as its oracle."""
+    sentence = within[: query.shape[2]]
+    seen = sentence[:, None] == sentence[None, :]
+    out = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale)
+    return out.transpose(1, 2)
 
 
 AttentionInterface.register(NAME, packed_attention)

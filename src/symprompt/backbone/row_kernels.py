@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from symprompt.backbone.packed_kernels import _clear, _load, _store, launch_back, launch_forth
+from symprompt.backbone.packed_kernels import _load, _store, launch_back, launch_forth
 from symprompt.backbone.packing import padded_size
 
 
@@ -24,42 +24,41 @@ def _split(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.library.custom_op("symprompt::attend_row", mutates_args=(), device_types="cuda")
-def attend_row(joined: Tensor, starts: Tensor, heads: int, block: int, scale: float) -> Tensor:
+def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: float) -> Tensor:
     """Return attention within each sentence, [n, h].
 
     Args:
         joined: [n, 3h] queries, keys, values.
-        starts: [s + 1] int32.
-        block: a power of two from 16 on; no sentence has more tokens.
+        within, window: of the ``Packing``.
     """
     out = joined.new_empty(joined.shape[0], joined.shape[1] // 3)
-    launch_forth(_split(joined, heads), out, starts, block, scale)
+    launch_forth(_split(joined, heads), out, within, window, scale)
     return out
 
 
 @attend_row.register_fake
-def _(joined, starts, heads, block, scale):
+def _(joined, within, heads, window, scale):
     return joined.new_empty(joined.shape[0], joined.shape[1] // 3)
 
 
 @torch.library.custom_op("symprompt::attend_row_back", mutates_args=(), device_types="cuda")
 def attend_row_back(
-    gradient: Tensor, joined: Tensor, starts: Tensor, heads: int, block: int, scale: float
+    gradient: Tensor, joined: Tensor, within: Tensor, heads: int, window: int, scale: float
 ) -> Tensor:
     """Return the gradient of the joined products, [n, 3h]."""
     found = torch.empty_like(joined)
-    launch_back(gradient, _split(joined, heads), _split(found, heads), starts, block, scale)
+    launch_back(gradient, _split(joined, heads), _split(found, heads), within, window, scale)
     return found
 
 
 @attend_row_back.register_fake
-def _(gradient, joined, starts, heads, block, scale):
+def _(gradient, joined, within, heads, window, scale):
     return torch.empty_like(joined)
 
 
 def _keep_row(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    joined, starts, *ctx.options = inputs
-    ctx.save_for_backward(joined, starts)
+    joined, within, *ctx.options = inputs
+    ctx.save_for_backward(joined, within)
 
 
 def _row_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -67,6 +66,15 @@ def _row_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 
 
 attend_row.register_autograd(_row_gradient, setup_context=_keep_row)
+
+
+@triton.jit
+def _clear(states, first, tokens, head, step, size: tl.constexpr, SIZE: tl.constexpr):
+    rows, columns = tl.arange(0, 16), tl.arange(0, SIZE)
+    nothing = tl.zeros((16, SIZE), dtype=tl.float32)
+    for start in range(first, tokens, 16):
+        inside = start + rows < tokens
+        _store(states, nothing, start, rows, inside, columns, head, step, size)
 
 
 @triton.jit
@@ -78,7 +86,7 @@ def _asked_weights(q, k, inside, scale):
 
 @triton.jit
 def _asked_forth(
-    query, joined, out, starts, scale, heads, width, size,
+    query, joined, out, starts, scale, heads, width, size: tl.constexpr,
     BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
@@ -98,7 +106,7 @@ def _asked_forth(
 @triton.jit
 def _asked_back(
     query, joined, gradient, to_query, to_joined, starts, sentences, tokens,
-    scale, heads, width, size,
+    scale, heads, width, size: tl.constexpr,
     BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     sentence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
@@ -144,7 +152,7 @@ def attend_asked(
     Args:
         query: [s, h].
         joined: [n, 2h] keys, values.
-        starts, block: as above.
+        starts, block: of the ``Packing``.
     """
     query, joined = query.contiguous(), joined.contiguous()
     sentences, width = query.shape

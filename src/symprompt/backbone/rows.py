@@ -95,16 +95,18 @@ class RowLayers:
         """
         packing = inputs.packing
         assert packing is not None
-        words, places, starts = inputs.embeddings[0], packing.place + self._first, packing.starts
-        self._mark(words, places, starts, at)
+        words, places = inputs.embeddings[0], packing.place + self._first
+        self._mark(words, places, packing.within, packing.starts, at)
         embedding = (self._embedding_epsilon, *self._products[0], *self._embedding)
         state, product = self._first_product(words, places, *embedding)
-        options = (starts, packing.block, self._heads, self._size**-0.5, self._act, self._epsilon)
+        options = (self._heads, self._size**-0.5, self._act, self._epsilon)
+        windows = packing.within, packing.window, *options
+        sentences = packing.starts, packing.block, *options
         for rest, following in zip(self._rest[:-1], self._products[1:], strict=True):
             self._mark(state, product)
-            state, product = self._layer(state, product, *options, *following, *rest)
+            state, product = self._layer(state, product, *windows, *following, *rest)
         self._mark(state, product)
-        return self._last(state, product, at, *options, *self._query, *self._rest[-1])
+        return self._last(state, product, at, *sentences, *self._query, *self._rest[-1])
 
     def _mark(self, *tensors: Tensor) -> None:
         """Let what is compiled be for any number of tokens and sentences."""
@@ -201,8 +203,8 @@ def _rest(
 def _layer(
     state: Tensor,
     product: Tensor,
-    starts: Tensor,
-    block: int,
+    within: Tensor,
+    window: int,
     heads: int,
     scale: float,
     act: Act,
@@ -212,7 +214,7 @@ def _layer(
     *weights: Tensor,
 ) -> Pair:
     """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
-    attended = attend_row(product, starts, heads, block, scale)
+    attended = attend_row(product, within, heads, window, scale)
     state = _rest(attended, state, act, epsilon, weights)
     return state, functional.linear(state, joined, joined_bias)
 
