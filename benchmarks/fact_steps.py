@@ -150,8 +150,8 @@ def _ask_back(problem: Problem, method: Method, facts: int, rate: float, per_tok
 def _report(stage: str, seconds: float, floor: float, backbone: Backbone) -> None:
     line: dict[str, object] = {
         "stage": stage,
-        "seconds": round(seconds, 4),
-        "floor": round(floor, 4),
+        "seconds": round(seconds, 5),
+        "floor": round(floor, 5),
         "times the floor": round(seconds / floor, 2),
         "share of the product": round(floor / seconds, 3),
     }

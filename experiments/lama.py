@@ -31,6 +31,8 @@ SEEDED = {
     "optiprompt-manual": "lama-optiprompt-manual",
     "softprompt": "lama-softprompt",
 }
+VECTORS = {"prompt.template": "<6> [X] <6> [Y] <6>"}
+EPOCHS = {"training.epochs": 20}
 JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "majority": ("lama-majority", {}),
     "manual": ("lama-manual", {}),
@@ -47,16 +49,17 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
         for name, config in SEEDED.items()
         for seed in SEEDS
     },
-    # As many vectors as SPE learns for both ways.
+    # As many vectors as SPE learns for both ways; and more epochs.
     **{
-        f"ptuning-18-vectors-{seed}": (
-            "lama-ptuning",
-            {"seed": seed, "prompt.template": "<6> [X] <6> [Y] <6>"},
+        f"{name}-{seed}": (config, {"seed": seed, **changes})
+        for name, config, changes in (
+            ("ptuning-18-vectors", "lama-ptuning", VECTORS),
+            ("ptuning-20-epochs", "lama-ptuning", EPOCHS),
+            ("ptuning-18-vectors-20-epochs", "lama-ptuning", VECTORS | EPOCHS),
+            ("spe-20-epochs", "lama-spe", EPOCHS),
         )
         for seed in SEEDS
     },
-    "ptuning-20-epochs": ("lama-ptuning", {"training.epochs": 20}),
-    "spe-20-epochs": ("lama-spe", {"training.epochs": 20}),
     "ptuning-paper": ("lama-ptuning-paper", {}),
     "spe-paper": ("lama-spe-paper", {}),
 }

@@ -6,7 +6,7 @@ Reads the stored candidates and backward scores of runs made with ``--choose-wei
 fixed), fits weights on their dev facts as ``dev-fit`` does, and writes run folders of the same
 names under OUT.
 With --without-back the backward scores are zero: the control that shows what the fit and the
-objects' frequencies give by themselves.
+objects' frequencies give by themselves, also of runs that are fitted already.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from symprompt.runs import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
 def refit(source: RunFolder, out: Path, backbone: Backbone, data: str, *, back: bool) -> None:
     """Write one run with fitted weights, and print its figures."""
     config = source.load_config()
-    if source.load_frequency_shares() is not None:
+    if back and source.load_frequency_shares() is not None:
         raise RunError(
             f"{source.path} is fitted already; give a run made with another choose_weight."
         )

@@ -183,10 +183,10 @@ class CapturedSteps:
         passes = epoch.steps[step]
         # The first pass is laid out while the encoders make the vectors.
         self._ready(epoch, passes[0])
-        for part in self.parts.values():
-            part.join()
         self._gradient.zero_()
         self._losses.zero_()
+        for part in self.parts.values():
+            part.join()
         for number, entry in enumerate(passes):
             if number:
                 self._ready(epoch, entry)

@@ -40,15 +40,17 @@ class SplitProduct:
     """bfloat16 states [n, h] times float32 weights [v, h], plus a bias, as one product; final.
 
     With the weights and the bias in three bfloat16 parts it is exact but for the order of summing.
-    The gradient of the states, bfloat16 like them, takes the first part alone.
+    Losses and their gradient, which becomes bfloat16, take two parts of the weights (17 bits); the
+    gradient of the states, bfloat16 like them, takes the first part alone.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.parts = split_weights(weight)
+        # First, where a product of fewer parts has it too.
         if bias is not None:
             held = split_weights(bias[:, None])
             self.parts = torch.cat(
-                (self.parts, functional.pad(held, (0, _BIAS_COLUMNS - 3))), dim=1
+                (functional.pad(held, (0, _BIAS_COLUMNS - 3)), self.parts), dim=1
             )
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -90,28 +92,38 @@ def weigh_losses(logits: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor,
     return losses * share, gradient.to(torch.bfloat16)
 
 
-def _product(rows: Tensor, parts: Tensor) -> Tensor:
-    thrice = [rows] * 3
-    if parts.shape[1] > 3 * rows.shape[1]:
-        thrice.append(rows.new_ones(len(rows), _BIAS_COLUMNS))
-    fed = torch.cat(thrice, dim=1)
+def _product(rows: Tensor, parts: Tensor, count: int = 3) -> Tensor:
+    """Return the product with so many parts of the weights."""
+    ones = rows.new_ones(len(rows), _first(rows, parts))
+    fed = torch.cat((ones, *[rows] * count), dim=1)
+    parts = parts[:, : fed.shape[1]]
     if rows.is_cuda:
         return torch.mm(fed, parts.mT, out_dtype=torch.float32)
     return fed.float() @ parts.float().mT
 
 
+def _first(rows: Tensor, parts: Tensor) -> int:
+    """Return where the first part starts, after the bias."""
+    return parts.shape[1] - 3 * rows.shape[1]
+
+
+def _leading(rows: Tensor, parts: Tensor) -> Tensor:
+    """Return the first part, [v, h]."""
+    start = _first(rows, parts)
+    return parts[:, start : start + rows.shape[1]]
+
+
 class _Logits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, parts: Tensor) -> Tensor:
-        ctx.width = rows.shape[1]
-        ctx.save_for_backward(parts)
+        ctx.save_for_backward(_leading(rows, parts))
         return _product(rows, parts)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (parts,) = ctx.saved_tensors
-        return torch.mm(gradients[0].to(parts.dtype), parts[:, : ctx.width]), None
+        (weight,) = ctx.saved_tensors
+        return torch.mm(gradients[0].to(weight.dtype), weight), None
 
 
 class _Losses(torch.autograd.Function):
@@ -121,8 +133,8 @@ class _Losses(torch.autograd.Function):
     def forward(
         ctx: Any, rows: Tensor, parts: Tensor, target: Tensor, share: Tensor, weigh: Weigh
     ) -> Tensor:
-        losses, gradient = weigh(_product(rows, parts), target, share)
-        ctx.save_for_backward(torch.mm(gradient, parts[:, : rows.shape[1]]))
+        losses, gradient = weigh(_product(rows, parts, 2), target, share)
+        ctx.save_for_backward(torch.mm(gradient, _leading(rows, parts)))
         return losses
 
     @staticmethod
