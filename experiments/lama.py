@@ -31,8 +31,6 @@ SEEDED = {
     "optiprompt-manual": "lama-optiprompt-manual",
     "softprompt": "lama-softprompt",
 }
-VECTORS = {"prompt.template": "<6> [X] <6> [Y] <6>"}
-EPOCHS = {"training.epochs": 20}
 JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "majority": ("lama-majority", {}),
     "manual": ("lama-manual", {}),
@@ -49,14 +47,13 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
         for name, config in SEEDED.items()
         for seed in SEEDS
     },
-    # As many vectors as SPE learns for both ways; and more epochs.
     **{
         f"{name}-{seed}": (config, {"seed": seed, **changes})
         for name, config, changes in (
-            ("ptuning-18-vectors", "lama-ptuning", VECTORS),
-            ("ptuning-20-epochs", "lama-ptuning", EPOCHS),
-            ("ptuning-18-vectors-20-epochs", "lama-ptuning", VECTORS | EPOCHS),
-            ("spe-20-epochs", "lama-spe", EPOCHS),
+            # As many vectors as SPE learns for both ways.
+            ("ptuning-18-vectors", "lama-ptuning", {"prompt.template": "<6> [X] <6> [Y] <6>"}),
+            ("ptuning-12-epochs", "lama-ptuning", {"training.epochs": 12}),
+            ("spe-12-epochs", "lama-spe", {"training.epochs": 12}),
         )
         for seed in SEEDS
     },

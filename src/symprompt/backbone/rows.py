@@ -3,8 +3,9 @@
 Queries, keys and values of a layer are one product instead of three, computed with the layer below:
 the gradients of its states are then added up where they are used. Of the last layer only what is
 asked for is computed: keys and values of every token, all else at one position of each sentence.
-The weights are frozen, so their joined copies stay true; ``fits`` sees to it. In bfloat16 on CUDA,
-GELU is a kernel of its own (``gelu_kernels``).
+The weights are frozen, so their joined copies stay true; ``fits`` sees to it. The gradient of a
+norm is made from what it gave, which the next product reads anyway, so that what it was given need
+not be written. In bfloat16 on CUDA, GELU is a kernel of its own (``gelu_kernels``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from symprompt.runtime import compile_function
 Weights = tuple[Tensor, ...]
 Pair = tuple[Tensor, Tensor]
 Act = Callable[[Tensor], Tensor]
+Norm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+"""Takes a sum's two parts, weight, bias and epsilon."""
 _SELF = ("query", "key", "value")
+_MOST_BIAS = 32
+"""Of a norm's weight: beyond it, what a norm gave says too little of what it was given."""
 _FUSING: dict[str, Any] = {"pattern_matcher": False}
 """A product is never added to what is there: that is copied first, which a sum alone is not."""
 
@@ -47,6 +52,7 @@ class RowLayers:
         self._size = int(inner.attention_head_size)
         self._act = _find_act(layers[0].intermediate, body.config.hidden_act)
         self._epsilon = float(layers[0].output.LayerNorm.eps)
+        self._norm = _find_norm(layers)
         self._embedding = _embedding_weights(body)
         self._embedding_epsilon = float(body.embeddings.LayerNorm.eps)
         self._own = [_own_weights(layer) for layer in layers]
@@ -99,7 +105,7 @@ class RowLayers:
         self._mark(words, places, packing.within, packing.starts, at)
         embedding = (self._embedding_epsilon, *self._products[0], *self._embedding)
         state, product = self._first_product(words, places, *embedding)
-        options = (self._heads, self._size**-0.5, self._act, self._epsilon)
+        options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
         windows = packing.within, packing.window, *options
         sentences = packing.starts, packing.block, *options
         for rest, following in zip(self._rest[:-1], self._products[1:], strict=True):
@@ -129,6 +135,54 @@ def _gelu(states: Tensor) -> Tensor:
     from symprompt.backbone import gelu_kernels
 
     return cast(Tensor, gelu_kernels.gelu(states))
+
+
+def _find_norm(layers: Sequence[Any]) -> Norm:
+    """Return how sums are normed: with the quicker gradient wherever it is as exact."""
+    for layer in layers:
+        for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm):
+            weight, bias = norm.weight.detach(), norm.bias.detach()
+            if not bool(((weight != 0) & (bias.abs() <= _MOST_BIAS * weight.abs())).all()):
+                return _plain_norm
+    return _norm
+
+
+def _plain_norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    return functional.layer_norm(one + other, one.shape[-1:], weight, bias, epsilon)
+
+
+def _norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    found: Tensor = _Norm.apply(one, other, weight, bias, epsilon)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Norm(torch.autograd.Function):
+    """The norm of a sum, of frozen weights; its gradient reads what it gave alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float
+    ) -> Tensor:
+        wide = _wide(one + other)
+        variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
+        rate = (variance + epsilon).rsqrt()
+        out = ((wide - mean) * rate * weight + bias).to(one.dtype)
+        ctx.save_for_backward(out, rate, weight, bias)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        out, rate, weight, bias = ctx.saved_tensors
+        gradient, moved = _wide(gradients[0]), _wide(out) - bias
+        along = (gradient * moved).mean(-1, keepdim=True)
+        own = gradient * weight
+        found = (own - own.mean(-1, keepdim=True) - moved / weight * along) * rate
+        found = found.to(out.dtype)
+        return found, found, None, None, None
+
+
+def _wide(numbers: Tensor) -> Tensor:
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
 def _embedding_weights(body: Any) -> Weights:
@@ -187,17 +241,15 @@ def _rest(
     attended: Tensor,
     state: Tensor,
     act: Act,
+    norm: Norm,
     epsilon: float,
     weights: Weights,
 ) -> Tensor:
     """Return what follows attention: projection, feed-forward part, and both norms."""
-    out, out_bias, up, up_bias, down, down_bias, norm, norm_bias, last, last_bias = weights
-    size = state.shape[-1:]
-    mixed = functional.linear(attended, out, out_bias) + state
-    mixed = functional.layer_norm(mixed, size, norm, norm_bias, epsilon)
+    out, out_bias, up, up_bias, down, down_bias, first, first_bias, last, last_bias = weights
+    mixed = norm(functional.linear(attended, out, out_bias), state, first, first_bias, epsilon)
     inner = act(functional.linear(mixed, up, up_bias))
-    found = functional.linear(inner, down, down_bias) + mixed
-    return functional.layer_norm(found, size, last, last_bias, epsilon)
+    return norm(functional.linear(inner, down, down_bias), mixed, last, last_bias, epsilon)
 
 
 def _layer(
@@ -208,6 +260,7 @@ def _layer(
     heads: int,
     scale: float,
     act: Act,
+    norm: Norm,
     epsilon: float,
     joined: Tensor,
     joined_bias: Tensor,
@@ -215,7 +268,7 @@ def _layer(
 ) -> Pair:
     """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
     attended = attend_row(product, within, heads, window, scale)
-    state = _rest(attended, state, act, epsilon, weights)
+    state = _rest(attended, state, act, norm, epsilon, weights)
     return state, functional.linear(state, joined, joined_bias)
 
 
@@ -228,6 +281,7 @@ def _last_layer(
     heads: int,
     scale: float,
     act: Act,
+    norm: Norm,
     epsilon: float,
     query: Tensor,
     query_bias: Tensor,
@@ -237,4 +291,4 @@ def _last_layer(
     asked = state.index_select(0, at)
     asking = functional.linear(asked, query, query_bias)
     attended = attend_asked(asking, product, starts, heads, block, scale)
-    return _rest(attended, asked, act, epsilon, weights)
+    return _rest(attended, asked, act, norm, epsilon, weights)
