@@ -109,3 +109,28 @@ def test_finding_out_what_a_model_can_do_compiles_nothing(
     assert counter.frame_count == 0
     backbone.logits_at(Inputs(backbone.embed(torch.arange(4)[None]), None), torch.tensor([2]))
     assert counter.frame_count > 0
+
+
+# Of what the compiler itself does.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+def test_compiled_layers_give_the_gradients_of_plain_ones(
+    counter: CompileCounter, family_folder: Callable[[str], Path]
+) -> None:
+    backbone = Backbone.load(str(family_folder("bert")), device="cpu", dtype="float64")
+    layers = find_row_layers(backbone)
+    assert layers is not None
+    lengths = torch.tensor([3, 5, 4])
+    packing, _ = pack(lengths, 14, 5)
+    embeddings = backbone.embed(torch.arange(14))[None].detach()
+    results = []
+    for compiled in (False, True):
+        if compiled:
+            layers._layer = torch.compile(layers._layer)
+        leaf = embeddings.clone().requires_grad_()
+        states = layers.states_at(Inputs(leaf, None, packing=packing), lengths.cumsum(0) - 1)
+        across = torch.linspace(-1, 1, states.numel(), dtype=torch.float64).view_as(states)
+        results.append((states.detach(), *torch.autograd.grad((states * across).sum(), [leaf])))
+    assert counter.frame_count == 1
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)

@@ -166,7 +166,10 @@ class _Norm(torch.autograd.Function):
         wide = _wide(one + other)
         variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
         rate = (variance + epsilon).rsqrt()
-        out = ((wide - mean) * rate * weight + bias).to(one.dtype)
+        out = (wide - mean) * rate * weight + bias
+        # The compiler of torch 2.11 loses the gradient of a tensor that is cast to its own dtype.
+        if out.dtype != one.dtype:
+            out = out.to(one.dtype)
         ctx.save_for_backward(out, rate, weight, bias)
         return out
 
