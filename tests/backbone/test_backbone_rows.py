@@ -18,7 +18,7 @@ from transformers import (
     XmodConfig,
 )
 
-from symprompt.backbone import Backbone, Inputs, pack
+from symprompt.backbone import Backbone, Inputs, pack, rows
 from symprompt.backbone.checks import find_row_layers
 from symprompt.backbone.packing import Packing, attend_asked, attend_row
 from symprompt.backbone.rows import RowLayers
@@ -115,6 +115,8 @@ def test_norms_give_their_gradient_from_what_they_gave_where_that_tells_enough(
     plain = functional.layer_norm
     layers = RowLayers.of(body, 0)
     assert layers is not None
+    monkeypatch.setattr(rows, "compile_function", lambda work, **_: work)
+    layers.compile()
     words = torch.randn(1, 6, 24, generator=generator, dtype=torch.float64)
     packing, _ = pack(torch.tensor([6]), 6, 6)
 
@@ -153,8 +155,8 @@ def test_answers_and_gradients_are_the_models_own(
 
     monkeypatch.setattr(RowLayers, "states_at", watched)
     found = []
-    for rows in (True, False):
-        if not rows:
+    for joined in (True, False):
+        if not joined:
             backbone.__dict__["row_layers"] = None
         leaf = embeddings.clone().requires_grad_()
         logits = backbone.logits_at(Inputs(leaf, None, packing=packing), at)

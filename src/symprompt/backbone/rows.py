@@ -5,7 +5,8 @@ the gradients of its states are then added up where they are used. Of the last l
 asked for is computed: keys and values of every token, all else at one position of each sentence.
 The weights are frozen, so their joined copies stay true; ``fits`` sees to it. The gradient of a
 norm is made from what it gave, which the next product reads anyway, so that what it was given need
-not be written. In bfloat16 on CUDA, GELU is a kernel of its own (``gelu_kernels``).
+not be written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel of its own
+(``gelu_kernels``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ class RowLayers:
         self._size = int(inner.attention_head_size)
         self._act = _find_act(layers[0].intermediate, body.config.hidden_act)
         self._epsilon = float(layers[0].output.LayerNorm.eps)
-        self._norm = _find_norm(layers)
         self._embedding = _embedding_weights(body)
         self._embedding_epsilon = float(body.embeddings.LayerNorm.eps)
         self._own = [_own_weights(layer) for layer in layers]
@@ -65,6 +65,7 @@ class RowLayers:
             self._query = last[:width], bias[:width]
             self._products = [*joined[:-1], (last[width:], bias[width:])]
         self._rest = [own[6:] for own in self._own]
+        self._norm: Norm = _plain_norm
         self._first_product: Callable[..., Pair] = _first_product
         self._layer: Callable[..., Pair] = _layer
         self._last: Callable[..., Tensor] = _last_layer
@@ -83,6 +84,9 @@ class RowLayers:
         self._first_product = compile_function(_first_product, options=_FUSING)
         self._layer = compile_function(_layer, options=_FUSING)
         self._last = compile_function(_last_layer, options=_FUSING)
+        # Fused it saves memory's time; one kernel after the other it would cost some.
+        if all(_tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])):
+            self._norm = _norm
 
     def fits(self, inputs: Inputs) -> bool:
         """Say whether a row can be read: nothing but embeddings, and the weights as they were."""
@@ -137,14 +141,9 @@ def _gelu(states: Tensor) -> Tensor:
     return cast(Tensor, gelu_kernels.gelu(states))
 
 
-def _find_norm(layers: Sequence[Any]) -> Norm:
-    """Return how sums are normed: with the quicker gradient wherever it is as exact."""
-    for layer in layers:
-        for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm):
-            weight, bias = norm.weight.detach(), norm.bias.detach()
-            if not bool(((weight != 0) & (bias.abs() <= _MOST_BIAS * weight.abs())).all()):
-                return _plain_norm
-    return _norm
+def _tells_enough(weight: Tensor, bias: Tensor) -> bool:
+    """Say whether what a norm gave tells what it was given as exactly as a copy would."""
+    return bool(((weight != 0) & (bias.abs() <= _MOST_BIAS * weight.abs())).all())
 
 
 def _plain_norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
