@@ -84,6 +84,8 @@ def make_generator(*parts: object) -> torch.Generator:
 def describe_environment(device: torch.device) -> dict[str, str]:
     """Return versions and hardware, as strings, for a run's record."""
     facts = {name: _version(name) for name in _VERSIONED}
+    # The package's own tells which build it is.
+    facts["torch"] = str(torch.__version__)
     facts["python"] = platform.python_version()
     facts["platform"] = f"{sys.platform} {platform.machine()}"
     facts["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
