@@ -49,14 +49,19 @@ def _scores(query, key, same, scale):
 
 
 @triton.jit
-def _window(within, tokens, window, BLOCK: tl.constexpr):
-    """Return a window's first token, which of its rows there are, and which see which."""
+def _window(within, tokens, heads, BLOCK: tl.constexpr, HEADS: tl.constexpr):
+    """Return a program's first head, its window's first token and length, and which rows see which.
+
+    Before the last: which of the window's rows there are.
+    """
+    groups = heads // HEADS
+    window, own = tl.program_id(0) // groups, tl.program_id(0) % groups * HEADS
     rows = tl.arange(0, BLOCK)
     first = tl.load(within + tokens + window).to(tl.int64)
     count = tl.load(within + tokens + window + 1) - first
     inside = rows < count
     sentence = tl.load(within + first + rows, mask=inside, other=-1)
-    return first, count, inside, sentence[:, None] == sentence[None, :]
+    return own, first, count, inside, sentence[:, None] == sentence[None, :]
 
 
 @triton.jit
@@ -65,10 +70,8 @@ def _forth(
     query_token, query_head, key_token, key_head, value_token, value_head,
     size: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    groups = heads // HEADS
-    own = tl.program_id(0) % groups * HEADS
+    own, first, count, inside, same = _window(within, tokens, heads, BLOCK, HEADS)
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
-    first, count, inside, same = _window(within, tokens, tl.program_id(0) // groups, BLOCK)
     if count > 0:
         for head in range(own, own + HEADS):
             q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
@@ -87,10 +90,8 @@ def _back(
     query_token, query_head, key_token, key_head, value_token, value_head,
     size: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    groups = heads // HEADS
-    own = tl.program_id(0) % groups * HEADS
+    own, first, count, inside, same = _window(within, tokens, heads, BLOCK, HEADS)
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
-    first, count, inside, same = _window(within, tokens, tl.program_id(0) // groups, BLOCK)
     if count > 0:
         for head in range(own, own + HEADS):
             q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)

@@ -55,7 +55,7 @@ class Packing:
     @property
     def window(self) -> int:
         """A power of two that no window is longer than."""
-        return max(_WINDOW, self.block)
+        return _window_size(self.longest)
 
     def as_mask(self) -> Tensor:
         """Return what travels as the mask: ``within``, seen [1, window, 1, n + w + 1]."""
@@ -77,9 +77,13 @@ def pack(lengths: Tensor, tokens: int, longest: int) -> tuple[Packing, Tensor]:
     owner = owner.clamp_(max=len(lengths) - 1)
     place = (row - (ends - lengths)[owner]).clamp_(max=longest - 1)
     starts = functional.pad(ends, (1, 0))
-    windows = _windows(starts, tokens, max(_WINDOW, padded_size(longest)))
+    windows = _windows(starts, tokens, _window_size(longest))
     within = torch.cat((sentence, windows)).to(torch.int32)
     return Packing(starts.to(torch.int32), place, longest, within), owner
+
+
+def _window_size(longest: int) -> int:
+    return max(_WINDOW, padded_size(longest))
 
 
 def _windows(starts: Tensor, tokens: int, size: int) -> Tensor:
