@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from symprompt import adam_kernels
 from symprompt.adam import adam_update
-from symprompt.backbone import gelu_kernels, packed_kernels, packing, row_kernels
+from symprompt.backbone import asked_kernels, gelu_kernels, packed_kernels, packing, row_kernels
 from symprompt.prompts import encoders, recurrence_kernels
 
 REAL = torch.tensor([0, 1, 2, 4, 5])
@@ -65,19 +65,26 @@ def check_rows(draw: Callable[..., Tensor], where: packing.Packing, total: int) 
         (true,) = torch.autograd.grad((wanted * weight).sum(), [joined])
         back = plain(row_kernels.attend_row_back)
         near("row, back", back(weight, joined.detach(), where.within, *options), true)
-        options = heads, where.block, size**-0.5
-        pair = draw(6, width).requires_grad_(), draw(tokens, 2 * width).requires_grad_()
-        bare = [one.detach() for one in pair]
-        wanted = packing.attend_asked(*pair, where.starts, *options)
-        found = plain(row_kernels.attend_asked)(*bare, where.starts, *options)
-        near("asked", found[REAL], wanted[REAL])
-        weight = draw(6, width)
-        weight[3] = 0
-        truth = torch.autograd.grad((wanted * weight).sum(), pair)
-        made = plain(row_kernels.attend_asked_back)(weight, *bare, where.starts, *options)
-        near("asked, back to queries", made[0][REAL], truth[0][REAL])
-        near("asked, back to keys and values", made[1], truth[1])
+        check_asked(draw, where, heads, width)
         check_generic(draw, where, total, heads, size)
+
+
+def check_asked(
+    draw: Callable[..., Tensor], where: packing.Packing, heads: int, width: int
+) -> None:
+    """Check what the queries of a sentence see of its states."""
+    options = where.starts, where.block, width**-0.5
+    pair = draw(heads, 6, width).requires_grad_(), draw(len(where.place), width).requires_grad_()
+    bare = [one.detach() for one in pair]
+    wanted = packing.attend_asked(*pair, *options)
+    found = plain(asked_kernels.attend_asked)(*bare, *options)
+    near("asked", found[:, REAL], wanted[:, REAL])
+    weight = draw(heads, 6, width)
+    weight[:, 3] = 0
+    truth = torch.autograd.grad((wanted * weight).sum(), pair)
+    made = plain(asked_kernels.attend_asked_back)(weight, *bare, *options)
+    near("asked, back to queries", made[0][:, REAL], truth[0][:, REAL])
+    near("asked, back to states", made[1], truth[1])
 
 
 def check_generic(

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
+from transformers import BertConfig, BertModel
 
 from symprompt.adam import StackedAdam
 from symprompt.backbone import Backbone, Inputs, ReadOut, pack, rows
 from symprompt.backbone.checks import can_pack, find_row_layers
+from symprompt.backbone.rows import RowLayers
 from symprompt.config import TrainingConfig
 from symprompt.prompts import PackedQuestion
 from symprompt.prompts.packed import _compiled
@@ -112,34 +114,55 @@ def test_finding_out_what_a_model_can_do_compiles_nothing(
     assert counter.frame_count > 0
 
 
+def states_and_gradient(layers: RowLayers, width: int, device: str) -> tuple[Tensor, Tensor]:
+    """Return states of three sentences, and the gradient of their words."""
+    lengths = torch.tensor([3, 5, 4], device=device)
+    packing, _ = pack(lengths, 14, 5)
+    words = torch.randn(1, 14, width, generator=torch.Generator().manual_seed(4))
+    leaf = words.to(device, layers._own[0][0].dtype).requires_grad_()
+    states = layers.states_at(Inputs(leaf, None, packing=packing), lengths.cumsum(0) - 1)
+    across = torch.linspace(-1, 1, states.numel()).view_as(states).to(states)
+    (gradient,) = torch.autograd.grad((states * across).sum(), [leaf])
+    return states.detach().double().cpu(), gradient.double().cpu()
+
+
+def make_layers(width: int, device: str, dtype: torch.dtype) -> RowLayers:
+    """Return the layers of a random BERT, as many as have compiled functions of their own."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": width, "intermediate_size": 2 * width, "vocab_size": 40}
+    config = BertConfig(num_hidden_layers=3, num_attention_heads=2, **sizes)
+    layers = RowLayers.of(BertModel(config).to(device, dtype).eval(), 0)
+    assert layers is not None
+    return layers
+
+
 # Of what the compiler itself does.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_compiled_layers_give_the_gradients_of_plain_ones(
-    counter: CompileCounter,
-    family_folder: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
+    counter: CompileCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = Backbone.load(str(family_folder("bert")), device="cpu", dtype="float64")
-    layers = find_row_layers(backbone)
-    assert layers is not None
-
     def compile_layer(work: Callable[..., Any], **_options: object) -> Callable[..., Any]:
         # What is around them asks for numbers on a CPU, where a graph ends.
-        return torch.compile(work) if work is rows._layer else work
+        return torch.compile(work) if work in (rows._layer, rows._states) else work
 
     monkeypatch.setattr(rows, "compile_function", compile_layer)
-    lengths = torch.tensor([3, 5, 4])
-    packing, _ = pack(lengths, 14, 5)
-    embeddings = backbone.embed(torch.arange(14))[None].detach()
-    results = []
+    layers = make_layers(24, "cpu", torch.float64)
+    plain = states_and_gradient(layers, 24, "cpu")
+    layers.compile()
+    for one, other in zip(plain, states_and_gradient(layers, 24, "cpu"), strict=True):
+        torch.testing.assert_close(one, other)
+    assert counter.frame_count == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_compiled_layers_give_the_gradients_of_plain_ones_on_a_gpu() -> None:
+    exact = states_and_gradient(make_layers(128, "cpu", torch.float64), 128, "cpu")
+    layers = make_layers(128, "cuda", torch.bfloat16)
     for compiled in (False, True):
         if compiled:
             layers.compile()
-        leaf = embeddings.clone().requires_grad_()
-        states = layers.states_at(Inputs(leaf, None, packing=packing), lengths.cumsum(0) - 1)
-        across = torch.linspace(-1, 1, states.numel(), dtype=torch.float64).view_as(states)
-        results.append((states.detach(), *torch.autograd.grad((states * across).sum(), [leaf])))
-    assert counter.frame_count == 1
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other)
+        for one, other in zip(states_and_gradient(layers, 128, "cuda"), exact, strict=True):
+            assert float((one - other).norm() / other.norm()) < 0.03

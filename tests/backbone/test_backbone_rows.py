@@ -220,24 +220,27 @@ def test_the_row_kernels_are_what_plain_tensors_give(
     packing, _ = pack(lengths, tokens, longest)
     generator = torch.Generator().manual_seed(1)
     near = {"rtol": 0, "atol": 1e-2 if dtype == torch.float16 else 6e-2}
-    real = torch.tensor([0, 1, 2, 4, 5])
-    for count, work in ((3, attend_row), (2, attend_asked)):
-        joined = torch.randn(tokens, count * width, generator=generator).to(dtype)
-        query = torch.randn(len(lengths), width, generator=generator).to(dtype)
+    joined = torch.randn(tokens, 3 * width, generator=generator).to(dtype)
+    query = torch.randn(heads, len(lengths), width, generator=generator).to(dtype)
+    states = torch.randn(tokens, width, generator=generator).to(dtype)
+
+    def row(joined: Tensor) -> Tensor:
+        within = packing.within.to(joined.device)
+        return attend_row(joined, within, heads, packing.window, size**-0.5)[:total]
+
+    def asked(query: Tensor, states: Tensor) -> Tensor:
+        starts = packing.starts.to(states.device)
+        seen = attend_asked(query, states, starts, packing.block, width**-0.5)
+        return seen[:, [0, 1, 2, 4, 5]]
+
+    for work, given in ((row, [joined]), (asked, [query, states])):
         results = []
         for device, kind in (("cuda", dtype), ("cpu", torch.float64)):
-            leaves = [one.to(device, kind).requires_grad_() for one in (query, joined)]
-            given = leaves if count == 2 else leaves[1:]
-            about = packing.within, packing.window
-            if count == 2:
-                about = packing.starts, packing.block
-            out = work(*given, about[0].to(device), heads, about[1], size**-0.5)
-            own = out[real.to(device)] if count == 2 else out[:total]
+            leaves = [one.to(device, kind).requires_grad_() for one in given]
+            own = work(*leaves)
             weight = torch.linspace(-1, 1, own.numel()).view_as(own).to(own)
-            gradients = torch.autograd.grad((own * weight).sum(), given)
-            if count == 2:
-                gradients = (gradients[0][real.to(device)], gradients[1])
-            results.append([one.detach().double().cpu() for one in (own, *gradients)])
+            found = own, *torch.autograd.grad((own * weight).sum(), leaves)
+            results.append([one.detach().double().cpu() for one in found])
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other, **near)
 
@@ -261,15 +264,13 @@ def test_the_gelu_kernels_are_what_plain_tensors_give() -> None:
         torch.testing.assert_close(one, other, rtol=8e-3, atol=1e-5)
 
 
-def test_one_query_of_a_sentence_sees_that_sentence_alone() -> None:
+def test_queries_of_a_sentence_see_that_sentence_alone() -> None:
     generator = torch.Generator().manual_seed(2)
     packing, _ = pack(torch.tensor([3, 2]), 5, 3)
-    query = torch.randn(2, 8, generator=generator, dtype=torch.float64)
-    joined = torch.randn(5, 16, generator=generator, dtype=torch.float64)
-    found = attend_asked(query, joined, packing.starts, 2, 16, 0.5)
-    for row, part in enumerate((slice(0, 3), slice(3, 5))):
-        key, value = joined[part].view(-1, 2, 2, 4).permute(1, 2, 0, 3)
-        wanted = functional.scaled_dot_product_attention(
-            query[row].view(2, 1, 4), key, value, scale=0.5
-        )
-        torch.testing.assert_close(found[row], wanted.flatten())
+    query = torch.randn(4, 2, 8, generator=generator, dtype=torch.float64)
+    states = torch.randn(5, 8, generator=generator, dtype=torch.float64)
+    found = attend_asked(query, states, packing.starts, 16, 0.5)
+    for sentence, part in enumerate((slice(0, 3), slice(3, 5))):
+        for head in range(4):
+            weights = torch.softmax(states[part] @ query[head, sentence] * 0.5, 0)
+            torch.testing.assert_close(found[head, sentence], weights @ states[part])

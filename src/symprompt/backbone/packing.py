@@ -187,24 +187,25 @@ def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: f
     return _attend_masked(query, key, value, within, scale)[0].flatten(1)
 
 
-def attend_asked(
-    query: Tensor, joined: Tensor, starts: Tensor, heads: int, block: int, scale: float
-) -> Tensor:
-    """Return what one query [s, h] of each sentence sees of its keys and values [n, 2h], [s, h]."""
-    if joined.is_cuda:
-        from symprompt.backbone import row_kernels
+def attend_asked(query: Tensor, states: Tensor, starts: Tensor, block: int, scale: float) -> Tensor:
+    """Return what each sentence's queries [heads, s, h] see of its states [n, h], [heads, s, h].
 
-        return cast(Tensor, row_kernels.attend_asked(query, joined, starts, heads, block, scale))
-    inside, index = _inside(starts, len(joined))
-    key, value = joined.view(len(joined), 2, heads, -1)[index].permute(2, 0, 3, 1, 4).unbind()
+    The states are their own keys and values.
+    """
+    if states.is_cuda:
+        from symprompt.backbone import asked_kernels
+
+        return cast(Tensor, asked_kernels.attend_asked(query, states, starts, block, scale))
+    inside, index = _inside(starts, len(states))
+    padded = states[index]
     out = functional.scaled_dot_product_attention(
-        query.view(len(query), heads, 1, -1),
-        key,
-        value,
-        attn_mask=(inside | ~inside.any(1, keepdim=True))[:, None, None, :],
+        query.transpose(0, 1),
+        padded,
+        padded,
+        attn_mask=(inside | ~inside.any(1, keepdim=True))[:, None, :],
         scale=scale,
     )
-    return out.flatten(1)
+    return out.transpose(0, 1)
 
 
 def _inside(starts: Tensor, tokens: int) -> tuple[Tensor, Tensor]:

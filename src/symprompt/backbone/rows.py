@@ -2,7 +2,10 @@
 
 Queries, keys and values of a layer are one product instead of three, computed with the layer below:
 the gradients of its states are then added up where they are used. Of the last layer only what is
-asked for is computed: keys and values of every token, all else at one position of each sentence.
+asked for is computed, at one position of each sentence, and neither keys nor values: with W the
+keys' weights of a head, q · (W x) = (Wᵀ q) · x, so each query is multiplied instead of every token,
+and so are weighted sums of states instead of values. The keys' bias is left out, since it moves all
+scores of a query alike.
 The weights are frozen, so their joined copies stay true; ``fits`` sees to it. The gradient of a
 norm is made from what it gave, which the next product reads anyway, so that what it was given need
 not be written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel of its own
@@ -59,15 +62,13 @@ class RowLayers:
         _check_all_known(body, [one for own in (self._embedding, *self._own) for one in own])
         self._seen = self._marks()
         with torch.no_grad():
-            joined = [_join(own) for own in self._own]
-            width = self._heads * self._size
-            last, bias = joined[-1]
-            self._query = last[:width], bias[:width]
-            self._products = [*joined[:-1], (last[width:], bias[width:])]
+            self._products = [_join(own) for own in self._own[:-1]]
+            self._asking = _split_heads(self._own[-1], self._heads)
         self._rest = [own[6:] for own in self._own]
         self._norm: Norm = _plain_norm
         self._first_product: Callable[..., Pair] = _first_product
         self._layer: Callable[..., Pair] = _layer
+        self._last_but_one: Callable[..., Tensor] = _states
         self._last: Callable[..., Tensor] = _last_layer
 
     @classmethod
@@ -83,6 +84,7 @@ class RowLayers:
         """Fuse element-wise work; each function is compiled once for all layers and shapes."""
         self._first_product = compile_function(_first_product, options=_FUSING)
         self._layer = compile_function(_layer, options=_FUSING)
+        self._last_but_one = compile_function(_states, options=_FUSING)
         self._last = compile_function(_last_layer, options=_FUSING)
         # Fused it saves memory's time; one kernel after the other it would cost some.
         if all(_tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])):
@@ -107,16 +109,27 @@ class RowLayers:
         assert packing is not None
         words, places = inputs.embeddings[0], packing.place + self._first
         self._mark(words, places, packing.within, packing.starts, at)
-        embedding = (self._embedding_epsilon, *self._products[0], *self._embedding)
-        state, product = self._first_product(words, places, *embedding)
         options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
         windows = packing.within, packing.window, *options
+        state = self._below_last(words, places, windows)
+        # Apart from what is compiled, which would copy the states' gradient to add to it.
+        asked, state = _Ask.apply(state, at)  # type: ignore[no-untyped-call]
+        self._mark(state, asked)
         sentences = packing.starts, packing.block, *options
-        for rest, following in zip(self._rest[:-1], self._products[1:], strict=True):
+        return self._last(state, asked, *sentences, *self._asking, *self._rest[-1])
+
+    def _below_last(self, words: Tensor, places: Tensor, windows: tuple[Any, ...]) -> Tensor:
+        """Return what the last layer reads, [n, h]."""
+        epsilon, embedding = self._embedding_epsilon, self._embedding
+        if not self._products:
+            return _embed(words, places, epsilon, *embedding)
+        first = self._products[0]
+        state, product = self._first_product(words, places, *first, epsilon, *embedding)
+        for rest, following in zip(self._rest[:-2], self._products[1:], strict=True):
             self._mark(state, product)
             state, product = self._layer(state, product, *windows, *following, *rest)
         self._mark(state, product)
-        return self._last(state, product, at, *sentences, *self._query, *self._rest[-1])
+        return self._last_but_one(state, product, *windows, *self._rest[-2])
 
     def _mark(self, *tensors: Tensor) -> None:
         """Let what is compiled be for any number of tokens and sentences."""
@@ -196,24 +209,51 @@ def _embedding_weights(body: Any) -> Weights:
     return found
 
 
-def _first_product(
+def _embed(
     words: Tensor,
     places: Tensor,
     epsilon: float,
-    joined: Tensor,
-    joined_bias: Tensor,
     positions: Tensor,
     kinds: Tensor,
     norm: Tensor,
     norm_bias: Tensor,
     *project: Tensor,
-) -> Pair:
-    """Return what the first layer reads, [n, h], of words [n, width], and its product."""
+) -> Tensor:
+    """Return what the first layer reads, [n, h], of words [n, width]."""
     state = words + kinds[0] + positions[places]
     state = functional.layer_norm(state, state.shape[-1:], norm, norm_bias, epsilon)
-    if project:
-        state = functional.linear(state, *project)
+    return functional.linear(state, *project) if project else state
+
+
+def _first_product(
+    words: Tensor,
+    places: Tensor,
+    joined: Tensor,
+    joined_bias: Tensor,
+    epsilon: float,
+    *embedding: Tensor,
+) -> Pair:
+    """Return what the first layer reads, and its product."""
+    state = _embed(words, places, epsilon, *embedding)
     return state, functional.linear(state, joined, joined_bias)
+
+
+class _Ask(torch.autograd.Function):
+    """Rows of states [n, h], and the states: their gradients are added up where the states' is.
+
+    For ``attend_asked``, whose gradient nothing else reads.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, at: Tensor) -> Pair:
+        ctx.save_for_backward(at)
+        return state.index_select(0, at), state.view_as(state)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        rows, states = gradients
+        (at,) = ctx.saved_tensors
+        return states.index_add_(0, at, rows), None
 
 
 def _own_weights(layer: Any) -> Weights:
@@ -239,6 +279,13 @@ def _join(own: Weights) -> Pair:
     return torch.cat(own[0:6:2]), torch.cat(own[1:6:2])
 
 
+def _split_heads(own: Weights, heads: int) -> Weights:
+    """Return a layer's weights for queries, keys [heads, size, h] and values [heads, h, size]."""
+    query, query_bias, key, _, value, value_bias = own[:6]
+    key, value = (one.detach().view(heads, -1, one.shape[1]) for one in (key, value))
+    return query, query_bias, key, value.mT, value_bias
+
+
 def _rest(
     attended: Tensor,
     state: Tensor,
@@ -252,6 +299,23 @@ def _rest(
     mixed = norm(functional.linear(attended, out, out_bias), state, first, first_bias, epsilon)
     inner = act(functional.linear(mixed, up, up_bias))
     return norm(functional.linear(inner, down, down_bias), mixed, last, last_bias, epsilon)
+
+
+def _states(
+    state: Tensor,
+    product: Tensor,
+    within: Tensor,
+    window: int,
+    heads: int,
+    scale: float,
+    act: Act,
+    norm: Norm,
+    epsilon: float,
+    *weights: Tensor,
+) -> Tensor:
+    """Return a layer's states [n, h], from those of the layer below and their product."""
+    attended = attend_row(product, within, heads, window, scale)
+    return _rest(attended, state, act, norm, epsilon, weights)
 
 
 def _layer(
@@ -269,15 +333,13 @@ def _layer(
     *weights: Tensor,
 ) -> Pair:
     """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
-    attended = attend_row(product, within, heads, window, scale)
-    state = _rest(attended, state, act, norm, epsilon, weights)
+    state = _states(state, product, within, window, heads, scale, act, norm, epsilon, *weights)
     return state, functional.linear(state, joined, joined_bias)
 
 
 def _last_layer(
     state: Tensor,
-    product: Tensor,
-    at: Tensor,
+    asked: Tensor,
     starts: Tensor,
     block: int,
     heads: int,
@@ -287,10 +349,13 @@ def _last_layer(
     epsilon: float,
     query: Tensor,
     query_bias: Tensor,
+    key: Tensor,
+    value: Tensor,
+    value_bias: Tensor,
     *weights: Tensor,
 ) -> Tensor:
-    """Return the last layer's states [s, h] at one position of each sentence."""
-    asked = state.index_select(0, at)
-    asking = functional.linear(asked, query, query_bias)
-    attended = attend_asked(asking, product, starts, heads, block, scale)
+    """Return the last layer's states [s, h] at one position of each sentence, asked for there."""
+    asking = functional.linear(asked, query, query_bias).view(len(asked), heads, -1).transpose(0, 1)
+    seen = attend_asked(torch.bmm(asking, key), state, starts, block, scale)
+    attended = torch.bmm(seen, value).transpose(0, 1).flatten(1) + value_bias
     return _rest(attended, asked, act, norm, epsilon, weights)
