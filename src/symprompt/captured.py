@@ -10,14 +10,17 @@ The parts of a method (SPE's way forth and way back with vectors of their own) g
 in the same passes, as if the second part's relations were more relations: one large pass takes less
 time than two. Their encoders and optimisers run side by side: updates are bound by memory, encoders
 by waiting for one kernel after the other, so one part's vectors are made while the next one's
-parameters are still being updated.
+parameters are still being updated. What a step's first pass reads, but for the vectors, is laid out
+while the step before it updates.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,7 +101,11 @@ class CapturedSteps:
         self._layout: Layout | None = None
         self._slots: dict[Shape, _Slot] = {}
         self._pool = torch.cuda.graph_pool_handle() if capture else None
-        self._stream = torch.cuda.Stream(device) if capture else None  # type: ignore[no-untyped-call]
+        self._stream = self._early = self._passed = None
+        if capture:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._early = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def plan(self, plan: Sequence[Sequence[np.ndarray]]) -> EpochPasses:
         """Return an epoch's passes, recording those of new shapes.
@@ -130,6 +137,7 @@ class CapturedSteps:
             self.seconds += time.perf_counter() - begun
         for part in self.parts.values():
             part.catch_up()
+        self._note_passed()
         return found
 
     def _record(self, passes: EpochPasses) -> None:
@@ -181,21 +189,38 @@ class CapturedSteps:
         for part in self.parts.values():
             part.begin()
         passes = epoch.steps[step]
-        # The first pass is laid out while the encoders make the vectors.
-        self._ready(epoch, passes[0])
-        self._gradient.zero_()
-        self._losses.zero_()
+        with self._after_passes():
+            self._ready(epoch, passes[0])
+        self._join_early()
         for part in self.parts.values():
             part.join()
         for number, entry in enumerate(passes):
             if number:
                 self._ready(epoch, entry)
             self._slots[entry.shape].run()
+        self._note_passed()
         for name, part in self.parts.items():
             part.end(active[name], rate)
         losses.copy_(self._losses.view(len(self.parts), -1).sum(0))
+        self._losses.zero_()
         for part in self.parts.values():
             part.join()
+
+    def _note_passed(self) -> None:
+        """Note that no pass is under way after what was begun so far."""
+        if self._passed is not None:
+            self._passed.record(torch.cuda.current_stream(self.device))
+
+    def _after_passes(self) -> AbstractContextManager[Any]:
+        """Do what is done within as soon as the passes noted last are over."""
+        if self._early is None or self._passed is None:
+            return nullcontext()
+        self._early.wait_event(self._passed)
+        return torch.cuda.stream(self._early)
+
+    def _join_early(self) -> None:
+        if self._early is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._early)
 
     def _ready(self, epoch: EpochPasses, entry: Pass) -> None:
         """Lay a pass's sentences out."""
@@ -224,9 +249,9 @@ class CapturedSteps:
             places=self._places,
         )
 
-    def _ask(self, question: Question | PackedQuestion, share: Tensor) -> None:
+    def _ask(self, question: Question | PackedQuestion, words: Tensor, share: Tensor) -> None:
         """Add the loss and its gradient of one pass to what the step has so far."""
-        inputs = question.inputs(self.method.backbone, self._leaf)
+        inputs = question.inputs(self.method.backbone, self._leaf, words)
         weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
         (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
         self._gradient.add_(gradient)
@@ -237,13 +262,14 @@ class CapturedSteps:
         # Nothing but filling, until there is something to ask.
         numbers[1] = -1
         share = torch.zeros(shape.sentences, dtype=torch.float64, device=self.device)
-        laid: dict[str, Question | PackedQuestion] = {}
+        laid: list[tuple[Question | PackedQuestion, Tensor]] = []
 
         def ready() -> None:
-            laid["out"] = self._question(shape, numbers[0], numbers[1])
+            question = self._question(shape, numbers[0], numbers[1])
+            laid[:] = [(question, self.method.backbone.embed(question.ids))]
 
         def run() -> None:
-            self._ask(laid["out"], share)
+            self._ask(*laid[0], share)
 
         def both() -> None:
             ready()

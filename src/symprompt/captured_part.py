@@ -94,7 +94,7 @@ class CapturedPart:
 
         Args:
             leaf: [relation, most, width], written with the vectors.
-            gradient: of the same shape, read.
+            gradient: of the same shape, read and then cleared.
         """
         if self._ends is not None:
             return
@@ -108,6 +108,7 @@ class CapturedPart:
 
         def end() -> None:
             self._update(gradient)
+            gradient.zero_()
 
         self._ends = begin, end
         if self._stream is not None:

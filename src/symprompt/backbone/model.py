@@ -282,7 +282,7 @@ class Backbone:
         body, given = self.model.base_model, cast(torch.FloatTensor, states[None])
         body.forward = lambda *_, **_given: BaseModelOutput(last_hidden_state=given)
         try:
-            return self.model(inputs_embeds=given).logits[0]  # type: ignore[no-any-return]
+            return self.model(inputs_embeds=given).logits.squeeze(0)  # type: ignore[no-any-return]
         finally:
             del body.forward
 

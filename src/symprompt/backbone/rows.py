@@ -107,7 +107,8 @@ class RowLayers:
         """
         packing = inputs.packing
         assert packing is not None
-        words, places = inputs.embeddings[0], packing.place + self._first
+        # Not taken out by an index, whose gradient is cleared and copied into.
+        words, places = inputs.embeddings.squeeze(0), packing.place + self._first
         self._mark(words, places, packing.within, packing.starts, at)
         options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
         windows = packing.within, packing.window, *options

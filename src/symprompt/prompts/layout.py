@@ -32,13 +32,16 @@ class Question:
     at: Tensor
     target: Tensor
 
-    def inputs(self, backbone: Backbone, vectors: Tensor | None) -> Inputs:
+    def inputs(
+        self, backbone: Backbone, vectors: Tensor | None, words: Tensor | None = None
+    ) -> Inputs:
         """Return the model's input: word embeddings, with learned vectors at their slots.
 
         Args:
             vectors: [relation, n, width]; None for templates without vectors.
+            words: the embeddings of ``ids``, where they are there already.
         """
-        embeddings = backbone.embed(self.ids)
+        embeddings = backbone.embed(self.ids) if words is None else words
         if vectors is not None:
             count = vectors.shape[1]
             index = self.relation[:, None] * count + self.slots.clamp(min=0)

@@ -37,13 +37,16 @@ class PackedQuestion:
     target: Tensor
     places: Tensor | None = None
 
-    def inputs(self, backbone: Backbone, vectors: Tensor | None) -> Inputs:
+    def inputs(
+        self, backbone: Backbone, vectors: Tensor | None, words: Tensor | None = None
+    ) -> Inputs:
         """Return the model's input: word embeddings, with learned vectors at their slots.
 
         Args:
             vectors: [relation, k, width]; None for templates without vectors.
+            words: the embeddings of ``ids``, where they are there already.
         """
-        embeddings = backbone.embed(self.ids)
+        embeddings = backbone.embed(self.ids) if words is None else words
         if vectors is not None:
             embeddings = _Placed.apply(  # type: ignore[no-untyped-call]
                 embeddings,
