@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from calling import Call
 from symprompt import cli
@@ -278,6 +280,18 @@ def test_a_page_takes_texts_literally() -> None:
     assert shown[0] == "label 3"
     assert shown[-1] == "other"
     assert len(shown) == 7
+
+
+def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    # As many as a machine has are what UMAP would leave.
+    other = 1 if (os.cpu_count() or 1) > 1 else 2
+    torch.set_num_threads(other)
+    try:
+        assert project(np.random.default_rng(0).normal(size=(60, 8)))[1] == "UMAP"
+        assert torch.get_num_threads() == other
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_umap_parts_what_is_far_apart() -> None:

@@ -109,6 +109,16 @@ def send(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 @contextmanager
+def keep_threads() -> Iterator[None]:
+    """Put the number of torch's threads back, which other libraries change with their own."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def quick_products(device: torch.device) -> Iterator[None]:
     """Let a GPU round the factors of float32 products to TF32 while the block runs."""
     if device.type != "cuda":

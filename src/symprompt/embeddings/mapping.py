@@ -17,6 +17,7 @@ from symprompt.embeddings.states import Choice, embed_chunks
 from symprompt.embeddings.wordnet import PARTS
 from symprompt.embeddings.words import Ints, Text
 from symprompt.errors import ConfigError, DataError
+from symprompt.runtime import keep_threads
 
 Colour = Literal["sense", "cluster", "language"]
 Floats = npt.NDArray[np.float64]
@@ -165,8 +166,10 @@ def can_umap() -> bool:
 
 def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, str]:
     """Return [n, 2] and how: UMAP by cosine where it is installed, else principal components."""
-    if len(vectors) > _FEW and can_umap():
-        return _umap(vectors, seed), "UMAP"
+    if len(vectors) > _FEW:
+        with keep_threads():
+            if can_umap():
+                return _umap(vectors, seed), "UMAP"
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     return left[:, :2] * sizes[:2], "PCA"
