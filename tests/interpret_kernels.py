@@ -41,9 +41,9 @@ def plain(work: Any) -> Callable[..., Any]:
 
 def check_attention(draw: Callable[..., Tensor]) -> None:
     """Check attention of packed rows, of joined products, and of one query a sentence."""
-    # Windows of 128 tokens, and of 64.
-    for longest in (70, 30):
-        lengths = torch.tensor([17, 1, 40, 0, longest, 9])
+    # Windows of 128 tokens, and of 64; sentences of 128 at most, 64, and 32.
+    for longest in (70, 40, 30):
+        lengths = torch.tensor([17, 1, min(40, longest), 0, longest, 9])
         total = int(lengths.sum())
         where, _ = packing.pack(lengths, total + 5, int(lengths.max()))
         check_rows(draw, where, total)
@@ -65,8 +65,10 @@ def check_rows(draw: Callable[..., Tensor], where: packing.Packing, total: int) 
         (true,) = torch.autograd.grad((wanted * weight).sum(), [joined])
         back = plain(row_kernels.attend_row_back)
         near("row, back", back(weight, joined.detach(), where.within, *options), true)
-        check_asked(draw, where, heads, width)
         check_generic(draw, where, total, heads, size)
+    # In one piece, in several, and with a last one that is not full.
+    for heads, width in ((2, 32), (8, 512), (5, 200), (40, 80)):
+        check_asked(draw, where, heads, width)
 
 
 def check_asked(

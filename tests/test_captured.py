@@ -56,9 +56,12 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
 @pytest.mark.filterwarnings("default")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("dtype", "allowed"), [("float32", 0.02), ("bfloat16", 0.25)])
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize(
+    ("name", "max_tokens"), [*((name, 4096) for name in CASES), ("spe separate", 40)]
+)
 def test_recorded_graphs_train_as_kernels_launched_one_by_one(
     name: str,
+    max_tokens: int,
     dtype: str,
     allowed: float,
     family_folder: Callable[[str], Path],
@@ -71,7 +74,9 @@ def test_recorded_graphs_train_as_kernels_launched_one_by_one(
     assert (backbone.longest_packed > 0) == (dtype == "bfloat16")
     found = {}
     for capture in (False, True):
-        _, method, trainer = make_trainer(config, backbone, facts, capture=capture)
+        _, method, trainer = make_trainer(
+            config, backbone, facts, max_tokens=max_tokens, capture=capture
+        )
         start = {part: value.detach().clone() for part, value in method.vectors().items()}
         trainer.run(lambda method=method: {part: np.zeros(3) for part in method.encoders})
         assert (trainer.captured is not None) == capture, trainer.history

@@ -104,7 +104,7 @@ class CapturedSteps:
         self._stream = self._early = self._passed = None
         if capture:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._early = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            self._early = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def plan(self, plan: Sequence[Sequence[np.ndarray]]) -> EpochPasses:
@@ -135,6 +135,11 @@ class CapturedSteps:
             self._record(found)
         finally:
             self.seconds += time.perf_counter() - begun
+        # A step that was broken off may have left something.
+        for part in self.parts.values():
+            part.join()
+        self._gradient.zero_()
+        self._losses.zero_()
         for part in self.parts.values():
             part.catch_up()
         self._note_passed()

@@ -63,7 +63,7 @@ class CapturedPart:
             self._replays[0]()
 
     def end(self, active: Tensor, rate: Tensor) -> None:
-        """Update the parameters by the vectors' gradient.
+        """Update the parameters by the vectors' gradient, and clear it.
 
         Args:
             active: [relation] bool, what moves.
@@ -94,7 +94,7 @@ class CapturedPart:
 
         Args:
             leaf: [relation, most, width], written with the vectors.
-            gradient: of the same shape, read and then cleared.
+            gradient: of the same shape; what is this part's is read, and then cleared.
         """
         if self._ends is not None:
             return

@@ -123,8 +123,8 @@ def _back(
 
 def _options(query: Tensor, block: int, *, back: bool) -> dict[str, Any]:
     heads, _, width = query.shape
-    # The quickest on an H200; of longer sentences nothing is loaded ahead, as chips have no room.
-    short = block <= 32
+    # The quickest on an H200; of much at once nothing is loaded ahead, as chips have no room.
+    short = block <= 32 and heads <= 32
     piece = 64 if short and not back else 128
     return {
         "heads": heads,

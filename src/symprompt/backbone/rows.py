@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from symprompt.backbone.inputs import Inputs
@@ -76,8 +77,8 @@ class RowLayers:
         """Return a model's layers, or None where they are not of this kind."""
         try:
             return cls(body, first)
-        except (AttributeError, TypeError):
-            # Some part has another name, or is not there.
+        except (AttributeError, TypeError, RuntimeError):
+            # Some part has another name or shape, or is not there.
             return None
 
     def compile(self) -> None:
@@ -109,7 +110,7 @@ class RowLayers:
         assert packing is not None
         # Not taken out by an index, whose gradient is cleared and copied into.
         words, places = inputs.embeddings.squeeze(0), packing.place + self._first
-        self._mark(words, places, packing.within, packing.starts, at)
+        self._mark(words, places, packing.within, packing.starts)
         options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
         windows = packing.within, packing.window, *options
         state = self._below_last(words, places, windows)
@@ -251,6 +252,7 @@ class _Ask(torch.autograd.Function):
         return state.index_select(0, at), state.view_as(state)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         rows, states = gradients
         (at,) = ctx.saved_tensors
