@@ -80,6 +80,14 @@ def test_layers_that_read_more_weights_are_refused(config: PretrainedConfig) -> 
     assert RowLayers.of(AutoModel.from_config(config), 0) is None
 
 
+def test_a_last_layer_with_other_heads_is_refused() -> None:
+    body = BertModel(BertConfig(**SIZES))
+    inner = body.encoder.layer[-1].attention.self
+    for name in ("query", "key", "value"):
+        setattr(inner, name, torch.nn.Linear(24, 16))
+    assert RowLayers.of(body, 0) is None
+
+
 @pytest.mark.parametrize(
     "options",
     [{"num_hidden_layers": 1}, {"hidden_act": "relu"}, {"type_vocab_size": 1}],

@@ -64,7 +64,7 @@ class RowLayers:
         self._seen = self._marks()
         with torch.no_grad():
             self._products = [_join(own) for own in self._own[:-1]]
-            self._asking = _split_heads(self._own[-1], self._heads)
+            self._asking = _split_heads(self._own[-1], self._heads, self._size)
         self._rest = [own[6:] for own in self._own]
         self._norm: Norm = _plain_norm
         self._first_product: Callable[..., Pair] = _first_product
@@ -77,8 +77,8 @@ class RowLayers:
         """Return a model's layers, or None where they are not of this kind."""
         try:
             return cls(body, first)
-        except (AttributeError, TypeError, RuntimeError):
-            # Some part has another name or shape, or is not there.
+        except (AttributeError, TypeError):
+            # Some part has another name, or is not there.
             return None
 
     def compile(self) -> None:
@@ -282,10 +282,12 @@ def _join(own: Weights) -> Pair:
     return torch.cat(own[0:6:2]), torch.cat(own[1:6:2])
 
 
-def _split_heads(own: Weights, heads: int) -> Weights:
+def _split_heads(own: Weights, heads: int, size: int) -> Weights:
     """Return a layer's weights for queries, keys [heads, size, h] and values [heads, h, size]."""
     query, query_bias, key, _, value, value_bias = own[:6]
-    key, value = (one.detach().view(heads, -1, one.shape[1]) for one in (key, value))
+    if {len(query), len(key), len(value)} != {heads * size}:
+        raise TypeError("a layer with other heads than the first is of another kind")
+    key, value = (one.detach().view(heads, size, -1) for one in (key, value))
     return query, query_bias, key, value.mT, value_bias
 
 
