@@ -28,6 +28,8 @@ from symprompt.runtime import compile_function
 
 Weights = tuple[Tensor, ...]
 Pair = tuple[Tensor, Tensor]
+Product = tuple[Tensor, Tensor | None]
+"""States [n, h], and the product that the next layer reads; the last reads none."""
 Act = Callable[[Tensor], Tensor]
 Norm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 """Takes a sum's two parts, weight, bias and epsilon."""
@@ -63,13 +65,12 @@ class RowLayers:
         _check_all_known(body, [one for own in (self._embedding, *self._own) for one in own])
         self._seen = self._marks()
         with torch.no_grad():
-            self._products = [_join(own) for own in self._own[:-1]]
+            self._products: list[Weights] = [*map(_join, self._own[:-1]), ()]
             self._asking = _split_heads(self._own[-1], self._heads, self._size)
         self._rest = [own[6:] for own in self._own]
         self._norm: Norm = _plain_norm
-        self._first_product: Callable[..., Pair] = _first_product
-        self._layer: Callable[..., Pair] = _layer
-        self._last_but_one: Callable[..., Tensor] = _states
+        self._first_product: Callable[..., Product] = _first_product
+        self._layer: Callable[..., Product] = _layer
         self._last: Callable[..., Tensor] = _last_layer
 
     @classmethod
@@ -82,10 +83,12 @@ class RowLayers:
             return None
 
     def compile(self) -> None:
-        """Fuse element-wise work; each function is compiled once for all layers and shapes."""
+        """Fuse element-wise work; functions are compiled for all layers and shapes at once.
+
+        ``_layer`` is compiled once more for the layer that no product follows.
+        """
         self._first_product = compile_function(_first_product, options=_FUSING)
         self._layer = compile_function(_layer, options=_FUSING)
-        self._last_but_one = compile_function(_states, options=_FUSING)
         self._last = compile_function(_last_layer, options=_FUSING)
         # Fused it saves memory's time; one kernel after the other it would cost some.
         if all(_tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])):
@@ -113,31 +116,23 @@ class RowLayers:
         self._mark(words, places, packing.within, packing.starts)
         options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
         windows = packing.within, packing.window, *options
-        state = self._below_last(words, places, windows)
+        sentences = packing.starts, packing.block, *options
+        epsilon, joined = self._embedding_epsilon, iter(self._products)
+        state, product = self._first_product(words, places, epsilon, next(joined), self._embedding)
+        for rest, following in zip(self._rest[:-1], joined, strict=True):
+            self._mark(state, product)
+            state, product = self._layer(state, product, *windows, following, rest)
         # Apart from what is compiled, which would copy the states' gradient to add to it.
         asked, state = _Ask.apply(state, at)  # type: ignore[no-untyped-call]
         self._mark(state, asked)
-        sentences = packing.starts, packing.block, *options
-        return self._last(state, asked, *sentences, *self._asking, *self._rest[-1])
+        return self._last(state, asked, *sentences, *self._asking, self._rest[-1])
 
-    def _below_last(self, words: Tensor, places: Tensor, windows: tuple[Any, ...]) -> Tensor:
-        """Return what the last layer reads, [n, h]."""
-        epsilon, embedding = self._embedding_epsilon, self._embedding
-        if not self._products:
-            return _embed(words, places, epsilon, *embedding)
-        first = self._products[0]
-        state, product = self._first_product(words, places, *first, epsilon, *embedding)
-        for rest, following in zip(self._rest[:-2], self._products[1:], strict=True):
-            self._mark(state, product)
-            state, product = self._layer(state, product, *windows, *following, *rest)
-        self._mark(state, product)
-        return self._last_but_one(state, product, *windows, *self._rest[-2])
-
-    def _mark(self, *tensors: Tensor) -> None:
+    def _mark(self, *tensors: Tensor | None) -> None:
         """Let what is compiled be for any number of tokens and sentences."""
         if self._layer is not _layer:
             for tensor in tensors:
-                torch._dynamo.maybe_mark_dynamic(tensor, 0)
+                if tensor is not None:
+                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
 
 
 def _find_act(intermediate: Any, name: object) -> Act:
@@ -211,33 +206,16 @@ def _embedding_weights(body: Any) -> Weights:
     return found
 
 
-def _embed(
-    words: Tensor,
-    places: Tensor,
-    epsilon: float,
-    positions: Tensor,
-    kinds: Tensor,
-    norm: Tensor,
-    norm_bias: Tensor,
-    *project: Tensor,
-) -> Tensor:
-    """Return what the first layer reads, [n, h], of words [n, width]."""
+def _first_product(
+    words: Tensor, places: Tensor, epsilon: float, following: Weights, embedding: Weights
+) -> Product:
+    """Return what the first layer reads, of words [n, width], and its product."""
+    positions, kinds, norm, norm_bias, *project = embedding
     state = words + kinds[0] + positions[places]
     state = functional.layer_norm(state, state.shape[-1:], norm, norm_bias, epsilon)
-    return functional.linear(state, *project) if project else state
-
-
-def _first_product(
-    words: Tensor,
-    places: Tensor,
-    joined: Tensor,
-    joined_bias: Tensor,
-    epsilon: float,
-    *embedding: Tensor,
-) -> Pair:
-    """Return what the first layer reads, and its product."""
-    state = _embed(words, places, epsilon, *embedding)
-    return state, functional.linear(state, joined, joined_bias)
+    if project:
+        state = functional.linear(state, *project)
+    return state, functional.linear(state, *following) if following else None
 
 
 class _Ask(torch.autograd.Function):
@@ -306,23 +284,6 @@ def _rest(
     return norm(functional.linear(inner, down, down_bias), mixed, last, last_bias, epsilon)
 
 
-def _states(
-    state: Tensor,
-    product: Tensor,
-    within: Tensor,
-    window: int,
-    heads: int,
-    scale: float,
-    act: Act,
-    norm: Norm,
-    epsilon: float,
-    *weights: Tensor,
-) -> Tensor:
-    """Return a layer's states [n, h], from those of the layer below and their product."""
-    attended = attend_row(product, within, heads, window, scale)
-    return _rest(attended, state, act, norm, epsilon, weights)
-
-
 def _layer(
     state: Tensor,
     product: Tensor,
@@ -333,13 +294,13 @@ def _layer(
     act: Act,
     norm: Norm,
     epsilon: float,
-    joined: Tensor,
-    joined_bias: Tensor,
-    *weights: Tensor,
-) -> Pair:
+    following: Weights,
+    weights: Weights,
+) -> Product:
     """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
-    state = _states(state, product, within, window, heads, scale, act, norm, epsilon, *weights)
-    return state, functional.linear(state, joined, joined_bias)
+    attended = attend_row(product, within, heads, window, scale)
+    state = _rest(attended, state, act, norm, epsilon, weights)
+    return state, functional.linear(state, *following) if following else None
 
 
 def _last_layer(
@@ -357,7 +318,7 @@ def _last_layer(
     key: Tensor,
     value: Tensor,
     value_bias: Tensor,
-    *weights: Tensor,
+    weights: Weights,
 ) -> Tensor:
     """Return the last layer's states [s, h] at one position of each sentence, asked for there."""
     asking = functional.linear(asked, query, query_bias).view(len(asked), heads, -1).transpose(0, 1)
