@@ -1,0 +1,236 @@
+"""What a golden run keeps of a flow: its metrics and predictions as plain values.
+
+This is the one place that knows how run folders and printed JSON are laid out. Quantities are
+named by their meaning, so that a stored golden run outlives a change of the layout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file
+
+from symprompt.runs import RunFolder
+
+# Times, versions and places: they say how a run was made, not what came of it.
+_LEFT_OUT = {"seconds", "versions", "recording", "recorded", "environment", "speed", "inputs"}
+Plain = dict[str, Any]
+
+
+def numbers(tree: Any) -> Any:
+    """Return the numbers of nested values under their names; what holds none is left out."""
+    if isinstance(tree, Mapping):
+        found = {
+            str(key): numbers(value)
+            for key, value in tree.items()
+            if key not in _LEFT_OUT and "per_second" not in str(key)
+        }
+        return {key: value for key, value in found.items() if value not in (None, {}, [])}
+    if isinstance(tree, list | tuple):
+        listed = [numbers(value) for value in tree]
+        return listed if any(value not in (None, {}, []) for value in listed) else None
+    if isinstance(tree, bool) or not isinstance(tree, int | float):
+        return None
+    return tree if math.isfinite(tree) else repr(tree)
+
+
+def learned(files: Iterable[Path]) -> Plain:
+    """Return how many numbers were learned, their sum and the sum of their sizes, exactly rounded.
+
+    The sums do not depend on the names or the order of the stored tensors.
+    """
+    values: list[float] = []
+    for file in files:
+        for tensor in load_file(file).values():
+            values += tensor.double().flatten().tolist()
+    return {"count": len(values), "sum": math.fsum(values), "size": math.fsum(map(abs, values))}
+
+
+# ------------------------------------------------------------------------------ runs on facts
+
+
+def facts_run(folder: Path) -> Plain:
+    """Return a run of train or rerank: per fact its ranks, candidates and their scores."""
+    run = RunFolder(folder)
+    weights = run.load_weights()
+    items = []
+    for split in ("dev", "test"):
+        predictions, facts, candidates = run.load_asked(split)  # type: ignore[arg-type]
+        back = predictions.asked_back
+        ranks = {
+            "by object score": predictions.ranks(),
+            "by object score, filtered": predictions.ranks(filtered=True),
+            "final": predictions.final(weights),
+            "final, filtered": predictions.final(weights, filtered=True),
+        }
+        for place, fact in enumerate(facts):
+            item = {
+                "split": split,
+                "relation": fact.relation,
+                "subject": fact.subject,
+                "object": fact.object,
+                "ranks": {name: float(found.realistic[place]) for name, found in ranks.items()},
+                "own score": _shortest(predictions.gold_score[place]),
+                "candidates": candidates[place],
+                "object scores": [_shortest(value) for value in predictions.forward[place]],
+            }
+            if back:
+                item["subject scores"] = [_shortest(value) for value in predictions.backward[place]]
+            items.append(item)
+    metrics = run.load_metrics()
+    found: Plain = {
+        "metrics": {split: numbers(metrics[split]) for split in ("dev", "test")},
+        "weights": numbers(metrics["weights"]),
+        "frequency shares": numbers(metrics.get("frequency_shares")),
+        "counts": numbers({key: metrics.get(key) for key in ("candidates", "dropped", "k")}),
+        "items": items,
+    }
+    if run.has("history.json"):
+        history = run.read_json("history.json")
+        found["curve"] = numbers(history["epochs"])
+        found["best epoch"] = numbers(history.get("best_epoch"))
+    if run.has("prompts.safetensors"):
+        found["learned"] = learned([folder / "prompts.safetensors"])
+    return found
+
+
+def _shortest(value: Any) -> float:
+    """Return a float32 as the shortest decimal that reads back to it."""
+    return float(str(np.float32(value)))
+
+
+def answers(said: str) -> Plain:
+    """Return what ``ask --json`` printed: every answer with its scores."""
+    names = {"text": "text", "forward": "object score", "backward": "subject score"}
+    names |= {"joint": "joint score"}
+    rows = json.loads(said)
+    return {"items": [{own: row[key] for key, own in names.items() if key in row} for row in rows]}
+
+
+# ------------------------------------------------------------------------------ labelled tasks
+
+
+def task_run(folder: Path) -> Plain:
+    """Return a run of tune on one labelled task."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    history = json.loads((folder / "history.json").read_text())
+    card = json.loads((folder / "card.json").read_text())
+    items = [
+        {"split": split} | row
+        for split in metrics["splits"]
+        for row in _lines(folder / f"predictions/{split}.jsonl")
+    ]
+    return {
+        "metrics": numbers(metrics["splits"]),
+        "counts": numbers(
+            {
+                key: metrics.get(key)
+                for key in ("trainable_parameters", "model_parameters", "counts", "cut", "dropped")
+            }
+        ),
+        "threshold": metrics.get("threshold"),
+        "best epoch": metrics["best_epoch"],
+        "curve": numbers(history["epochs"]),
+        "learned": learned([folder / card["file"]]),
+        "items": items,
+    }
+
+
+def mixture_run(folder: Path) -> Plain:
+    """Return a run of tune on several tasks that shared a prefix: each task's."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    return {"tasks": {name: task_run(folder / name) for name in metrics["tasks"]}}
+
+
+def pattern_run(folder: Path, predicted: str) -> Plain:
+    """Return a run through a pattern, with the probabilities that predict printed for its data."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    seeds = metrics["seeds"]
+    stored = [folder / f"prompts/{seed}.safetensors" for seed in seeds]
+    stored.append(folder / "weights.safetensors")
+    return {
+        "metrics": numbers(metrics["metrics"]),
+        "dev": numbers(metrics["dev"]),
+        "counts": numbers(
+            {
+                key: metrics.get(key)
+                for key in ("trainable_parameters", "model_parameters", "counts", "cut")
+            }
+        ),
+        "seeds": {
+            str(seed): numbers(json.loads((folder / f"seeds/{seed}.json").read_text()))
+            for seed in seeds
+        },
+        "learned": learned(path for path in stored if path.is_file()),
+        "items": [
+            {"seed": seed} | row
+            for seed in seeds
+            for row in _lines(folder / f"predictions/{seed}.jsonl")
+        ],
+        "predicted": predictions(predicted),
+    }
+
+
+def predictions(said: str) -> Plain:
+    """Return what ``predict --json`` printed."""
+    found = json.loads(said)
+    return {"metrics": numbers(found["metrics"]), "items": found["predictions"]}
+
+
+def _lines(path: Path) -> list[Plain]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# ------------------------------------------------------------------------------ all others
+
+
+def pretrained(folder: Path) -> Plain:
+    """Return a pretraining: losses, their curve, counts and the sums of the weights."""
+    training = json.loads((folder / "training.json").read_text())
+    return {
+        "losses": numbers({key: training[key] for key in ("loss", "validation")}),
+        "curve": numbers(training["history"]),
+        "counts": numbers(
+            {key: training.get(key) for key in ("tokens", "passes", "corpus", "vocabulary")}
+        ),
+        "learned": learned([folder / "model.safetensors"]),
+    }
+
+
+def embedded(folder: Path) -> Plain:
+    """Return every word's place, and the sum and the size of its vector."""
+    vectors = np.load(folder / "vectors.npy").astype(np.float64)
+    return {
+        "shape": list(vectors.shape),
+        "sums": [math.fsum(row) for row in vectors],
+        "sizes": [math.fsum(np.abs(row)) for row in vectors],
+    }
+
+
+def sense_vectors(folder: Path) -> Plain:
+    """Return the sums of the stored sense vectors."""
+    return {"learned": learned(sorted(folder.glob("*.safetensors")))}
+
+
+def printed(said: str) -> Plain:
+    """Return the numbers of printed JSON."""
+    return {"metrics": numbers(json.loads(said))}
+
+
+def tagged(said: str) -> Plain:
+    """Return what ``senses tag --json`` printed: each word's sense and how sure it is."""
+    return {"items": [word for text in json.loads(said) for word in text["words"]]}
+
+
+def reproduced(folder: Path) -> Plain:
+    """Return the numbers of a reproduction's tables, and the facts behind them."""
+    runs = sorted(path.parent for path in folder.rglob("predictions"))
+    return {
+        "metrics": numbers(json.loads((folder / "results.json").read_text())),
+        "runs": {path.name: {"items": facts_run(path)["items"]} for path in runs},
+    }
