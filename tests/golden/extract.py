@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
+from symprompt.ranking import rerank
 from symprompt.runs import RunFolder
 
 # Times, versions and places: they say how a run was made, not what came of it.
@@ -61,7 +62,10 @@ def facts_run(folder: Path) -> Plain:
     items = []
     for split in ("dev", "test"):
         predictions, facts, candidates = run.load_asked(split)  # type: ignore[arg-type]
-        back = predictions.asked_back
+        joint = None
+        if weights is not None and predictions.asked_back:
+            weight = weights[predictions.relation].float()
+            joint = rerank(predictions.forward, predictions.backward, weight=weight)
         ranks = {
             "by object score": predictions.ranks(),
             "by object score, filtered": predictions.ranks(filtered=True),
@@ -79,8 +83,9 @@ def facts_run(folder: Path) -> Plain:
                 "candidates": candidates[place],
                 "object scores": [_shortest(value) for value in predictions.forward[place]],
             }
-            if back:
+            if joint is not None:
                 item["subject scores"] = [_shortest(value) for value in predictions.backward[place]]
+                item["joint scores"] = [_shortest(value) for value in joint[place]]
             items.append(item)
     metrics = run.load_metrics()
     found: Plain = {
@@ -150,7 +155,9 @@ def mixture_run(folder: Path) -> Plain:
 def pattern_run(folder: Path, predicted: str) -> Plain:
     """Return a run through a pattern, with the probabilities that predict printed for its data."""
     metrics = json.loads((folder / "metrics.json").read_text())
-    seeds = metrics["seeds"]
+    seeds, again = metrics["seeds"], predictions(predicted)
+    # One seed each, so what predict says is about the same training.
+    shares = {row["id"]: row.get("probability") for row in again["items"]}
     stored = [folder / f"prompts/{seed}.safetensors" for seed in seeds]
     stored.append(folder / "weights.safetensors")
     return {
@@ -168,11 +175,18 @@ def pattern_run(folder: Path, predicted: str) -> Plain:
         },
         "learned": learned(path for path in stored if path.is_file()),
         "items": [
-            {"seed": seed} | row
+            {
+                "seed": seed,
+                "id": row["id"],
+                "prediction": row["predicted"],
+                "gold": row["label"],
+                "probability": shares[row["id"]],
+                "written": row.get("written"),
+            }
             for seed in seeds
             for row in _lines(folder / f"predictions/{seed}.jsonl")
         ],
-        "predicted": predictions(predicted),
+        "predicted": again,
     }
 
 

@@ -28,7 +28,7 @@ from tune_toys import KINDS, write_toy
 
 from symprompt import cli
 from test_any_length import names_facts
-from tiny import make_facts, save_family
+from tiny import WORLD_WORDS, make_facts, make_model, make_wordpiece, save_family
 from tiny_causal import TEMPLATE, save_causal
 from tiny_entities import write_entities
 from tiny_lama import write_lama
@@ -50,8 +50,8 @@ length = 3
 rank = 2
 [learning]
 rate = 1e-2
-batch = 8
-epochs = 2
+batch = 4
+epochs = 6
 """
 PATTERN = """
 seeds = ["1"]
@@ -66,6 +66,14 @@ batches = ["2"]
 rates = ["1e-2"]
 prompt_rate = 1e-2
 """
+
+
+def _worldly(path: Path) -> Path:
+    """Write a random BERT that has the words of the labelled toys."""
+    tokenizer = make_wordpiece(words=WORLD_WORDS)
+    make_model("bert", tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
 
 
 def _text(path: Path) -> Path:
@@ -103,6 +111,7 @@ def _test_sets(path: Path) -> Path:
 
 INPUTS: dict[str, Callable[[Path], Path]] = {
     "bert": lambda path: save_family("bert", path),
+    "worldly": _worldly,
     "gpt2": lambda path: save_causal("gpt2", path),
     "facts": lambda path: write_csv(make_facts().select(["capital", "in"]), path),
     "names": lambda path: write_csv(names_facts(), path),
@@ -210,7 +219,7 @@ _CAUSAL = {"model": "@gpt2", "template": TEMPLATE}
 _SPE = _train("lama-spe", "spe", **_SHORT, choose_weight="fixed", weight=1.7)
 
 TRAIN = {
-    "spe": _facts(_train("lama-spe-paper", **_SHORT)),
+    "spe": _facts(_train("lama-spe-paper", **_SHORT, weight=2.5)),
     "spe-full-vocabulary": _facts(_train("lama-spe-paper", vocabulary="full", **_SHORT)),
     "spe-separate-dev-fit": _facts(_train("lama-spe", **_SHORT)),
     "spe-whole-masking": _facts(_train("lama-spe", masking="whole", choose_weight="dev", **_SHORT)),
@@ -279,11 +288,10 @@ ASK = {
 
 
 def _tune(kind: str, method: str, **flags: object) -> Words:
-    base = {"model": "@bert", "data": f"@{kind}", "out": "run", "device": "cpu"}
+    base = {"model": "@worldly", "data": f"@{kind}", "out": "run", "device": "cpu"}
     base |= {"task.kind": kind, "method": method}
     if kind in ("spans", "relations"):
-        # Enough steps that some spans are found.
-        base |= {"span.length": 3, "span.hidden": 16, "learning.epochs": 8}
+        base |= {"span.length": 3, "span.hidden": 16}
     return _words(("tune", "@tune"), base | {key.replace("__", "."): v for key, v in flags.items()})
 
 
