@@ -22,12 +22,12 @@ import torch
 from measuring import body_weights, median_seconds, product_rate, steady_seconds
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from symprompt.backbone import Backbone
-from symprompt.config import make_config
 from symprompt.facts import load_facts
-from symprompt.methods import Method
-from symprompt.problem import Problem, make_method, prepare
-from symprompt.train import Trainer
+from symprompt.models import LanguageModel
+from symprompt.probing.config import make_config
+from symprompt.probing.methods import Method
+from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.trainer import Trainer
 
 
 def random_base(path: str) -> str:
@@ -39,7 +39,7 @@ def random_base(path: str) -> str:
     return folder
 
 
-def operations(backbone: Backbone, tokens: float, asked: float) -> float:
+def operations(backbone: LanguageModel, tokens: float, asked: float) -> float:
     """Return the operations of a pass forward, which asks for so many of its tokens."""
     body, config = body_weights(backbone), backbone.model.config
     last = body / config.num_hidden_layers
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=2048, help="test facts to ask back")
     flags = parser.parse_args()
     path = random_base(flags.model) if flags.random_base else flags.model
-    backbone = Backbone.load(path, device=flags.device, dtype=flags.dtype)
+    backbone = LanguageModel.load(path, device=flags.device, dtype=flags.dtype)
     if flags.compile:
         backbone.compile_layers()
     facts = load_facts(flags.data, relations=flags.relations)
@@ -152,7 +152,7 @@ def _ask_back(problem: Problem, method: Method, facts: int, rate: float) -> None
     )
 
 
-def _report(stage: str, seconds: float, floor: float, backbone: Backbone) -> None:
+def _report(stage: str, seconds: float, floor: float, backbone: LanguageModel) -> None:
     line: dict[str, object] = {
         "stage": stage,
         "seconds": round(seconds, 5),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from symprompt.backbone import Backbone
+from symprompt.models import LanguageModel
 
 
 def wait(device: torch.device) -> None:
@@ -42,7 +42,7 @@ def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * size**3 / median_seconds(lambda _: torch.mm(left, right), device, 10)
 
 
-def body_weights(backbone: Backbone) -> int:
+def body_weights(backbone: LanguageModel) -> int:
     """Return how many weights multiply every token: the body without embedding tables."""
     tables = {
         id(module.weight)

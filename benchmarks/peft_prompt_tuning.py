@@ -25,12 +25,12 @@ from peft import PromptTuningConfig, TaskType, get_peft_model
 from torch import Tensor
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from symprompt.backbone import Backbone, locate_model
-from symprompt.config import make_config
 from symprompt.errors import SympromptError
 from symprompt.facts import Fact
-from symprompt.problem import Problem, load_config_facts, make_method, prepare
-from symprompt.train import Trainer
+from symprompt.models import LanguageModel, locate_model
+from symprompt.probing.config import make_config
+from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
+from symprompt.probing.trainer import Trainer
 
 VECTORS, BATCH, IGNORED = 9, 8, -100
 
@@ -53,7 +53,7 @@ def write_random_model(folder: Path) -> str:
     return str(folder)
 
 
-def peft_batch(backbone: Backbone, facts: list[Fact]) -> tuple[Tensor, Tensor, Tensor]:
+def peft_batch(backbone: LanguageModel, facts: list[Fact]) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, mask and labels of sentences "[X] [Y]", put together example by example."""
     vocabulary = backbone.vocabulary
     rows = [
@@ -121,7 +121,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         model = flags.model or write_random_model(Path(folder))
-        backbone = Backbone.load(model, device=flags.device, dtype="float32")
+        backbone = LanguageModel.load(model, device=flags.device, dtype="float32")
         problem = prepare(config, backbone, load_config_facts(flags.data, config.facts))
         method = make_method(config, problem)
         trainer = Trainer(

@@ -21,18 +21,13 @@ import numpy as np
 import torch
 from measuring import product_rate, wait
 
-from symprompt.pretrain.batch import Batch
-from symprompt.pretrain.corruption import Specials, count_places
-from symprompt.pretrain.distributed import join_group
-from symprompt.pretrain.feed import Feed
-from symprompt.pretrain.model import make_model
-from symprompt.pretrain.objectives import Pretrainer
-from symprompt.pretrain.settings import (
-    PretrainConfig,
-    check_pretrain_config,
-    load_pretrain_config,
-)
-from symprompt.pretrain.step import Learner
+from symprompt.pretraining.batch import Batch, Feed
+from symprompt.pretraining.config import PretrainConfig, check_pretrain_config, load_pretrain_config
+from symprompt.pretraining.corruption import Specials, count_places
+from symprompt.pretraining.distributed import join_group
+from symprompt.pretraining.model import make_model
+from symprompt.pretraining.objectives import Pretrainer
+from symprompt.pretraining.step import Learner
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
 

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 from measuring import body_weights, product_rate, wait
+from symprompt.runs.environment import choose_device, describe_environment, quick_products
 
-from symprompt.backbone import Backbone
-from symprompt.runtime import choose_device, describe_environment, quick_products
+from symprompt.models import LanguageModel
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.bodies import make_body
+from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.passes import Step
-from symprompt.tasks.settings import TuneConfig, make_tune_config
+from symprompt.tasks.trainables import make_body
 from symprompt.tasks.training import TaskTrainer
 
 METHODS = ("ft", "lora", "pt2", "pt")
@@ -61,7 +61,7 @@ def config_of(method: str, flags: argparse.Namespace) -> TuneConfig:
     )
 
 
-def make_inputs(backbone: Backbone, batch: int, width: int) -> Batch:
+def make_inputs(backbone: LanguageModel, batch: int, width: int) -> Batch:
     """Return inputs of random tokens that fill the width, with random tags."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, len(backbone.vocabulary), (batch, width), generator=generator)
@@ -70,7 +70,9 @@ def make_inputs(backbone: Backbone, batch: int, width: int) -> Batch:
     return Batch(ids=ids, lengths=lengths, labels=tags).to(backbone.device)
 
 
-def make_timed(method: str, backbone: Backbone, flags: argparse.Namespace, width: int) -> Timed:
+def make_timed(
+    method: str, backbone: LanguageModel, flags: argparse.Namespace, width: int
+) -> Timed:
     """Return a method ready to be timed."""
     config = config_of(method, flags)
     room = backbone.max_length - (flags.length if method == "pt" else 0)
@@ -120,7 +122,7 @@ def floor_seconds(
 
 
 def measure_peak(
-    method: str, backbone: Backbone, flags: argparse.Namespace, width: int
+    method: str, backbone: LanguageModel, flags: argparse.Namespace, width: int
 ) -> int | None:
     """Return the bytes that training takes beyond the model, at their peak; None without a GPU."""
     if backbone.device.type != "cuda":
@@ -138,8 +140,8 @@ def measure_peak(
 
 def compare(flags: argparse.Namespace) -> dict[str, Any]:
     """Measure every method at every width; return plain values."""
-    frozen = Backbone.load(flags.model, device=flags.device)
-    whole = Backbone.load(flags.model, device=flags.device, dtype="float32")
+    frozen = LanguageModel.load(flags.model, device=flags.device)
+    whole = LanguageModel.load(flags.model, device=flags.device, dtype="float32")
     device, weights = frozen.device, body_weights(frozen)
     rate = product_rate(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     found: dict[str, Any] = {

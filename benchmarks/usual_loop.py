@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from symprompt.backbone import Backbone
-from symprompt.config import RunConfig, make_config
 from symprompt.errors import SympromptError
-from symprompt.evaluation import dev_scores
 from symprompt.facts import Fact
-from symprompt.problem import Problem, load_config_facts, make_method, prepare
-from symprompt.train import Trainer
+from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig, make_config
+from symprompt.probing.evaluate import dev_scores
+from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
+from symprompt.probing.trainer import Trainer
 
 VECTORS = (3, 3, 3)
 BATCH = 8
@@ -51,7 +51,7 @@ class UsualEncoder(nn.Module):
 class UsualLoop:
     """One relation, trained and scored in the usual way."""
 
-    def __init__(self, backbone: Backbone, rate: float) -> None:
+    def __init__(self, backbone: LanguageModel, rate: float) -> None:
         self.model = backbone.model
         self.tokenizer = backbone.vocabulary.tokenizer
         self.embeddings = backbone.model.get_input_embeddings()
@@ -179,7 +179,7 @@ def main() -> None:
             "training": {"epochs": flags.epochs + 1, "batch": BATCH, "select": "p@1"},
         }
     )
-    backbone = Backbone.load(flags.model, device=flags.device, dtype="float32")
+    backbone = LanguageModel.load(flags.model, device=flags.device, dtype="float32")
     problem = prepare(config, backbone, load_config_facts(flags.data, config.facts))
     stacked = time_stacked(problem, config, flags.epochs)
     usual = time_usual(problem, config, flags.epochs)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from symprompt.runs.statistics import METRICS, bootstrap, paired_bootstrap, summarise
 
-from symprompt.averages import METRICS, bootstrap, paired_bootstrap, summarise
-from symprompt.config import INCIDENTAL, RunConfig, flatten
+from symprompt.config.build import flatten
+from symprompt.probing.config import INCIDENTAL, RunConfig
+from symprompt.probing.folder import RunFolder
 from symprompt.report import load_scores
-from symprompt.runs import RunFolder
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENT = ("device", "dtype", "torch", "transformers", "model_fingerprint")

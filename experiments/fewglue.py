@@ -31,12 +31,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from symprompt.backbone import Backbone
+from symprompt.runs.environment import describe_environment
+
 from symprompt.errors import SympromptError
+from symprompt.models import LanguageModel
+from symprompt.papers.labelled.recipes import verbalized
 from symprompt.report.tasks import TaskResults
-from symprompt.reproduction.labelled.recipes import verbalized
-from symprompt.runtime import describe_environment
-from symprompt.tasks.verbal import (
+from symprompt.tasks.patterns import (
     TASKS,
     LearningConfig,
     PatternConfig,
@@ -176,15 +177,17 @@ class Grid:
         self.path = Path(options.cells) / "cells.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.done = {key_of(cell) for cell in read_cells(self.path)}
-        self.backbones: dict[str, Backbone] = {}
+        self.backbones: dict[str, LanguageModel] = {}
         self.data: dict[tuple[str, bool], VerbalData] = {}
         self.longest: dict[str, float] = {}
         self.failed: list[str] = []
 
-    def backbone(self, name: str) -> Backbone:
+    def backbone(self, name: str) -> LanguageModel:
         if name not in self.backbones:
             place = self.options.models[name]
-            self.backbones[name] = Backbone.load(place, device=self.options.device, dtype="float32")
+            self.backbones[name] = LanguageModel.load(
+                place, device=self.options.device, dtype="float32"
+            )
         return self.backbones[name]
 
     def load(self, task: str, full: bool) -> VerbalData:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from symprompt.report.paper.labelled.entries import LABELS
-from symprompt.tasks.verbal import MANUAL, TASKS, summarise_seeds
+from symprompt.papers.labelled.entries import LABELS
+from symprompt.tasks.patterns import MANUAL, TASKS, summarise_seeds
 
 # P-tuning, Table 5, 32 dev examples, albert-xxlarge-v2; main metric of each task.
 PAPER = "paper, ALBERT-xxlarge"

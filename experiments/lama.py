@@ -20,8 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from symprompt import load_config, train
+from symprompt import load_config
 from symprompt.errors import SympromptError
+from symprompt.probing import trainer as train
 
 SEEDS = (34, 35, 36)
 SEEDED = {

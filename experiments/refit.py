@@ -16,18 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from symprompt.runs.folder import ENVIRONMENT
 
-from symprompt.backbone import Backbone
 from symprompt.errors import RunError, SympromptError
 from symprompt.facts import FactSet, load_facts
-from symprompt.folders import ENVIRONMENT
-from symprompt.problem import Problem, object_counts
+from symprompt.models import LanguageModel
+from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
+from symprompt.probing.prepare import Problem, object_counts
+from symprompt.probing.results import write_results
 from symprompt.prompts import Template
-from symprompt.results import write_results
-from symprompt.runs import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
 
 
-def refit(source: RunFolder, out: Path, backbone: Backbone, data: str, *, back: bool) -> None:
+def refit(source: RunFolder, out: Path, backbone: LanguageModel, data: str, *, back: bool) -> None:
     """Write one run with fitted weights, and print its figures."""
     config = source.load_config()
     if back and source.load_frequency_shares() is not None:
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--without-back", action="store_true")
     flags = parser.parse_args()
-    backbone = Backbone.load(flags.model, device="cpu")
+    backbone = LanguageModel.load(flags.model, device="cpu")
     for run in flags.runs:
         out = Path(flags.out) / Path(run).name
         refit(RunFolder(run), out, backbone, flags.data, back=not flags.without_back)

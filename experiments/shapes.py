@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.errors import SympromptError
-from symprompt.pretrain.reuse import prepare_pretraining
-from symprompt.pretrain.run import pretrain
-from symprompt.pretrain.settings import PretrainConfig, ShapeConfig, load_pretrain_config
+from symprompt.pretraining.config import PretrainConfig, ShapeConfig, load_pretrain_config
+from symprompt.pretraining.prepare import prepare_pretraining
+from symprompt.pretraining.train import pretrain
 
 RESULTS = Path(__file__).parent / "results"
 SHAPES: dict[str, ShapeConfig] = {

@@ -26,15 +26,13 @@ from typing import Any
 
 from symprompt.errors import SympromptError
 from symprompt.report.tasks import TaskResults, summarise
-from symprompt.tasks.examples import SpanExample
+from symprompt.tasks.config import SpanConfig, TuneConfig, load_tune_config, make_tune_config
+from symprompt.tasks.data.examples import SpanExample, spans_of
+from symprompt.tasks.decoding import SpanPrediction
 from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.labels import spans_of
-from symprompt.tasks.metrics import seqeval_scores
-from symprompt.tasks.problem import Session
-from symprompt.tasks.run import tune
-from symprompt.tasks.settings import SpanConfig, TuneConfig, load_tune_config, make_tune_config
-from symprompt.tasks.span_decoding import SpanPrediction
-from symprompt.tasks.span_metrics import span_metrics
+from symprompt.tasks.metrics import seqeval_scores, span_metrics
+from symprompt.tasks.prepare import Session
+from symprompt.tasks.train import tune
 
 sys.path.insert(0, str(Path(__file__).parent))
 from nested_names import write_nested

@@ -24,15 +24,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from symprompt.config import flatten
+from symprompt.config.build import flatten
 from symprompt.errors import SympromptError
+from symprompt.papers.labelled.recipes import Settings, mixture, recipe
 from symprompt.report.tasks import TaskResults, summarise
-from symprompt.reproduction.labelled.recipes import Settings, mixture, recipe
+from symprompt.tasks.config import INCIDENTAL, TuneConfig
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.multitask import task_configs, tune_mixture
-from symprompt.tasks.problem import Session
-from symprompt.tasks.run import tune
-from symprompt.tasks.settings import INCIDENTAL, TuneConfig
+from symprompt.tasks.prepare import Session
+from symprompt.tasks.train import tune
 
 RESULTS = Path(__file__).parent / "results"
 # Where each task's files are in the folder of packs.

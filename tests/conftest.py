@@ -15,11 +15,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from calling import Call, Said
-from symprompt.backbone import Backbone
 from symprompt.facts import FactSet
-from tiny import FAMILIES, make_facts, save_family, save_knowing_bert
-from tiny_causal import CAUSAL_FAMILIES, save_causal
+from symprompt.models import LanguageModel
+from tiny.calling import Call, Said
+from tiny.causal import CAUSAL_FAMILIES, save_causal
+from tiny.models import FAMILIES, make_facts, save_family, save_knowing_bert
 
 # The models are so small that threads only wait for each other.
 torch.set_num_threads(1)
@@ -44,13 +44,15 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
 
 @pytest.fixture(scope="session")
-def load_family(family_folder: Callable[[str], Path]) -> Callable[..., Backbone]:
+def load_family(family_folder: Callable[[str], Path]) -> Callable[..., LanguageModel]:
     """A function that loads a family's backbone, once for each dtype."""
-    loaded: dict[tuple[str, str], Backbone] = {}
+    loaded: dict[tuple[str, str], LanguageModel] = {}
 
-    def load(name: str, dtype: str = "float64") -> Backbone:
+    def load(name: str, dtype: str = "float64") -> LanguageModel:
         if (name, dtype) not in loaded:
-            loaded[name, dtype] = Backbone.load(str(family_folder(name)), device="cpu", dtype=dtype)
+            loaded[name, dtype] = LanguageModel.load(
+                str(family_folder(name)), device="cpu", dtype=dtype
+            )
         return loaded[name, dtype]
 
     return load
@@ -63,7 +65,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def backbone(load_family: Callable[..., Backbone], family: str) -> Backbone:
+def backbone(load_family: Callable[..., LanguageModel], family: str) -> LanguageModel:
     """Every family's backbone in turn, in float64."""
     return load_family(family)
 
@@ -75,19 +77,19 @@ def causal_family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def causal(load_family: Callable[..., Backbone], causal_family: str) -> Backbone:
+def causal(load_family: Callable[..., LanguageModel], causal_family: str) -> LanguageModel:
     """Every causal family's backbone in turn, in float64."""
     return load_family(causal_family)
 
 
 @pytest.fixture(scope="session")
-def gpt2(load_family: Callable[..., Backbone]) -> Backbone:
+def gpt2(load_family: Callable[..., LanguageModel]) -> LanguageModel:
     """The tiny GPT-2 in float64, for what does not depend on the causal family."""
     return load_family("gpt2")
 
 
 @pytest.fixture(scope="session")
-def bert(load_family: Callable[..., Backbone]) -> Backbone:
+def bert(load_family: Callable[..., LanguageModel]) -> LanguageModel:
     """The tiny BERT in float64, for what does not depend on the family."""
     return load_family("bert")
 
@@ -99,10 +101,10 @@ def facts() -> FactSet:
 
 
 @pytest.fixture(scope="session")
-def knowing_bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+def knowing_bert(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     """A tiny BERT that was trained on made-up facts, frozen."""
     folder = save_knowing_bert(tmp_path_factory.mktemp("knowing"))
-    return Backbone.load(str(folder), device="cpu", dtype="float32")
+    return LanguageModel.load(str(folder), device="cpu", dtype="float32")
 
 
 @pytest.fixture
@@ -117,7 +119,7 @@ def plain_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def call(capsys: pytest.CaptureFixture[str], plain_wide_terminal: None) -> Call:
     """A function that runs one command and tells its exit code and what it printed."""
     # Imported here: other tests run without what only the command line needs.
-    from symprompt import cli
+    from symprompt.cli import commands as cli
 
     def run(*words: object) -> Said:
         capsys.readouterr()

@@ -2,30 +2,31 @@
 
 from typing import TYPE_CHECKING
 
-from symprompt.answering import Answer, Run
-from symprompt.backbone import Backbone
-from symprompt.config import RunConfig, load_config, make_config, override, shipped_configs
+from symprompt.config.build import shipped_configs
 from symprompt.embeddings import embed
 from symprompt.errors import SympromptError
-from symprompt.experiment import train
 from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
-from symprompt.pretrain.reuse import prepare_pretraining
-from symprompt.pretrain.run import pretrain
-from symprompt.pretrain.settings import PretrainConfig, load_pretrain_config
+from symprompt.models import LanguageModel
+from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.pretraining.prepare import prepare_pretraining
+from symprompt.pretraining.train import pretrain
+from symprompt.probing.ask import Answer, Run
+from symprompt.probing.config import RunConfig, load_config, make_config, override
+from symprompt.probing.rerank import rerank_run
+from symprompt.probing.train import train
 from symprompt.prompts import Template
 from symprompt.prompts.exchange import read_peft, write_peft
-from symprompt.reproduction import ReproduceSettings
-from symprompt.reranking import rerank_run
+from symprompt.tasks.config import TuneConfig, load_tune_config
 from symprompt.tasks.multitask import tune_mixture
-from symprompt.tasks.predicting import predict_file
-from symprompt.tasks.run import tune
-from symprompt.tasks.serving import Server
-from symprompt.tasks.settings import TuneConfig, load_tune_config
+from symprompt.tasks.predict import predict_file
+from symprompt.tasks.serve import Server
 from symprompt.tasks.stored import StoredPrompt
+from symprompt.tasks.train import tune
 
 if TYPE_CHECKING:
+    from symprompt.papers import reproduce
+    from symprompt.papers.settings import ReproduceSettings
     from symprompt.report import show_progress
-    from symprompt.report.paper import reproduce
 else:
 
     def __getattr__(name: str) -> object:
@@ -35,9 +36,13 @@ else:
 
             return show_progress
         if name == "reproduce":
-            from symprompt.report.paper import reproduce
+            from symprompt.papers import reproduce
 
             return reproduce
+        if name == "ReproduceSettings":
+            from symprompt.papers.settings import ReproduceSettings
+
+            return ReproduceSettings
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -45,9 +50,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
-    "Backbone",
     "Fact",
     "FactSet",
+    "LanguageModel",
     "PretrainConfig",
     "Relation",
     "ReproduceSettings",

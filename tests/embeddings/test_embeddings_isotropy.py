@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symprompt.backbone import Backbone
 from symprompt.embeddings import Choice, Text, embed, write_embeddings
 from symprompt.embeddings.isotropy import (
     Directions,
@@ -18,7 +17,7 @@ from symprompt.embeddings.isotropy import (
     measure_isotropy,
     with_sum,
 )
-from symprompt.embeddings.isotropy_runs import draw_lines
+from symprompt.embeddings.isotropy_report import draw_lines
 from symprompt.embeddings.similarity import (
     Occurrence,
     check_standardiser,
@@ -28,6 +27,7 @@ from symprompt.embeddings.similarity import (
 )
 from symprompt.embeddings.states import embed_chunks
 from symprompt.errors import DataError, RunError
+from symprompt.models import LanguageModel
 
 
 def rogue(count: int, seed: int = 0) -> np.ndarray:
@@ -86,7 +86,7 @@ def test_standardising_on_one_corpus_makes_another_isotropic(tmp_path: Path) -> 
     assert abs(rows[0].before) < 0.02
 
 
-def test_all_layers_and_the_sum_of_the_last(bert: Backbone) -> None:
+def test_all_layers_and_the_sum_of_the_last(bert: LanguageModel) -> None:
     texts = [Text.running(f"The capital of {name} is old .") for name in ("Peru", "Cuba", "Chile")]
     (every,) = layer_vectors(embed_chunks(bert, texts, Choice("all")))
     assert every.shape == (21, 4, 32)
@@ -97,7 +97,7 @@ def test_all_layers_and_the_sum_of_the_last(bert: Backbone) -> None:
     np.testing.assert_array_equal(few, every[:5])
 
 
-def test_two_occurrences_are_compared(bert: Backbone, tmp_path: Path) -> None:
+def test_two_occurrences_are_compared(bert: LanguageModel, tmp_path: Path) -> None:
     marked = ["The [capital] of Peru .", "the old [capital]", "The [river] of Peru ."]
     found = compare([Occurrence.parse(text) for text in marked], bert, Choice("last"))
     one = embed(["The capital of Peru ."], model=bert).vectors[1]
@@ -120,7 +120,7 @@ def test_what_marks_no_word_is_refused(text: str) -> None:
         Occurrence.parse(text)
 
 
-def test_cosines_by_frequency_are_means_over_pairs(bert: Backbone, tmp_path: Path) -> None:
+def test_cosines_by_frequency_are_means_over_pairs(bert: LanguageModel, tmp_path: Path) -> None:
     texts = ["The capital of Peru .", "the capital city", "the river of Peru", "Lima", "The river"]
     store = write_embeddings(
         bert, [Text.running(text) for text in texts], tmp_path / "out", dtype="float32"
@@ -170,7 +170,7 @@ def test_too_few_words_are_told(tmp_path: Path) -> None:
         moments.standardiser()
     with pytest.raises(DataError, match="no pair"):
         directions.expected_cosine()
-    from symprompt.files import write_tensors
+    from symprompt.files.atomic import write_tensors
 
     write_tensors(tmp_path / "other.safetensors", {}, {})
     with pytest.raises(RunError, match="no mean and deviation"):

@@ -10,23 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symprompt.backbone import Backbone
 from symprompt.embeddings import Choice, embed
 from symprompt.embeddings.sense_corpora import load_sense_corpus
-from symprompt.embeddings.sense_relations import Relations
-from symprompt.embeddings.sense_runs import (
+from symprompt.embeddings.sense_evaluation import (
     evaluate_senses,
     learn_senses,
     most_frequent_sense,
     plain_tags,
     tag_texts,
 )
-from symprompt.embeddings.sense_scoring import Scoring, fit_scoring
-from symprompt.embeddings.senses import SenseTagger, SenseVectors
+from symprompt.embeddings.senses import Relations, Scoring, SenseTagger, SenseVectors, fit_scoring
 from symprompt.embeddings.wordnet import WordNet
 from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.models import LanguageModel
 from symprompt.report.embeddings import senses_notes
-from tiny_wordnet import (
+from tiny.wordnet import (
     MONEY,
     RIVER,
     bank_sentences,
@@ -50,7 +48,7 @@ def semcor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def learned(
-    bert: Backbone, wordnet: WordNet, semcor: Path, tmp_path_factory: pytest.TempPathFactory
+    bert: LanguageModel, wordnet: WordNet, semcor: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     folder = tmp_path_factory.mktemp("senses")
     learn_senses(semcor, folder, bert, wordnet, CHOICE)
@@ -58,7 +56,7 @@ def learned(
 
 
 def test_a_sense_is_the_mean_of_its_occurrences(
-    learned: Path, bert: Backbone, wordnet: WordNet, semcor: Path
+    learned: Path, bert: LanguageModel, wordnet: WordNet, semcor: Path
 ) -> None:
     senses = SenseVectors.load(learned)
     own: dict[str, list[np.ndarray]] = {}
@@ -198,7 +196,7 @@ def test_weights_are_those_that_serve_held_out_words() -> None:
 
 
 def test_context_beats_the_most_frequent_sense(
-    learned: Path, bert: Backbone, wordnet: WordNet, tmp_path: Path
+    learned: Path, bert: LanguageModel, wordnet: WordNet, tmp_path: Path
 ) -> None:
     """The learning test: other sentences than those learned from, told apart by their words."""
     rows = bank_sentences(shift=3)
@@ -229,7 +227,7 @@ def test_context_beats_the_most_frequent_sense(
 
 
 def test_what_is_left_out_of_the_scores_is_told(
-    learned: Path, bert: Backbone, wordnet: WordNet, tmp_path: Path
+    learned: Path, bert: LanguageModel, wordnet: WordNet, tmp_path: Path
 ) -> None:
     rows = [*bank_sentences(shift=3)[:8], [("bank", "bank", "bank%1:99:00::"), "in", "Lima"]]
     data = write_test_set(tmp_path, "semeval2007", rows)
@@ -249,7 +247,7 @@ def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -
     assert most_frequent_sense(senses, wordnet, "shore", "n") == "shore%1:17:00::"
 
 
-def test_running_text_is_tagged(learned: Path, bert: Backbone, wordnet: WordNet) -> None:
+def test_running_text_is_tagged(learned: Path, bert: LanguageModel, wordnet: WordNet) -> None:
     texts = ["The old river bank lies located .", "The Paris bank in France .", "of the Now"]
     first, second, third = tag_texts(SenseVectors.load(learned), texts, bert, wordnet)
     assert [word.word for word in first] == ["old", "bank", "lies"]
@@ -262,7 +260,7 @@ def test_running_text_is_tagged(learned: Path, bert: Backbone, wordnet: WordNet)
 
 
 def test_standardised_vectors_serve_too(
-    bert: Backbone, wordnet: WordNet, semcor: Path, tmp_path: Path
+    bert: LanguageModel, wordnet: WordNet, semcor: Path, tmp_path: Path
 ) -> None:
     made = learn_senses(semcor, tmp_path, bert, wordnet, CHOICE, standardise=True)
     again = SenseVectors.load(tmp_path)
@@ -273,7 +271,11 @@ def test_standardised_vectors_serve_too(
 
 
 def test_an_interrupted_training_goes_on(
-    bert: Backbone, wordnet: WordNet, semcor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bert: LanguageModel,
+    wordnet: WordNet,
+    semcor: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("symprompt.embeddings.store._CHUNK", 100)
 
@@ -294,10 +296,10 @@ def test_an_interrupted_training_goes_on(
 
 def test_what_cannot_be_done_is_told(
     learned: Path,
-    bert: Backbone,
+    bert: LanguageModel,
     wordnet: WordNet,
     tmp_path: Path,
-    load_family: Callable[..., Backbone],
+    load_family: Callable[..., LanguageModel],
 ) -> None:
     senses = SenseVectors.load(learned)
     with pytest.raises(RunError, match="symprompt senses train"):

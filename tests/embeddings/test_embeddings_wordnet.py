@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from symprompt.embeddings.sense_corpora import load_sense_corpus, load_test_sets
-from symprompt.embeddings.tagging import find_words
+from symprompt.embeddings.sense_evaluation import find_words
 from symprompt.embeddings.wordnet import WordNet, find_wordnet
 from symprompt.errors import DataError
-from tiny_wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
+from tiny.wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import wn
 
-from symprompt.embeddings.sense_relations import Relations
-from symprompt.embeddings.tagging import find_words
-from symprompt.embeddings.wordnet import WordNet
-from symprompt.embeddings.wordnet_package import load_wordnet
+from symprompt.embeddings.sense_evaluation import find_words
+from symprompt.embeddings.senses import Relations
+from symprompt.embeddings.wordnet import WordNet, load_wordnet
 from symprompt.errors import DataError
-from tiny_wordnet import MONEY, RIVER, write_lexicon, write_wordnet
+from tiny.wordnet import MONEY, RIVER, write_lexicon, write_wordnet
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import symprompt
-from symprompt.backbone import Backbone
 from symprompt.embeddings import Choice, EmbeddingStore, Text, embed, read_corpus, write_embeddings
 from symprompt.embeddings.words import Tokens, make_windows, tokenise
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
-from tiny_causal import CAUSAL_FAMILIES
+from symprompt.models import LanguageModel
+from tiny.causal import CAUSAL_FAMILIES
 
 TEXTS = (
     "The capital of France is Paris .",
@@ -30,7 +30,7 @@ TEXTS = (
 )
 
 
-def slow(backbone: Backbone, text: Text, layers: str, pool: str) -> list[torch.Tensor]:
+def slow(backbone: LanguageModel, text: Text, layers: str, pool: str) -> list[torch.Tensor]:
     """One text, one word, one sub-token at a time, by the model's ordinary forward pass."""
     vocabulary = backbone.vocabulary
     found = vocabulary.tokenizer(text.text, add_special_tokens=False, return_offsets_mapping=True)
@@ -53,7 +53,7 @@ def slow(backbone: Backbone, text: Text, layers: str, pool: str) -> list[torch.T
     return vectors
 
 
-def check_family(backbone: Backbone, layers: str, pool: str) -> None:
+def check_family(backbone: LanguageModel, layers: str, pool: str) -> None:
     """Compare every word of every text with the slow way."""
     texts = [Text.running(text) for text in TEXTS]
     found = embed(texts, model=backbone, layers=layers, pool=pool)  # type: ignore[arg-type]
@@ -63,18 +63,20 @@ def check_family(backbone: Backbone, layers: str, pool: str) -> None:
 
 
 @pytest.mark.parametrize(("layers", "pool"), [("sum-last-2", "mean"), ("last", "first")])
-def test_vectors_are_those_of_each_text_alone(backbone: Backbone, layers: str, pool: str) -> None:
+def test_vectors_are_those_of_each_text_alone(
+    backbone: LanguageModel, layers: str, pool: str
+) -> None:
     check_family(backbone, layers, pool)
 
 
 @pytest.mark.parametrize("name", list(CAUSAL_FAMILIES))
 def test_causal_vectors_are_those_of_each_text_alone(
-    load_family: Callable[..., Backbone], name: str
+    load_family: Callable[..., LanguageModel], name: str
 ) -> None:
     check_family(load_family(name), "mean-last-2", "mean")
 
 
-def test_layers_can_be_named_one_by_one(bert: Backbone) -> None:
+def test_layers_can_be_named_one_by_one(bert: LanguageModel) -> None:
     check_family(bert, "1", "mean")
     every = embed(TEXTS, model=bert, layers="all").vectors
     assert every.shape[1:] == (3, 32)
@@ -84,7 +86,7 @@ def test_layers_can_be_named_one_by_one(bert: Backbone) -> None:
     np.testing.assert_allclose(every[:, 1] + every[:, 2], both, rtol=1e-4, atol=1e-5)
 
 
-def test_batches_make_no_difference(bert: Backbone) -> None:
+def test_batches_make_no_difference(bert: LanguageModel) -> None:
     from symprompt.embeddings.states import embed_chunks
 
     texts = [Text.running(text) for text in TEXTS * 3]
@@ -94,7 +96,7 @@ def test_batches_make_no_difference(bert: Backbone) -> None:
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-5)
 
 
-def test_words_and_lists_of_words_give_the_same(bert: Backbone) -> None:
+def test_words_and_lists_of_words_give_the_same(bert: LanguageModel) -> None:
     running = embed(["The capital of Peru is Lima ."], model=bert)
     listed = embed([["The", "capital", "of", "Peru", "is", "Lima", "."]], model=bert)
     np.testing.assert_array_equal(running.vectors, listed.vectors)
@@ -102,7 +104,7 @@ def test_words_and_lists_of_words_give_the_same(bert: Backbone) -> None:
     assert symprompt.embed is embed
 
 
-def test_a_word_the_tokenizer_leaves_out_is_zero(bert: Backbone) -> None:
+def test_a_word_the_tokenizer_leaves_out_is_zero(bert: LanguageModel) -> None:
     found = embed([["Paris", "\u200d", "Rome"]], model=bert)
     assert found.tokens.tolist()[1] == 0
     assert not found.vectors[1].any()
@@ -147,7 +149,9 @@ def test_windows_cover_all_and_leave_most_context(
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "roberta"])
-def test_a_long_text_is_read_in_windows(load_family: Callable[..., Backbone], name: str) -> None:
+def test_a_long_text_is_read_in_windows(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
     backbone = load_family(name)
     text = " ".join(f"the river of {city}" for city in ("Rome", "Lima", "Tokyo", "Oslo") * 9)
     found = embed([text], model=backbone)
@@ -175,7 +179,7 @@ def corpus(count: int = 30) -> list[Text]:
     return [Text.running(TEXTS[number % 4] + f" {number}", "en") for number in range(count)]
 
 
-def test_a_store_holds_what_embed_gives(bert: Backbone, tmp_path: Path) -> None:
+def test_a_store_holds_what_embed_gives(bert: LanguageModel, tmp_path: Path) -> None:
     ticks: list[tuple[str, int, int, str]] = []
     store = write_embeddings(
         bert,
@@ -206,7 +210,7 @@ def test_a_store_holds_what_embed_gives(bert: Backbone, tmp_path: Path) -> None:
 
 
 def test_what_was_killed_goes_on_with_the_same_bytes(
-    bert: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bert: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("symprompt.embeddings.store._CHUNK", 200)
     whole = write_embeddings(bert, corpus(), tmp_path / "whole")
@@ -233,7 +237,7 @@ def test_what_was_killed_goes_on_with_the_same_bytes(
         assert (tmp_path / "broken" / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
-def test_a_kill_at_the_very_end_is_mended(bert: Backbone, tmp_path: Path) -> None:
+def test_a_kill_at_the_very_end_is_mended(bert: LanguageModel, tmp_path: Path) -> None:
     store = write_embeddings(bert, corpus(), tmp_path / "out")
     about = dict(store.about)
     rows, texts = about.pop("words"), about.pop("texts")
@@ -259,14 +263,14 @@ def test_a_killed_process_goes_on(family_folder: Callable[[str], Path], tmp_path
         "    if self.texts > 60: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store._Writer.add = twice\n"
         "from symprompt.embeddings import *\n"
-        "from symprompt.backbone import Backbone\n"
-        f"bert = Backbone.load({model!r}, device='cpu')\n"
+        "from symprompt.models import LanguageModel\n"
+        f"bert = LanguageModel.load({model!r}, device='cpu')\n"
         f"write_embeddings(bert, read_corpus([{str(text)!r}]), {str(tmp_path / 'out')!r})\n"
     )
     first = subprocess.run([sys.executable, "-c", code], check=False)
     assert first.returncode == -signal.SIGKILL
     assert not (tmp_path / "out" / "embeddings.json").exists()
-    backbone = Backbone.load(model, device="cpu")
+    backbone = LanguageModel.load(model, device="cpu")
     store = write_embeddings(backbone, read_corpus([text]), tmp_path / "out")
     assert store.about["texts"] == 240
     np.testing.assert_array_equal(store.vectors[-3:], store.vectors[len(store) // 2 - 3 :][:3])
@@ -275,7 +279,7 @@ def test_a_killed_process_goes_on(family_folder: Callable[[str], Path], tmp_path
 # --------------------------------------------------------------------------------- bad input
 
 
-def test_what_cannot_be_done_is_told(bert: Backbone, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_told(bert: LanguageModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="mean-last-4"):
         Choice("first")
     with pytest.raises(ConfigError, match="first or mean"):
@@ -304,7 +308,7 @@ def test_what_cannot_be_done_is_told(bert: Backbone, tmp_path: Path) -> None:
         EmbeddingStore.load(tmp_path / "out")
 
 
-def test_a_tokenizer_without_places_is_refused(bert: Backbone) -> None:
+def test_a_tokenizer_without_places_is_refused(bert: LanguageModel) -> None:
     class Slow:
         is_fast = False
 

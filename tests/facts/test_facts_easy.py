@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from symprompt.facts import Fact, FactSet, Relation
-from symprompt.facts.easy import easy_facts, naive_bayes
+from symprompt.facts.quality import easy_facts, naive_bayes
 
 TRAIN = [
     ("Nokia Corporation", "Finland"),

@@ -9,7 +9,7 @@ import pytest
 
 from symprompt.errors import DataError
 from symprompt.facts import find_prompts, load_prompts
-from tiny_runs import PROMPTS, write_prompts
+from tiny.runs import PROMPTS, write_prompts
 
 
 def test_a_folder_gives_every_named_relations_prompts_in_order(tmp_path: Path) -> None:

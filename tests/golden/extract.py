@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
-from symprompt.ranking import rerank
-from symprompt.runs import RunFolder
+from symprompt.probing.folder import RunFolder
+from symprompt.probing.rank import rerank
 
 # Times, versions and places: they say how a run was made, not what came of it.
 _LEFT_OUT = {"seconds", "versions", "recording", "recorded", "environment", "speed", "inputs"}

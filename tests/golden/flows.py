@@ -19,23 +19,28 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import extract
-from span_toys import write_spans
-from tune_toys import KINDS, write_toy
 
-from symprompt import cli
-from test_any_length import names_facts
-from tiny import WORLD_WORDS, make_facts, make_model, make_wordpiece, save_family
-from tiny_causal import TEMPLATE, save_causal
-from tiny_entities import write_entities
-from tiny_lama import write_lama
-from tiny_runs import write_csv, write_prompts
-from tiny_superglue import write_task
-from tiny_text import flags_of, pretrain_config, write_text
-from tiny_wordnet import write_semcor, write_test_set, write_wordnet
+from symprompt.cli import commands as cli
+from tiny.causal import TEMPLATE, save_causal
+from tiny.entities import write_entities
+from tiny.lama import write_lama
+from tiny.models import (
+    WORLD_WORDS,
+    make_facts,
+    make_model,
+    make_wordpiece,
+    names_facts,
+    save_family,
+)
+from tiny.runs import write_csv, write_prompts
+from tiny.spans import write_spans
+from tiny.superglue import write_task
+from tiny.tasks import KINDS, write_toy
+from tiny.text import flags_of, pretrain_config, write_text
+from tiny.wordnet import write_semcor, write_test_set, write_wordnet
 
 # ------------------------------------------------------------------------------ inputs
 

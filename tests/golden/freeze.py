@@ -6,6 +6,7 @@ changed and why; a change of layout or speed must leave them as they are.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -30,8 +31,12 @@ def this_machine() -> dict[str, str]:
     cpu = platform.processor()
     about = Path("/proc/cpuinfo")
     if about.is_file():
-        lines = about.read_text(encoding="utf-8").splitlines()
-        cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), cpu)
+        # The name alone may be shared by generations; what they can compute with is not.
+        kept = ("model name", "cpu family", "model", "flags")
+        lines = about.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        pairs = [[word.strip() for word in line.split(":", 1)] for line in lines if ":" in line]
+        cpu = "; ".join(value for key, value in pairs if key in kept)
+        cpu = f"{cpu.split(';')[0]} {hashlib.sha256(cpu.encode()).hexdigest()[:12]}"
     return {"torch": torch.__version__, "cpu": cpu}
 
 

@@ -6,13 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from symprompt.prompts import (
-    BiLSTMEncoder,
-    FreeVectors,
-    MLPEncoder,
-    PromptEncoder,
-    TriggerTokens,
-)
+from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder, TriggerTokens
 
 NAMES = ("capital", "in", "near")
 COUNT, WIDTH = 7, 12

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModel
 
-from symprompt.backbone import Backbone, Inputs, Prefix, body_states, prefix_shape
 from symprompt.errors import ModelError, RunError
+from symprompt.models import Inputs, LanguageModel, Prefix, body_states, prefix_shape
 from symprompt.prompts.exchange import read_peft, write_peft
 
 AGREED = ("bert", "roberta", "xlm-roberta", "electra", "gpt2", "llama", "qwen2", "qwen3", "gemma")
@@ -30,13 +30,13 @@ def peft_library() -> Any:
     return peft
 
 
-def make_batch(backbone: Backbone) -> tuple[Tensor, Tensor]:
+def make_batch(backbone: LanguageModel) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(6, len(backbone.vocabulary), (3, 7), generator=draw)
     return ids, torch.arange(7) < torch.tensor([7, 5, 6])[:, None]
 
 
-def make_prefix(backbone: Backbone, length: int = 4, tasks: int = 1, **more: Any) -> Prefix:
+def make_prefix(backbone: LanguageModel, length: int = 4, tasks: int = 1, **more: Any) -> Prefix:
     layers, heads, size = prefix_shape(backbone)
     draw = torch.Generator().manual_seed(1)
     states = torch.randn((tasks, layers, 2, heads, length, size), generator=draw)
@@ -49,7 +49,7 @@ def load_body(folder: Path) -> Any:
 
 @pytest.mark.parametrize("name", AGREED)
 def test_peft_reads_what_is_written(
-    load_family: Callable[..., Backbone],
+    load_family: Callable[..., LanguageModel],
     family_folder: Callable[[str], Path],
     tmp_path: Path,
     name: str,
@@ -71,7 +71,7 @@ def test_peft_reads_what_is_written(
 @pytest.mark.parametrize("projection", [False, True])
 @pytest.mark.parametrize("name", ["bert", "roberta", "llama"])
 def test_what_peft_saves_is_read(
-    load_family: Callable[..., Backbone],
+    load_family: Callable[..., LanguageModel],
     family_folder: Callable[[str], Path],
     tmp_path: Path,
     name: str,
@@ -98,7 +98,7 @@ def test_what_peft_saves_is_read(
     torch.testing.assert_close(found[mask], wanted[mask], rtol=0, atol=5e-5)
 
 
-def test_what_is_written_is_read_again(bert: Backbone, tmp_path: Path) -> None:
+def test_what_is_written_is_read_again(bert: LanguageModel, tmp_path: Path) -> None:
     prefix = make_prefix(bert)
     head = {"base_model.model.classifier.weight": torch.ones(2, 32)}
     write_peft(tmp_path, prefix, bert, task_type="SEQ_CLS", others=head)
@@ -111,7 +111,7 @@ def test_what_is_written_is_read_again(bert: Backbone, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*NO_CACHE, "gemma2"])
 def test_models_on_which_the_two_differ_are_refused(
-    load_family: Callable[..., Backbone], tmp_path: Path, name: str
+    load_family: Callable[..., LanguageModel], tmp_path: Path, name: str
 ) -> None:
     backbone = load_family(name)
     said = "sliding window" if name == "gemma2" else "reads no cache of past keys and values"
@@ -120,7 +120,7 @@ def test_models_on_which_the_two_differ_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_prefix_that_peft_would_misread_is_refused(bert: Backbone, tmp_path: Path) -> None:
+def test_a_prefix_that_peft_would_misread_is_refused(bert: LanguageModel, tmp_path: Path) -> None:
     prefix = make_prefix(bert)
     with pytest.raises(ModelError, match="positions that begin at 0"):
         write_peft(tmp_path, Prefix(prefix.states), bert)
@@ -134,7 +134,7 @@ def test_a_prefix_that_peft_would_misread_is_refused(bert: Backbone, tmp_path: P
 
 
 def test_another_models_prefix_is_refused(
-    bert: Backbone, load_family: Callable[..., Backbone], tmp_path: Path
+    bert: LanguageModel, load_family: Callable[..., LanguageModel], tmp_path: Path
 ) -> None:
     write_peft(tmp_path, make_prefix(bert), bert)
     with pytest.raises(ModelError, match="was learned for another model"):
@@ -153,7 +153,7 @@ def rewrite(folder: Path, config: Any) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-def test_damaged_and_other_folders_are_refused(bert: Backbone, tmp_path: Path) -> None:
+def test_damaged_and_other_folders_are_refused(bert: LanguageModel, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot read"):
         read_peft(tmp_path, bert)
     write_peft(tmp_path, make_prefix(bert), bert)

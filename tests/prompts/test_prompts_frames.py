@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from symprompt.backbone import Backbone
+from symprompt.models import LanguageModel
 from symprompt.prompts import Template, encode_facts, make_frames, make_layout, make_names
 
 TEMPLATES = (
@@ -21,7 +21,7 @@ FACTS = (("Peru", "Lima"), ("Saint Lucia", "Cuba"), ("Oslo river", "Rome"))
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "gpt2"])
 def test_pairs_are_the_sentences_that_a_layout_has(
-    load_family: Callable[..., Backbone], name: str
+    load_family: Callable[..., LanguageModel], name: str
 ) -> None:
     backbone = load_family(name)
     vocabulary = backbone.vocabulary

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from symprompt.backbone import Backbone
 from symprompt.errors import DataError, TemplateError
 from symprompt.facts import FactSet, Relation
-from symprompt.methods.asking import ask_object
-from symprompt.problem import make_encoder, make_method, prepare
+from symprompt.models import LanguageModel
+from symprompt.probing.prepare import make_encoder, make_method, prepare
+from symprompt.probing.queries import ask_object
 from symprompt.prompts import EncodedFacts, Frame, Layout, Template, encode_facts, make_layout
-from tiny import facts_of, run_config
+from tiny.models import facts_of, run_config
 
-Load = Callable[..., Backbone]
+Load = Callable[..., LanguageModel]
 MANUAL = (
     "[X] is located in [Y] .",
     "The capital of [X] is [Y] .",
@@ -28,7 +28,7 @@ PAIRS = (("France", "Paris"), ("New York", "Spain"), ("Oslo", "Rome"))
 
 
 def lay_out(
-    backbone: Backbone,
+    backbone: LanguageModel,
     template: str,
     pairs: Sequence[tuple[str, str]] = PAIRS,
     *,
@@ -49,7 +49,7 @@ def row_ids(layout: Layout, row: int) -> list[int]:
 
 @pytest.mark.parametrize("template", MANUAL)
 def test_filled_sentence_is_read_as_the_tokenizer_reads_it(
-    backbone: Backbone, template: str
+    backbone: LanguageModel, template: str
 ) -> None:
     _, layout = lay_out(backbone, template)
     for row, (subject, answer) in enumerate(PAIRS):
@@ -59,7 +59,7 @@ def test_filled_sentence_is_read_as_the_tokenizer_reads_it(
 
 @pytest.mark.parametrize("template", [text for text in MANUAL if " [Y] " in text])
 def test_question_is_read_as_the_tokenizer_reads_the_mask_token(
-    backbone: Backbone, template: str
+    backbone: LanguageModel, template: str
 ) -> None:
     _, layout = lay_out(backbone, template)
     vocabulary = backbone.vocabulary
@@ -73,7 +73,7 @@ def test_question_is_read_as_the_tokenizer_reads_the_mask_token(
         assert question.ids[row, question.at[row]] == vocabulary.mask_id
 
 
-def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(bert: Backbone) -> None:
+def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(bert: LanguageModel) -> None:
     texts = ["[X] [Y]", "[Y] [X] .", "<2> [X] of <1> [Y] in <3>", "in [Y] , <2> [X]", "[X] is [Y]."]
     templates = [Template.parse(text) for text in texts]
     generator = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(bert: Back
             assert layout.length[row] == len(wanted.ids)
 
 
-def test_blanks_are_where_the_layout_says(backbone: Backbone) -> None:
+def test_blanks_are_where_the_layout_says(backbone: LanguageModel) -> None:
     for template in MANUAL:
         encoded, layout = lay_out(backbone, template)
         for row, subject in enumerate(encoded.subjects):
@@ -117,7 +117,7 @@ def test_blanks_are_where_the_layout_says(backbone: Backbone) -> None:
     assert len(set(layout.subject_lengths.tolist())) > 1
 
 
-def test_vector_slots_are_numbered_in_reading_order(bert: Backbone) -> None:
+def test_vector_slots_are_numbered_in_reading_order(bert: LanguageModel) -> None:
     encoded, layout = lay_out(bert, "<2> [X] <1> the <3> [Y] <1>")
     city = bert.vocabulary.encode(["the"])[0]
     pad = bert.vocabulary.pad_id
@@ -136,7 +136,7 @@ def test_vector_slots_are_numbered_in_reading_order(bert: Backbone) -> None:
     assert (layout.ids[beyond] == pad).all()
 
 
-def test_swapped_layout_exchanges_the_blanks_and_keeps_the_slots(backbone: Backbone) -> None:
+def test_swapped_layout_exchanges_the_blanks_and_keeps_the_slots(backbone: LanguageModel) -> None:
     template = "<1> [X] <2> in [Y] <1>"
     encoded, layout = lay_out(backbone, template)
     _, swapped = lay_out(backbone, template, swapped=True)
@@ -154,7 +154,7 @@ def test_swapped_layout_exchanges_the_blanks_and_keeps_the_slots(backbone: Backb
     assert (layout.object_at > layout.subject_at).all()
 
 
-def test_question_masks_the_asked_positions_and_nothing_else(bert: Backbone) -> None:
+def test_question_masks_the_asked_positions_and_nothing_else(bert: LanguageModel) -> None:
     encoded, layout = lay_out(bert, "<1> [X] in [Y] .")
     mask_id, rows = bert.vocabulary.mask_id, torch.tensor([1, 2, 1])
     at = torch.stack((layout.subject_at[rows], layout.subject_at[rows] + 1), dim=1)
@@ -169,7 +169,7 @@ def test_question_masks_the_asked_positions_and_nothing_else(bert: Backbone) -> 
     assert question.mask.sum(1).tolist() == layout.lengths[[1, 2, 1]].tolist()
 
 
-def test_question_puts_candidates_in_the_place_of_the_objects(bert: Backbone) -> None:
+def test_question_puts_candidates_in_the_place_of_the_objects(bert: LanguageModel) -> None:
     encoded, layout = lay_out(bert, "<1> [X] in [Y] .", swapped=True)
     rows, candidates = torch.tensor([0, 0, 1]), torch.tensor([20, 21, 22])
     question = layout.question(
@@ -187,7 +187,7 @@ def test_question_puts_candidates_in_the_place_of_the_objects(bert: Backbone) ->
     assert layout.ids[0, layout.object_at[0]] == encoded.objects[0]
 
 
-def test_asking_for_the_object_hides_a_replaced_object_too(bert: Backbone) -> None:
+def test_asking_for_the_object_hides_a_replaced_object_too(bert: LanguageModel) -> None:
     _, layout = lay_out(bert, "[X] in [Y] .")
     question = layout.question(
         torch.tensor([0]),
@@ -200,7 +200,7 @@ def test_asking_for_the_object_hides_a_replaced_object_too(bert: Backbone) -> No
     assert question.target.tolist() == [25]
 
 
-def test_vectors_stand_at_their_slots_and_words_elsewhere(bert: Backbone) -> None:
+def test_vectors_stand_at_their_slots_and_words_elsewhere(bert: LanguageModel) -> None:
     templates = [Template.parse("<2> [X] [Y]"), Template.parse("[X] <1> [Y] <2>")]
     encoded = encode_facts(bert.vocabulary, templates, [(0, "France", "Rome"), (1, "Oslo", "Rome")])
     layout = make_layout(bert.vocabulary, templates, encoded, max_length=48)
@@ -219,14 +219,14 @@ def test_vectors_stand_at_their_slots_and_words_elsewhere(bert: Backbone) -> Non
             assert torch.equal(inputs.embeddings[row, at], wanted)
 
 
-def test_width_holds_the_rows_and_fits_the_model(bert: Backbone) -> None:
+def test_width_holds_the_rows_and_fits_the_model(bert: LanguageModel) -> None:
     _, layout = lay_out(bert, "[X] in [Y] .")
     for row in range(3):
         width = layout.width(np.array([row]))
         assert layout.lengths[row] <= width <= layout.ids.shape[1]
 
 
-def test_sentence_of_exactly_the_longest_length_is_taken(backbone: Backbone) -> None:
+def test_sentence_of_exactly_the_longest_length_is_taken(backbone: LanguageModel) -> None:
     encoded, layout = lay_out(backbone, "[X] in [Y] .", [("France", "Paris")])
     room = backbone.max_length - int(layout.lengths[0])
     template = f"<{room}> [X] in [Y] ."
@@ -240,13 +240,13 @@ def test_sentence_of_exactly_the_longest_length_is_taken(backbone: Backbone) -> 
         lay_out(backbone, f"<{room + 1}> [X] in [Y] .", [("France", "Paris")])
 
 
-def test_template_with_the_mask_token_is_refused(backbone: Backbone) -> None:
+def test_template_with_the_mask_token_is_refused(backbone: LanguageModel) -> None:
     mask = backbone.vocabulary.tokenizer.mask_token
     with pytest.raises(TemplateError, match="contains the mask token"):
         lay_out(backbone, f"[X] {mask} [Y]")
 
 
-def test_names_the_model_cannot_read_are_refused(bert: Backbone) -> None:
+def test_names_the_model_cannot_read_are_refused(bert: LanguageModel) -> None:
     with pytest.raises(DataError, match="'New York' is 2 tokens"):
         lay_out(bert, "[X] in [Y]", [("France", "New York")])
     with pytest.raises(DataError, match="has no token"):
@@ -255,7 +255,7 @@ def test_names_the_model_cannot_read_are_refused(bert: Backbone) -> None:
 
 @pytest.mark.parametrize("template", MANUAL)
 def test_free_vectors_started_from_words_ask_what_the_words_ask(
-    backbone: Backbone, template: str
+    backbone: LanguageModel, template: str
 ) -> None:
     facts = FactSet(
         (Relation("r", *[facts_of("r", PAIRS)] * 3, template=template),), "made up", "table"

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.backbone import Backbone, Inputs, PrefixShape, body_states, prefix_shape
 from symprompt.errors import ConfigError
+from symprompt.models import Inputs, LanguageModel, PrefixShape, body_states, prefix_shape
 from symprompt.prompts import PrefixEncoder
-from tiny import LANDS, TOWNS, world_objects
+from tiny.models import LANDS, TOWNS, world_objects
 
 SHAPE = PrefixShape(layers=3, kv_heads=2, head_dim=4)
 
@@ -71,7 +71,9 @@ def test_what_makes_no_prefix_is_refused(length: Any, more: dict[str, Any], said
         PrefixEncoder(("a",), SHAPE, length, **more)
 
 
-def train(encoder: PrefixEncoder, backbone: Backbone, batches: list[tuple[Inputs, Tensor]]) -> None:
+def train(
+    encoder: PrefixEncoder, backbone: LanguageModel, batches: list[tuple[Inputs, Tensor]]
+) -> None:
     """A few steps towards states whose first token has large numbers, task by task."""
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
     for inputs, row in batches:
@@ -83,7 +85,7 @@ def train(encoder: PrefixEncoder, backbone: Backbone, batches: list[tuple[Inputs
 
 @pytest.mark.parametrize("kind", ["free", "mlp"])
 def test_tasks_trained_in_one_mixed_batch_equal_each_trained_alone(
-    bert: Backbone, kind: Any
+    bert: LanguageModel, kind: Any
 ) -> None:
     lengths = {"a": 2, "b": 5}
     draw = torch.Generator().manual_seed(0)
@@ -109,7 +111,7 @@ def test_tasks_trained_in_one_mixed_batch_equal_each_trained_alone(
         torch.testing.assert_close(found, alone()[0], rtol=0, atol=1e-9)
 
 
-def test_a_prefix_learns_what_a_frozen_model_is_to_say(knowing_bert: Backbone) -> None:
+def test_a_prefix_learns_what_a_frozen_model_is_to_say(knowing_bert: LanguageModel) -> None:
     vocabulary = knowing_bert.vocabulary
     tokens = vocabulary.tokenizer.convert_tokens_to_ids
     towns = torch.tensor(tokens(list(TOWNS)))

@@ -13,16 +13,9 @@ import symprompt
 from symprompt import Answer, Run
 from symprompt.errors import RunError, SympromptError
 from symprompt.report import comparison, figures, load_scores
-from symprompt.report.series import (
-    Bar,
-    KCurve,
-    Panel,
-    k_curve,
-    method_bars,
-    question_panels,
-)
-from tiny import make_facts, run_config
-from tiny_runs import write_csv
+from symprompt.report.series import Bar, KCurve, Panel, k_curve, method_bars, question_panels
+from tiny.models import make_facts, run_config
+from tiny.runs import write_csv
 
 BARS = [
     Bar(run, metric, value, value - 4, value + 3)
@@ -206,7 +199,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(
 
 
 def test_neither_the_package_nor_the_command_line_loads_matplotlib() -> None:
-    code = "import symprompt.cli, sys; print('matplotlib' in sys.modules)"
+    code = "import symprompt.cli.commands, sys; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

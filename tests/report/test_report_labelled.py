@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.report.averages_plot import BarPanel, draw_bar_panels
+from symprompt.papers.labelled import published, report_results
+from symprompt.papers.labelled.entries import FEW, FULL, Entries, load_results
+from symprompt.papers.labelled.figures import ptuning_panels, v2_panels
+from symprompt.papers.labelled.ptuning import pet_values, printed_average, ptuning_sections
+from symprompt.papers.labelled.settings import Paper
+from symprompt.papers.labelled.v2 import v2_sections
+from symprompt.report.figures import BarPanel, draw_bar_panels
 from symprompt.report.grid import Grid
-from symprompt.report.paper.labelled import published, report_results
-from symprompt.report.paper.labelled.entries import FEW, FULL, Entries, load_results
-from symprompt.report.paper.labelled.figures import ptuning_panels, v2_panels
-from symprompt.report.paper.labelled.ptuning import pet_values, printed_average, ptuning_sections
-from symprompt.report.paper.labelled.v2 import v2_sections
 from symprompt.report.tasks import TaskResults
-from symprompt.reproduction.labelled.settings import Paper
 
 NOT_MEASURED = "not measured"
 

@@ -12,31 +12,33 @@ from statistics import median
 
 import numpy as np
 import pytest
+from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 
-from symprompt.averages import OVER_RELATIONS, paired_bootstrap
-from symprompt.config import shipped_configs
+from symprompt.config.build import shipped_configs
 from symprompt.errors import RunError
-from symprompt.report import load_scores
-from symprompt.report.paper import published
-from symprompt.report.paper.candidates import find_examples, pool_curve, pool_means
-from symprompt.report.paper.groups import Group, Loaded, load_groups
-from symprompt.report.paper.imbalance import (
+from symprompt.papers import published
+from symprompt.papers.candidates import find_examples, pool_curve, pool_means
+from symprompt.papers.groups import Group, Loaded, load_groups
+from symprompt.papers.imbalance import (
     BINS,
     first_answers,
     frequency_bins,
     majority_answers,
     training_shares,
 )
-from symprompt.report.paper.methods import measure_groups
-from symprompt.report.paper.ptuning import common_keys, reworded_p1
-from symprompt.report.paper.subsets import given_away_by_name, uhn_keys
-from symprompt.report.paper.whole import write_report
+from symprompt.papers.inputs import REWORDED
+from symprompt.papers.methods import measure_groups
+from symprompt.papers.plan import Plan, make_plan
+from symprompt.papers.pool import Outcome
+from symprompt.papers.ptuning import common_keys, reworded_p1
+from symprompt.papers.settings import ReproduceSettings
+from symprompt.papers.spe import write_report
+from symprompt.papers.subsets import given_away_by_name, uhn_keys
+from symprompt.papers.worker import Worker
+from symprompt.probing.folder import RunFolder
+from symprompt.report import load_scores
 from symprompt.report.stored import load_stored
-from symprompt.reproduction import Outcome, Plan, ReproduceSettings, make_plan
-from symprompt.reproduction.inputs import REWORDED
-from symprompt.reproduction.worker import Worker
-from symprompt.runs import RunFolder
-from tiny_lama import make_lama, write_lama
+from tiny.lama import make_lama, write_lama
 
 
 @pytest.fixture(scope="module")

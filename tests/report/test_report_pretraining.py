@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from symprompt.report.loss_plot import can_plot, loss_figure, save_loss_plot
+from symprompt.report.figures import can_plot, loss_figure, save_loss_plot
 from symprompt.report.pretraining import pretrain_summary
 
 

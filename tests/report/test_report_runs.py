@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from symprompt.runs.statistics import summarise
 
 import symprompt
 from symprompt import Run
-from symprompt.averages import summarise
 from symprompt.errors import RunError
 from symprompt.report import comparison, load_scores
-from tiny import make_facts, run_config
+from tiny.models import make_facts, run_config
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_table_needs_no_model(
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(symprompt.Backbone, "load", refuse)
+    monkeypatch.setattr(symprompt.LanguageModel, "load", refuse)
     shutil.copytree(runs["spe"].folder.path, tmp_path / "moved")
     moved = load_scores(str(tmp_path / "moved"))
     assert np.array_equal(moved.rank, load_scores(path(runs["spe"])).rank)

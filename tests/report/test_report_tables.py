@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from symprompt.runs import statistics as averages
 
-from symprompt import averages
 from symprompt.errors import SympromptError
 from symprompt.report import Comparison, RunScores, comparison, show
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from symprompt.cli import main
-from symprompt.report.figures import save_figure
-from symprompt.report.vectors_plot import draw_cosines, draw_senses
+from symprompt.cli.commands import main
+from symprompt.report.figures import draw_cosines, draw_senses, save_figure
 
 
 def texts(figure: Any) -> list[str]:

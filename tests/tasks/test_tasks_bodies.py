@@ -9,14 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.backbone import Backbone
-from symprompt.backbone.hidden import body_states
-from symprompt.backbone.model import Inputs
 from symprompt.errors import ModelError, RunError
+from symprompt.models import LanguageModel
+from symprompt.models.language_model import Inputs, body_states
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.bodies import Body, FullWeights, make_body
+from symprompt.tasks.config import HeadConfig, TuneConfig, make_tune_config
 from symprompt.tasks.model import TaskModel, make_task_head
-from symprompt.tasks.settings import HeadConfig, TuneConfig, make_tune_config
+from symprompt.tasks.trainables import Body, FullWeights, make_body
 from symprompt.tasks.training import TaskTrainer
 
 METHODS = ("ft", "pt", "pt2", "lora")
@@ -28,7 +27,7 @@ def config_of(method: str, **tables: object) -> TuneConfig:
     return make_tune_config({"method": method, "prefix": {"length": 3}, **tables})
 
 
-def make_batch(backbone: Backbone, *, rows: int = 6, width: int = 5) -> Batch:
+def make_batch(backbone: LanguageModel, *, rows: int = 6, width: int = 5) -> Batch:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, 30, (rows, width), generator=generator)
     lengths = torch.tensor([width - row % 3 for row in range(rows)])
@@ -37,18 +36,20 @@ def make_batch(backbone: Backbone, *, rows: int = 6, width: int = 5) -> Batch:
     return Batch(ids=ids, lengths=lengths, labels=labels)
 
 
-def make_model(backbone: Backbone, method: str, batch: Batch) -> TaskModel:
+def make_model(backbone: LanguageModel, method: str, batch: Batch) -> TaskModel:
     body = make_body(backbone, config_of(method), seed=(1,))
     head = make_task_head("tagging", 3, body, HeadConfig(dropout=0.0), seed=(1,))
     return TaskModel(body, {"toy": head}, {"toy": batch})
 
 
-def weights_of(backbone: Backbone) -> dict[str, Tensor]:
+def weights_of(backbone: LanguageModel) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in backbone.model.state_dict().items()}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_on_every_family(backbone: Backbone, family: str, method: str) -> None:
+def test_every_method_learns_on_every_family(
+    backbone: LanguageModel, family: str, method: str
+) -> None:
     if method == "pt2" and family in NO_PREFIX:
         with pytest.raises(ModelError, match="attention"):
             make_body(backbone, config_of(method), seed=(1,))
@@ -57,11 +58,11 @@ def test_every_method_learns_on_every_family(backbone: Backbone, family: str, me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_on_every_causal_family(causal: Backbone, method: str) -> None:
+def test_every_method_learns_on_every_causal_family(causal: LanguageModel, method: str) -> None:
     _learns(causal, method)
 
 
-def _learns(backbone: Backbone, method: str) -> None:
+def _learns(backbone: LanguageModel, method: str) -> None:
     before, batch = weights_of(backbone), make_batch(backbone)
     model = make_model(backbone, method, batch)
     started = {key: value.clone() for key, value in model.tensors("toy").items()}
@@ -87,7 +88,7 @@ def _learns(backbone: Backbone, method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
-    load_family: Callable[..., Backbone], method: str
+    load_family: Callable[..., LanguageModel], method: str
 ) -> None:
     backbone = load_family("bert", "float32" if method == "ft" else "bfloat16")
     batch = make_batch(backbone)
@@ -111,7 +112,7 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_stored_numbers_give_the_same_states(bert: Backbone, method: str) -> None:
+def test_stored_numbers_give_the_same_states(bert: LanguageModel, method: str) -> None:
     batch = make_batch(bert)
     body = make_body(bert, config_of(method), seed=(1,))
     with torch.no_grad():
@@ -123,7 +124,7 @@ def test_stored_numbers_give_the_same_states(bert: Backbone, method: str) -> Non
         assert torch.equal(other.states(batch), wanted)
 
 
-def test_a_network_behind_a_prefix_is_stored_as_what_it_gave(bert: Backbone) -> None:
+def test_a_network_behind_a_prefix_is_stored_as_what_it_gave(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     config = config_of("pt2", prefix={"length": 3, "encoder": "mlp", "hidden": 7})
     body = make_body(bert, config, seed=(1,))
@@ -134,7 +135,7 @@ def test_a_network_behind_a_prefix_is_stored_as_what_it_gave(bert: Backbone) -> 
         torch.testing.assert_close(other.states(batch), wanted)
 
 
-def test_stored_numbers_of_another_length_are_refused(bert: Backbone) -> None:
+def test_stored_numbers_of_another_length_are_refused(bert: LanguageModel) -> None:
     body = make_body(bert, config_of("pt2"), seed=(1,))
     other = make_body(bert, config_of("pt2", prefix={"length": 4}), seed=(1,))
     with pytest.raises(RunError, match=r"prompt\.prefix is shape"):
@@ -143,7 +144,7 @@ def test_stored_numbers_of_another_length_are_refused(bert: Backbone) -> None:
         make_body(bert, config_of("pt"), seed=(1,)).load({})
 
 
-def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: Backbone) -> None:
+def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: LanguageModel) -> None:
     batch = make_batch(bert, rows=1)
     body = make_body(bert, config_of("pt"), seed=(1,))
     words = torch.tensor([[7, 8, 9]])
@@ -155,7 +156,7 @@ def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: Backbone) -> N
         torch.testing.assert_close(body.states(batch), wanted)
 
 
-def test_fresh_adapters_and_weights_change_nothing(bert: Backbone) -> None:
+def test_fresh_adapters_and_weights_change_nothing(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     with torch.no_grad():
         plain = body_states(bert, Inputs(bert.embed(batch.ids), batch.mask))
@@ -165,13 +166,13 @@ def test_fresh_adapters_and_weights_change_nothing(bert: Backbone) -> None:
 
 
 def test_half_precision_weights_are_not_fine_tuned(
-    load_family: Callable[..., Backbone],
+    load_family: Callable[..., LanguageModel],
 ) -> None:
     with pytest.raises(ModelError, match="bfloat16"):
         FullWeights(load_family("bert", "bfloat16"))
 
 
-def test_dropout_of_the_model_is_on_in_training_alone(bert: Backbone) -> None:
+def test_dropout_of_the_model_is_on_in_training_alone(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     config = config_of("pt2", learning={"dropout": 0.5})
     body: Body = make_body(bert, config, seed=(1,))
@@ -182,7 +183,7 @@ def test_dropout_of_the_model_is_on_in_training_alone(bert: Backbone) -> None:
         assert torch.equal(body.states(batch), plain)
 
 
-def test_trainable_numbers_are_counted(bert: Backbone) -> None:
+def test_trainable_numbers_are_counted(bert: LanguageModel) -> None:
     config = bert.model.config
     layers, hidden = config.num_hidden_layers, config.hidden_size
     sizes = {

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from tune_toys import run_toy, write_toy
 
-from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError
+from symprompt.models import LanguageModel
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.chains import (
     ChainHead,
@@ -23,8 +22,9 @@ from symprompt.tasks.chains import (
     packed,
     path_score,
 )
-from symprompt.tasks.predicting import predict_file
-from symprompt.tasks.settings import make_tune_config
+from symprompt.tasks.config import make_tune_config
+from symprompt.tasks.predict import predict_file
+from tiny.tasks import run_toy, write_toy
 
 NAMES = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 WIDTH = 6
@@ -210,7 +210,7 @@ def test_places_are_packed_to_the_left() -> None:
     ],
 )
 def test_runs_learn_and_are_predicted_with(
-    head: dict[str, object], every: bool, knowing_bert: Backbone, tmp_path: Path
+    head: dict[str, object], every: bool, knowing_bert: LanguageModel, tmp_path: Path
 ) -> None:
     data = write_toy(tmp_path / "data", "tagging")
     changes = {f"head__{key}": value for key, value in head.items()}

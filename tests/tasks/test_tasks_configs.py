@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from symprompt import cli
-from symprompt.config import shipped_configs
+from symprompt.cli import commands as cli
+from symprompt.config.build import shipped_configs
 from symprompt.errors import ConfigError
-from symprompt.tasks.loaders import NAMES
-from symprompt.tasks.settings import check_tune_config, load_tune_config, make_tune_config
-from tiny_entities import write_entities
+from symprompt.tasks.config import check_tune_config, load_tune_config, make_tune_config
+from symprompt.tasks.data import NAMES
+from tiny.entities import write_entities
 
 # Configs with a pattern are another module's.
 OWN = [

@@ -7,9 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from symprompt.backbone import Backbone
-from symprompt.backbone.vocabulary import Vocabulary
-from symprompt.tasks.arrays import Features
+from symprompt.models import LanguageModel
+from symprompt.models.vocabulary import Vocabulary
+from symprompt.tasks.data.examples import (
+    Answer,
+    LabelSet,
+    QuestionExample,
+    TaggedExample,
+    TaskData,
+    TextExample,
+    to_iob2,
+)
 from symprompt.tasks.decoding import (
     class_scores,
     decode_answers,
@@ -17,10 +25,9 @@ from symprompt.tasks.decoding import (
     decode_tags,
     tag_positions,
 )
-from symprompt.tasks.examples import Answer, QuestionExample, TaggedExample, TaskData, TextExample
-from symprompt.tasks.features import lay_out
-from symprompt.tasks.labels import LabelSet, to_iob2
+from symprompt.tasks.features import Features
 from symprompt.tasks.metrics import evaluate
+from symprompt.tasks.tensorise import lay_out
 
 WORDS = ("The", "city", "of", "Paris", "lies", "in", "San-Marino", ",", "Rome", "Xqz.")
 CONTEXT = (
@@ -29,7 +36,9 @@ CONTEXT = (
 
 
 @pytest.fixture(params=["bert", "roberta", "xlm-roberta", "gpt2", "llama"])
-def vocabulary(request: pytest.FixtureRequest, load_family: Callable[..., Backbone]) -> Vocabulary:
+def vocabulary(
+    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
+) -> Vocabulary:
     """One tokenizer of each kind."""
     return load_family(str(request.param)).vocabulary
 

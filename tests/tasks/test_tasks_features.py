@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from symprompt.backbone import Backbone
-from symprompt.backbone.vocabulary import Vocabulary
 from symprompt.errors import ConfigError, DataError, ModelError
-from symprompt.tasks.examples import (
+from symprompt.models import LanguageModel
+from symprompt.models.vocabulary import Vocabulary
+from symprompt.tasks.data.examples import (
     Answer,
     Example,
+    LabelSet,
     PairExample,
     QuestionExample,
     RolesExample,
@@ -20,11 +21,10 @@ from symprompt.tasks.examples import (
     TaskData,
     TextExample,
 )
-from symprompt.tasks.features import Features, lay_out, make_features
-from symprompt.tasks.frames import Frame, takes_types
-from symprompt.tasks.labels import LabelSet
-from tiny import FAMILIES
-from tiny_causal import CAUSAL_FAMILIES
+from symprompt.tasks.rows import Frame, takes_types
+from symprompt.tasks.tensorise import Features, lay_out, make_features
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import FAMILIES
 
 WORDS = ("The", "city", "of", "Paris", "lies", "in", "San-Marino", ",", "Rome", "Xqz.")
 CONTEXT = (
@@ -33,13 +33,15 @@ CONTEXT = (
 
 
 @pytest.fixture(params=[*FAMILIES, *CAUSAL_FAMILIES])
-def vocabulary(request: pytest.FixtureRequest, load_family: Callable[..., Backbone]) -> Vocabulary:
+def vocabulary(
+    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
+) -> Vocabulary:
     """Every family's tokenizer, masked and causal, in turn."""
     return load_family(str(request.param)).vocabulary
 
 
 @pytest.fixture
-def plain(load_family: Callable[..., Backbone]) -> Vocabulary:
+def plain(load_family: Callable[..., LanguageModel]) -> Vocabulary:
     return load_family("bert").vocabulary
 
 
@@ -105,7 +107,7 @@ def test_a_tokenizer_that_frames_pairs_is_followed() -> None:
 def load_shipped() -> object:
     from transformers import AutoTokenizer
 
-    from symprompt.backbone.shipped import locate_model
+    from symprompt.models.loading import locate_model
 
     return AutoTokenizer.from_pretrained(locate_model("shipped"))
 
@@ -400,6 +402,6 @@ def test_no_examples_give_no_rows(plain: Vocabulary) -> None:
         assert len(features) == 0
 
 
-def test_which_models_take_segments(load_family: Callable[..., Backbone]) -> None:
+def test_which_models_take_segments(load_family: Callable[..., LanguageModel]) -> None:
     found = {name: takes_types(load_family(name)) for name in ("bert", "distilbert", "gpt2")}
     assert found == {"bert": True, "distilbert": False, "gpt2": False}

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from tune_toys import run_toy, write_toy
 
-from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, ModelError
-from symprompt.files import read_tensors
+from symprompt.files.atomic import read_tensors
+from symprompt.models import LanguageModel
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.bodies import FullWeights
-from symprompt.tasks.freezing import trained_parameters
-from symprompt.tasks.predicting import predict_file
-from symprompt.tasks.settings import make_tune_config
+from symprompt.tasks.config import make_tune_config
+from symprompt.tasks.predict import predict_file
+from symprompt.tasks.trainables import FullWeights, trained_parameters
+from tiny.tasks import run_toy, write_toy
 
 # One module called twice: its weights are both layers'.
 SHARED = "albert"
@@ -39,7 +38,7 @@ def gradients(body: FullWeights) -> set[str]:
     }
 
 
-def check_last_layer(backbone: Backbone) -> None:
+def check_last_layer(backbone: LanguageModel) -> None:
     """Hold the last layer's weights against what a gradient of all weights says."""
     everything = FullWeights(backbone)
     last = FullWeights(backbone, layers=1)
@@ -54,7 +53,9 @@ def check_last_layer(backbone: Backbone) -> None:
     assert not any(value.shape == embedding.shape and value.dim() > 1 for value in trained)
 
 
-def test_the_last_layers_of_every_family_are_trained_alone(backbone: Backbone, family: str) -> None:
+def test_the_last_layers_of_every_family_are_trained_alone(
+    backbone: LanguageModel, family: str
+) -> None:
     if family == SHARED:
         with pytest.raises(ModelError, match="weights of their own"):
             FullWeights(backbone, layers=1)
@@ -62,21 +63,23 @@ def test_the_last_layers_of_every_family_are_trained_alone(backbone: Backbone, f
     check_last_layer(backbone)
 
 
-def test_the_last_layers_of_every_causal_family_are_trained_alone(causal: Backbone) -> None:
+def test_the_last_layers_of_every_causal_family_are_trained_alone(causal: LanguageModel) -> None:
     check_last_layer(causal)
     body = FullWeights(causal, layers=1)
     # The norm after the last layer is nearer to the head than the layer is.
     assert {"norm.weight", "ln_f.weight"} & set(body.parameters())
 
 
-def test_a_frozen_model_keeps_nothing_for_a_gradient(load_family: Callable[..., Backbone]) -> None:
+def test_a_frozen_model_keeps_nothing_for_a_gradient(
+    load_family: Callable[..., LanguageModel],
+) -> None:
     body = FullWeights(load_family("bert"), layers=0)
     assert body.parameters() == {}
     states = body.states(Batch(torch.tensor([[5, 6]]), torch.tensor([2])))
     assert not states.requires_grad
 
 
-def test_more_layers_than_there_are_is_refused(load_family: Callable[..., Backbone]) -> None:
+def test_more_layers_than_there_are_is_refused(load_family: Callable[..., LanguageModel]) -> None:
     with pytest.raises(ConfigError, match=r"weights\.layers is 3, and the model has 2"):
         trained_parameters(load_family("bert"), 3)
     with pytest.raises(ConfigError, match=r"weights\.layers is -2"):
@@ -87,7 +90,7 @@ def test_more_layers_than_there_are_is_refused(load_family: Callable[..., Backbo
 
 @pytest.mark.parametrize("layers", [0, 1])
 def test_a_run_trains_and_stores_only_what_is_not_frozen(
-    layers: int, knowing_bert: Backbone, tmp_path: Path
+    layers: int, knowing_bert: LanguageModel, tmp_path: Path
 ) -> None:
     model, data = Path(knowing_bert.source), write_toy(tmp_path / "data", "tagging")
     run = run_toy(

@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symprompt.errors import DataError
-from symprompt.tasks.examples import (
+from symprompt.tasks.data.examples import (
+    LabelSet,
     QuestionExample,
     RolesExample,
     TaskData,
     TextExample,
     hold_out,
+    spans_of,
+    to_iob2,
 )
-from symprompt.tasks.labels import LabelSet, spans_of, to_iob2
 
 TAGS = st.lists(st.sampled_from(["O", "B-A", "I-A", "B-B", "I-B", "B-C-A", "I-C-A"]), max_size=12)
 

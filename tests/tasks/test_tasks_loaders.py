@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.tasks.examples import (
+from symprompt.tasks.data import NAMES, join_questions, load_task
+from symprompt.tasks.data.columns import tags_of_brackets
+from symprompt.tasks.data.examples import (
     Answer,
     PairExample,
     QuestionExample,
@@ -16,8 +18,6 @@ from symprompt.tasks.examples import (
     TaggedExample,
     TextExample,
 )
-from symprompt.tasks.loaders import NAMES, join_questions, load_task
-from symprompt.tasks.loaders.brackets import tags_of_brackets
 
 
 def write(path: Path, text: str) -> Path:

@@ -11,32 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symprompt.errors import DataError, SympromptError
-from symprompt.tasks.decoding import AnswerPrediction, Candidate
-from symprompt.tasks.examples import (
+from symprompt.tasks.data.examples import (
     Answer,
+    LabelSet,
     PairExample,
     QuestionExample,
     TaggedExample,
     TaskData,
     TextExample,
 )
-from symprompt.tasks.labels import LabelSet
+from symprompt.tasks.decoding import AnswerPrediction, Candidate
 from symprompt.tasks.metrics import (
+    answer_f1,
+    best_threshold,
     class_metrics,
     entity_scores,
     evaluate,
+    exact_match,
     macro_f1,
     matthews,
     multirc_scores,
-    role_scores,
-    seqeval_scores,
-)
-from symprompt.tasks.squad import (
-    answer_f1,
-    best_threshold,
-    exact_match,
     normalise,
     question_scores,
+    role_scores,
+    seqeval_scores,
     squad_scores,
 )
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from symprompt.errors import ConfigError
-from symprompt.files import read_tensors
+from symprompt.files.atomic import read_tensors
+from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.multitask import tune_mixture
-from symprompt.tasks.settings import TuneConfig, make_tune_config
-from tiny_entities import write_entities
+from tiny.entities import write_entities
 
 
 def mixture_config(data: Path, model: Path, out: Path, **changes: Any) -> TuneConfig:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.tasks.examples import (
+from symprompt.tasks.data import Columns, load_examples, load_task
+from symprompt.tasks.data.examples import (
     Answer,
     PairExample,
     QuestionExample,
@@ -18,7 +19,6 @@ from symprompt.tasks.examples import (
     TaskKind,
     TextExample,
 )
-from symprompt.tasks.loaders import Columns, load_examples, load_task
 
 
 def write(path: Path, text: str) -> Path:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from test_tasks_training import Lines, trainer_of
 
+from symprompt.tasks.config import LearningConfig
 from symprompt.tasks.passes import Step
-from symprompt.tasks.settings import LearningConfig
 from symprompt.tasks.training import TaskTrainer
 
 CONFIG = LearningConfig(rate=0.05, batch=8, epochs=2, weight_decay=0.01)

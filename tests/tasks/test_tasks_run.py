@@ -15,22 +15,22 @@ from typing import Any
 
 import pytest
 import torch
-from tune_toys import KINDS, run_toy, toy_config, write_toy
 
-from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
-from symprompt.files import read_tensors
+from symprompt.files.atomic import read_tensors
+from symprompt.models import LanguageModel
+from symprompt.tasks.config import TaskConfig, TuneConfig
 from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.predicting import predict_file
-from symprompt.tasks.problem import Session, read_task
-from symprompt.tasks.run import tune
-from symprompt.tasks.settings import TaskConfig, TuneConfig
+from symprompt.tasks.predict import predict_file
+from symprompt.tasks.prepare import Session, read_task
+from symprompt.tasks.train import tune
+from tiny.tasks import KINDS, run_toy, toy_config, write_toy
 
 MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1"}
 
 
 @pytest.fixture(scope="module")
-def bert(knowing_bert: Backbone) -> Path:
+def bert(knowing_bert: LanguageModel) -> Path:
     return Path(knowing_bert.source)
 
 
@@ -157,7 +157,7 @@ def test_a_run_killed_by_the_system_goes_on(bert: Path, tagged: Path, tmp_path: 
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
         "from symprompt.tasks import training; training._LOOK_EVERY = 1;"
-        "from pathlib import Path; from tune_toys import run_toy;"
+        "from pathlib import Path; from tiny.tasks import run_toy;"
         "run_toy(Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), 'tagging',"
         " learning__epochs=200, checkpoint_seconds=0.0)"
     )

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from tune_toys import KINDS, run_toy, write_toy
 
-from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, RunError
+from symprompt.models import LanguageModel
 from symprompt.prompts.exchange import read_peft, write_peft
-from symprompt.tasks.loaders import load_examples
-from symprompt.tasks.serving import Server
+from symprompt.tasks.data import load_examples
+from symprompt.tasks.serve import Server
 from symprompt.tasks.stored import StoredPrompt
+from tiny.tasks import KINDS, run_toy, write_toy
 
 LENGTHS = {"sequence": 2, "pair": 5, "tagging": 3, "roles": 7, "question": 4}
 
@@ -40,8 +40,8 @@ def runs(
     return {kind: root / kind for kind in KINDS}
 
 
-def backbone_of(family_folder: Callable[[str], Path]) -> Backbone:
-    return Backbone.load(str(family_folder("bert")), device="cpu", dtype="float32")
+def backbone_of(family_folder: Callable[[str], Path]) -> LanguageModel:
+    return LanguageModel.load(str(family_folder("bert")), device="cpu", dtype="float32")
 
 
 def test_a_mixed_batch_predicts_what_each_task_does_alone(
@@ -108,7 +108,7 @@ def test_what_cannot_be_served_is_refused(
         Server(backbone, [prompt, prompt])
     with pytest.raises(ConfigError, match="no prompt of task 'sums'"):
         Server(backbone, [prompt]).answer({"sums": []})
-    electra = Backbone.load(str(family_folder("electra")), device="cpu", dtype="float32")
+    electra = LanguageModel.load(str(family_folder("electra")), device="cpu", dtype="float32")
     with pytest.raises(RunError, match="another model"):
         Server(electra, [prompt])
     data = runs["tagging"].parent / "data" / "tagging"

@@ -10,32 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from span_toys import write_spans
-from tune_toys import run_toy, toy_config, write_toy
 
-from symprompt.backbone import Backbone
 from symprompt.errors import ConfigError, DataError
-from symprompt.files import read_tensors
+from symprompt.files.atomic import read_tensors
+from symprompt.models import LanguageModel
 from symprompt.report.tasks import run_notes
-from symprompt.tasks.arrays import Features
-from symprompt.tasks.bodies import make_body
-from symprompt.tasks.examples import Relation, SpanExample, TaggedExample
-from symprompt.tasks.features import lay_out, make_features
-from symprompt.tasks.labels import LabelSet, spans_of
-from symprompt.tasks.loaders import load_examples, load_task
-from symprompt.tasks.metrics import entity_scores, seqeval_scores
+from symprompt.tasks.config import SpanConfig, make_tune_config
+from symprompt.tasks.data import load_examples, load_task
+from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, TaggedExample, spans_of
+from symprompt.tasks.decoding import LOWEST, SpanPrediction, best_span_threshold, decode_spans
+from symprompt.tasks.features import Features
+from symprompt.tasks.metrics import entity_scores, relation_metrics, seqeval_scores, span_metrics
 from symprompt.tasks.model import make_task_head
-from symprompt.tasks.predicting import predict_file
-from symprompt.tasks.run import tune
-from symprompt.tasks.settings import SpanConfig, make_tune_config
-from symprompt.tasks.span_decoding import (
-    LOWEST,
-    SpanPrediction,
-    best_span_threshold,
-    decode_spans,
-)
-from symprompt.tasks.span_metrics import relation_metrics, span_metrics
-from tiny import PLAIN_WORDS
+from symprompt.tasks.predict import predict_file
+from symprompt.tasks.tensorise import lay_out, make_features
+from symprompt.tasks.train import tune
+from symprompt.tasks.trainables import make_body
+from tiny.models import PLAIN_WORDS
+from tiny.spans import write_spans
+from tiny.tasks import run_toy, toy_config, write_toy
 
 LABELS = LabelSet.of_spans(["LOC", "PER"])
 CONLL04 = """#doc 1
@@ -145,7 +138,7 @@ def test_columns_with_tags_are_read_as_spans(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("max_length", [10, 14, 64])
 def test_every_span_is_in_the_row_that_answers_for_it(
-    max_length: int, load_family: Callable[..., Backbone]
+    max_length: int, load_family: Callable[..., LanguageModel]
 ) -> None:
     vocabulary = load_family("bert").vocabulary
     words = tuple(PLAIN_WORDS[place % len(PLAIN_WORDS)] for place in range(20))
@@ -285,7 +278,7 @@ def test_inner_and_outer_spans_are_counted_apart() -> None:
 
 
 @pytest.fixture(scope="module")
-def bert(knowing_bert: Backbone) -> Path:
+def bert(knowing_bert: LanguageModel) -> Path:
     return Path(knowing_bert.source)
 
 
@@ -376,7 +369,7 @@ def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None
     assert run.metrics["splits"]["test"]["f1"] > 80
 
 
-def _contract(backbone: Backbone) -> None:
+def _contract(backbone: LanguageModel) -> None:
     """Spans and chains are read off every family, whatever its tokens are."""
     words = ("New", "York", "is", "in", "France")
     examples = [
@@ -463,11 +456,11 @@ def test_settings_of_tags_are_refused_for_spans(bert: Path, tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
-def test_every_family_has_spans_and_chains(backbone: Backbone) -> None:
+def test_every_family_has_spans_and_chains(backbone: LanguageModel) -> None:
     _contract(backbone)
 
 
-def test_every_causal_family_has_spans_and_chains(causal: Backbone) -> None:
+def test_every_causal_family_has_spans_and_chains(causal: LanguageModel) -> None:
     _contract(causal)
 
 
@@ -487,7 +480,7 @@ def test_settings_out_of_range_are_refused(table: dict[str, object], words: str)
 
 
 def test_features_of_a_split_know_its_relations(
-    tmp_path: Path, load_family: Callable[..., Backbone]
+    tmp_path: Path, load_family: Callable[..., LanguageModel]
 ) -> None:
     data = load_task(str(write_spans(tmp_path, relations=True)), kind="relations")
     features = make_features(data, "train", load_family("bert").vocabulary, max_length=24)

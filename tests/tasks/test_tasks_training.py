@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.tasks.flat import FlatAdamW, Group
+from symprompt.engine.flat_adamw import FlatAdamW, Group
+from symprompt.tasks.config import LearningConfig
 from symprompt.tasks.passes import plan_asking, plan_epoch, round_width, table_of
-from symprompt.tasks.settings import LearningConfig
 from symprompt.tasks.training import TaskTrainer
 
 
@@ -81,7 +81,7 @@ def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) ->
     )
     steps = 5
     for epoch in range(3):
-        from symprompt.runtime import derive_seed
+        from symprompt.runs.environment import derive_seed
 
         lengths = np.arange(len(model.inputs)) % 20 + 1
         seed = derive_seed(5, "epoch", epoch)

@@ -20,7 +20,7 @@ import torch
 
 from symprompt.embeddings.states import Vectors
 from symprompt.errors import DataError, RunError
-from symprompt.files import read_tensors, write_tensors
+from symprompt.files.atomic import read_tensors, write_tensors
 
 Floats = npt.NDArray[np.float64]
 _ROWS = 8192

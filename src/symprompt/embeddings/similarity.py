@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.backbone import Backbone
 from symprompt.embeddings.isotropy import Standardiser, unit
 from symprompt.embeddings.states import Choice
 from symprompt.embeddings.vectors import WordVectors, embed
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError, RunError
+from symprompt.models import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def cosine(one: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> fl
 
 def compare(
     occurrences: Sequence[Occurrence],
-    backbone: Backbone,
+    backbone: LanguageModel,
     choice: Choice,
     standardiser: Standardiser | None = None,
 ) -> npt.NDArray[np.float64]:

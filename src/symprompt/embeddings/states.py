@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from symprompt.backbone import Backbone
 from symprompt.embeddings.words import Ints, Text, Tokens, make_windows, tokenise, window_size
 from symprompt.errors import ConfigError
-from symprompt.runtime import send
+from symprompt.models import LanguageModel
+from symprompt.runs.environment import send
 
 Pool = Literal["first", "mean"]
 _LAYERS = re.compile(r"last|all|(?P<how>mean|sum)-last-(?P<count>[1-9]\d?)|(?P<number>\d{1,3})")
@@ -56,7 +56,7 @@ class Choice:
         if self.pool not in get_args(Pool):
             raise ConfigError(f"pool is {self.pool!r}; use first or mean.")
 
-    def check(self, backbone: Backbone) -> None:
+    def check(self, backbone: LanguageModel) -> None:
         """Refuse layers that a model does not have.
 
         Raises:
@@ -92,12 +92,12 @@ class Choice:
         return total / count if found["how"] == "mean" else total
 
 
-def layer_count(backbone: Backbone) -> int:
+def layer_count(backbone: LanguageModel) -> int:
     """Return how many layers a model has, the embeddings not counted."""
     return int(backbone.model.config.get_text_config().num_hidden_layers)
 
 
-def hidden_states(backbone: Backbone, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+def hidden_states(backbone: LanguageModel, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
     """Return the states [b, t, h] of the embeddings and after each layer.
 
     Args:
@@ -129,7 +129,7 @@ class Vectors:
 
 
 def embed_chunks(
-    backbone: Backbone,
+    backbone: LanguageModel,
     texts: Iterable[Text],
     choice: Choice,
     *,
@@ -160,7 +160,9 @@ def embed_chunks(
         yield _embed(backbone, held, choice, dtype)
 
 
-def _embed(backbone: Backbone, texts: list[Text], choice: Choice, dtype: npt.DTypeLike) -> Vectors:
+def _embed(
+    backbone: LanguageModel, texts: list[Text], choice: Choice, dtype: npt.DTypeLike
+) -> Vectors:
     tokens = list(tokenise(backbone.vocabulary, texts))
     plan = _Plan.make(backbone, tokens, choice)
     width = backbone.model.config.get_text_config().hidden_size
@@ -185,7 +187,7 @@ def _store(vectors: npt.NDArray[np.floating], words: Ints, found: Tensor) -> Non
     vectors[words] = found.cpu().numpy().astype(vectors.dtype, copy=False)
 
 
-def _most_tokens(backbone: Backbone) -> int:
+def _most_tokens(backbone: LanguageModel) -> int:
     return _GPU_TOKENS if backbone.device.type == "cuda" else _CPU_TOKENS
 
 
@@ -213,7 +215,7 @@ class _Plan:
     pad: int
 
     @classmethod
-    def make(cls, backbone: Backbone, tokens: Sequence[Tokens], choice: Choice) -> _Plan:
+    def make(cls, backbone: LanguageModel, tokens: Sequence[Tokens], choice: Choice) -> _Plan:
         size = window_size(backbone, choice.window)
         starts, sizes, first, last, owner = [], [], [], [], []
         offset = windows = 0
@@ -284,7 +286,9 @@ def _ranges(starts: Ints, counts: Ints) -> Ints:
     return found
 
 
-def _run(backbone: Backbone, plan: _Plan, windows: Ints, choice: Choice) -> tuple[Ints, Tensor]:
+def _run(
+    backbone: LanguageModel, plan: _Plan, windows: Ints, choice: Choice
+) -> tuple[Ints, Tensor]:
     """Return some words and their vectors, still on the device."""
     ids, mask = plan.layout(windows)
     words, rows = plan.words(windows)

@@ -21,12 +21,12 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.backbone import Backbone
 from symprompt.embeddings.states import Choice, Vectors, embed_chunks
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError, RunError
-from symprompt.files import part_of, read_json, reason, write_json
-from symprompt.runtime import Tick, silent
+from symprompt.files.atomic import part_of, read_json, reason, write_json
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel
 
 _VECTORS, _WORDS, _TEXTS = "vectors.npy", "words.npy", "texts.jsonl"
 _ABOUT, _STATE = "embeddings.json", "state.json"
@@ -118,7 +118,7 @@ class EmbeddingStore:
 
 
 def write_embeddings(
-    backbone: Backbone,
+    backbone: LanguageModel,
     texts: Iterable[Text],
     out: str | Path,
     choice: Choice | None = None,

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.backbone import SHIPPED, Backbone
 from symprompt.embeddings.states import Choice, Pool, embed_chunks
 from symprompt.embeddings.words import Ints, Text, as_texts
 from symprompt.errors import DataError
-from symprompt.pretrain.text import find_files, read_documents
-from symprompt.runtime import Tick, silent
+from symprompt.files.progress import Tick, silent
+from symprompt.files.text import find_files, read_documents
+from symprompt.models import SHIPPED, LanguageModel
 
 By = Literal["document", "line"]
 
@@ -50,7 +50,7 @@ class WordVectors:
 def embed(
     texts: Iterable[str | Sequence[str] | Text],
     *,
-    model: str | Backbone = SHIPPED,
+    model: str | LanguageModel = SHIPPED,
     layers: str = "last",
     pool: Pool = "mean",
     window: int = 0,
@@ -84,7 +84,9 @@ def embed(
     given = list(as_texts(texts))
     if not given:
         raise DataError("there is no text to embed; give at least one.")
-    backbone = model if isinstance(model, Backbone) else Backbone.load(model, device=device)
+    backbone = (
+        model if isinstance(model, LanguageModel) else LanguageModel.load(model, device=device)
+    )
     choice = Choice(layers, pool, window)
     done, vectors, tokens = 0, [], []
     for found in embed_chunks(backbone, given, choice):

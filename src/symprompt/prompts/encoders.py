@@ -2,6 +2,8 @@
 
 Every parameter has a leading relation axis and is drawn from a generator of its own relation, so
 that training R relations in one stack is the same computation as training each alone.
+
+Several soft prompts per relation: their vectors, their weights, and changes at every layer.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from symprompt.runtime import make_generator
+from symprompt.runs.environment import make_generator
 
 Recur = Callable[..., tuple[Tensor, ...]]
 Keep = Callable[[Tensor, Tensor], bool]
@@ -224,7 +226,7 @@ class BiLSTMEncoder(_MLPTop):
         """Take kernels for the recurrence, which reads its weights once for every vector."""
         if self.base.device.type == "cuda" and self.base.dtype == torch.float32:
             # Imported here: its compiler comes with builds of torch for CUDA alone.
-            from symprompt.prompts.recurrence_kernels import recur, recur_back
+            from symprompt.accel.recurrence_kernels import recur, recur_back
 
             self._half = half
             self._recurrence = recur, recur_back
@@ -374,3 +376,56 @@ def _in_order(values: Tensor) -> Tensor:
     """Return what each direction came by, [2r, n, s], as the vectors stand, [r, n, 2s]."""
     forth, back = values.reshape(-1, 2, *values.shape[1:]).unbind(1)
     return torch.cat((forth, back.flip(1)), dim=-1)
+
+
+class SoftMixture(PromptEncoder):
+    """The parameters of a mixture of soft prompts (Qin and Eisner, 2021); final.
+
+    Parameters, all with a leading relation axis: ``vectors`` [relation, n, width], those of all
+    prompts one after the other; ``mix`` [relation, p], logarithms of the prompts' weights up to a
+    constant, equal at first; ``changes`` [relation, layers - 1, n, hidden], zero at first, where
+    they are asked for.
+
+    Args:
+        relations: the relations' names; each seeds its own random numbers.
+        start: [relation, n, width] to start from.
+        counts: how many prompts each relation has.
+        learn_weights: learn ``mix`` by gradients.
+        deep: (layers - 1, hidden) for changes at the layers.
+    """
+
+    def __init__(
+        self,
+        relations: Sequence[str],
+        start: Tensor,
+        counts: Sequence[int],
+        *,
+        seed: tuple[object, ...] = (0,),
+        learn_weights: bool = False,
+        deep: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(relations, seed)
+        self.vectors = nn.Parameter(start.detach().clone())
+        real = torch.arange(max(counts))[None, :] < torch.tensor(counts)[:, None]
+        self.register_buffer("_real", real, persistent=False)
+        self.mix = nn.Parameter(torch.zeros(real.shape), requires_grad=learn_weights)
+        self.changes: nn.Parameter | None = None
+        if deep is not None:
+            layers, hidden = deep
+            self.changes = nn.Parameter(torch.zeros(len(start), layers, start.shape[1], hidden))
+
+    def forward(self) -> Tensor:
+        """Return the vectors of all prompts, [relation, n, width]."""
+        return self.vectors
+
+    def weights(self) -> Tensor:
+        """Return the prompts' weights, [relation, p]: positive, and zero behind the last prompt."""
+        real = self.get_buffer("_real")
+        return torch.softmax(self.mix.masked_fill(~real, -torch.inf), dim=1)
+
+    @torch.no_grad()
+    def set_weights(self, weights: Tensor, which: Tensor) -> None:
+        """Take other weights [relation, p] over, for those relations [relation] that are marked."""
+        # A weight of zero could never grow again.
+        new = weights.to(self.mix).clamp(min=1e-8).log()
+        self.mix.copy_(torch.where(which[:, None], new, self.mix))

@@ -21,9 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from symprompt.backbone import Backbone, Prefix, PrefixShape, prefix_shape
 from symprompt.errors import ModelError, RunError
-from symprompt.files import read_json, write_json, write_tensors
+from symprompt.files.atomic import read_json, write_json, write_tensors
+from symprompt.models import LanguageModel, Prefix, PrefixShape, prefix_shape
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
@@ -49,7 +49,7 @@ class Exchanged:
 def write_peft(
     folder: str | Path,
     prefix: Prefix,
-    backbone: Backbone,
+    backbone: LanguageModel,
     *,
     task: int = 0,
     task_type: str = "FEATURE_EXTRACTION",
@@ -99,7 +99,9 @@ def write_peft(
     write_json(target / _CONFIG, _config(backbone, shape, length, task_type))
 
 
-def read_peft(folder: str | Path, backbone: Backbone, *, same_model: bool = False) -> Exchanged:
+def read_peft(
+    folder: str | Path, backbone: LanguageModel, *, same_model: bool = False
+) -> Exchanged:
     """Read a prefix that peft saved, or ``write_peft``.
 
     A prefix that peft learned through an MLP is read too: its folder holds the MLP's output.
@@ -139,7 +141,7 @@ def read_peft(folder: str | Path, backbone: Backbone, *, same_model: bool = Fals
     )
 
 
-def _agreed(backbone: Backbone) -> PrefixShape:
+def _agreed(backbone: LanguageModel) -> PrefixShape:
     """Return a prefix's shape if peft and we mean the same by it."""
     shape = prefix_shape(backbone)
     body = backbone.model.base_model
@@ -161,7 +163,9 @@ def _agreed(backbone: Backbone) -> PrefixShape:
     return shape
 
 
-def _config(backbone: Backbone, shape: PrefixShape, length: int, task_type: str) -> dict[str, Any]:
+def _config(
+    backbone: LanguageModel, shape: PrefixShape, length: int, task_type: str
+) -> dict[str, Any]:
     return {
         "auto_mapping": None,
         "base_model_name_or_path": backbone.source or None,
@@ -197,7 +201,7 @@ def _check_model(
     source: Path,
     config: Mapping[str, Any],
     fingerprint: str | None,
-    backbone: Backbone,
+    backbone: LanguageModel,
     *,
     same_model: bool,
 ) -> None:

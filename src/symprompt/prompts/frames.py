@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.backbone import Vocabulary
-from symprompt.prompts.layout import Question
-from symprompt.prompts.making import Frame
+from symprompt.models import Vocabulary
+from symprompt.prompts.layout import Frame, Question
 from symprompt.prompts.template import Template
 
 

@@ -3,18 +3,24 @@
 A layout holds every fact's sentence with both blanks filled. A question is the same sentence with
 some positions masked: the object's for the way forth, one subject token's for the way back. For a
 causal model nothing is masked: the output before a position is about the token that stands there.
+
+From facts and templates to a layout: names tokenised as they stand there, and put in place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.backbone import Backbone, Inputs
+from symprompt.errors import DataError, TemplateError
+from symprompt.models import Inputs, LanguageModel, Vocabulary
+from symprompt.prompts.template import Piece, Template
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Question:
     target: Tensor
 
     def inputs(
-        self, backbone: Backbone, vectors: Tensor | None, words: Tensor | None = None
+        self, backbone: LanguageModel, vectors: Tensor | None, words: Tensor | None = None
     ) -> Inputs:
         """Return the model's input: word embeddings, with learned vectors at their slots.
 
@@ -215,3 +221,233 @@ class Layout:
 def round_up(length: int) -> int:
     """Return the width that sentences of a length are padded to."""
     return -(-length // 8) * 8
+
+
+@dataclass(frozen=True)
+class EncodedFacts:
+    """Facts as numbers: each fact's relation index, subject token ids and object token id.
+
+    ``names`` holds all tokens of objects that may have several; ``objects`` then their first ones.
+    """
+
+    relation: np.ndarray
+    subjects: list[list[int]]
+    objects: np.ndarray
+    names: list[list[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+
+def encode_facts(
+    vocabulary: Vocabulary,
+    templates: Sequence[Template],
+    facts: Sequence[tuple[int, str, str]],
+    *,
+    swapped: bool = False,
+    any_length: bool = False,
+) -> EncodedFacts:
+    """Turn (relation index, subject, object) triples into token ids.
+
+    Each name is read as it stands in its relation's template: after a space, or at the start.
+    For the way back (``swapped``) the subject is read as it stands there, but an object keeps the
+    token it has as an answer. With ``any_length`` objects may have several.
+
+    Raises:
+        DataError: an object is not one token of the vocabulary, or a name has no token.
+    """
+    spaced_subject = [
+        (template.swapped() if swapped else template).space_before("subject")
+        for template in templates
+    ]
+    spaced_object = [template.space_before("object") for template in templates]
+    subjects = vocabulary.encode_names(
+        [subject for _, subject, _ in facts], [spaced_subject[fact[0]] for fact in facts]
+    )
+    objects = vocabulary.encode_names(
+        [name for _, _, name in facts], [spaced_object[fact[0]] for fact in facts]
+    )
+    for (_, subject, name), subject_ids, object_ids in zip(facts, subjects, objects, strict=True):
+        if not object_ids or (len(object_ids) > 1 and not any_length):
+            raise DataError(
+                f"object {name!r} is {len(object_ids)} tokens of this model, not one; drop such "
+                "facts first."
+            )
+        if not subject_ids:
+            raise DataError(f"subject {subject!r} has no token in this model's vocabulary.")
+    return EncodedFacts(
+        relation=np.array([relation for relation, _, _ in facts], dtype=np.int64),
+        subjects=subjects,
+        objects=np.array([ids[0] for ids in objects], dtype=np.int64),
+        names=objects if any_length else None,
+    )
+
+
+def make_layout(
+    vocabulary: Vocabulary,
+    templates: Sequence[Template],
+    facts: EncodedFacts,
+    *,
+    max_length: int,
+    swapped: bool = False,
+) -> Layout:
+    """Lay out facts in their relations' templates.
+
+    Args:
+        templates: one per relation.
+        max_length: the longest sentence the model takes.
+        swapped: exchange the blanks, for the way back (SPE, equation 4).
+
+    Raises:
+        DataError: a sentence is longer than the model takes.
+        TemplateError: an anchor word is a mask token.
+    """
+    frames = [
+        Frame(vocabulary, template.swapped() if swapped else template) for template in templates
+    ]
+    objects = facts.names or [[token] for token in facts.objects.tolist()]
+    subject, answer = _Names.of(facts.subjects), _Names.of(objects)
+    empty = [frame.fill([], []) for frame in frames]
+    widest = max([1, *(len(row.ids) for row in empty)])
+    words, slots = _table(empty, widest, vocabulary.pad_id)
+    relation = facts.relation
+    first = np.array([frame.subject_first for frame in frames])[relation]
+    about = [(row.subject_at, row.object_at, len(row.ids)) for row in empty]
+    subject_at, object_at, lengths = np.array(about, dtype=np.int64)[relation].T
+    # Where the blanks are once names stand in them: what comes first moves the other on.
+    subject_at = subject_at + np.where(first, 0, answer.lengths)
+    object_at = object_at + np.where(first, subject.lengths, 0)
+    lengths = lengths + subject.lengths + answer.lengths
+    longest = int(lengths.max(initial=1))
+    if longest > max_length:
+        raise DataError(
+            f"a fact needs {longest} tokens in its template and the model takes {max_length}; "
+            "shorten the subject or the template."
+        )
+    steps = np.arange(min(round_up(longest), max_length))[None, :]
+    within = [
+        (at[:, None] <= steps) & (steps < (at + name.lengths)[:, None])
+        for at, name in ((subject_at, subject), (object_at, answer))
+    ]
+    # All other places hold what stands so many places earlier in the frame.
+    earlier = sum(
+        np.where(steps >= at[:, None], name.lengths[:, None], 0)
+        for at, name in ((subject_at, subject), (object_at, answer))
+    )
+    source = np.clip(steps - earlier, 0, words.shape[1] - 1)
+    fixed = (steps < lengths[:, None]) & ~within[0] & ~within[1]
+    ids = np.where(fixed, words[relation[:, None], source], vocabulary.pad_id)
+    ids = np.where(within[0], subject.at(steps - subject_at[:, None]), ids)
+    ids = np.where(within[1], answer.at(steps - object_at[:, None]), ids)
+    return Layout(
+        ids=torch.from_numpy(ids),
+        slots=torch.from_numpy(np.where(fixed, slots[relation[:, None], source], -1)),
+        relation=torch.from_numpy(relation),
+        object_at=torch.from_numpy(object_at),
+        subject_at=torch.from_numpy(subject_at),
+        length=torch.from_numpy(lengths),
+        subject_length=torch.from_numpy(subject.lengths),
+        object_length=torch.from_numpy(answer.lengths),
+        lengths=lengths,
+        subject_lengths=subject.lengths,
+        object_lengths=answer.lengths,
+        relations=relation,
+        limit=max_length,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Names:
+    """The tokens of many names, one after the other.
+
+    Shapes: tokens [t]; starts, lengths [n].
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, names: Sequence[Sequence[int]]) -> _Names:
+        lengths = np.array([len(name) for name in names], dtype=np.int64)
+        # One more, so that there is something to take where no name has a token.
+        tokens = np.fromiter(chain(chain.from_iterable(names), [0]), dtype=np.int64)
+        return cls(tokens, np.cumsum(lengths) - lengths, lengths)
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the tokens at places [n, w] of each name, any tokens where it has none."""
+        found: np.ndarray = self.tokens[
+            np.clip(self.starts[:, None] + places, 0, len(self.tokens) - 1)
+        ]
+        return found
+
+
+def _table(rows: Sequence[_Row], width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.full((len(rows), width), pad_id, dtype=np.int64)
+    slots = np.full((len(rows), width), -1, dtype=np.int64)
+    for index, row in enumerate(rows):
+        ids[index, : len(row.ids)] = row.ids
+        slots[index, : len(row.slots)] = row.slots
+    return ids, slots
+
+
+def fixed_length(vocabulary: Vocabulary, template: Template) -> int:
+    """Return how many tokens a template takes besides its subject, with an object of one token."""
+    return len(Frame(vocabulary, template).fill([], [vocabulary.pad_id]).ids)
+
+
+@dataclass
+class _Row:
+    ids: list[int]
+    slots: list[int]
+    object_at: int = -1
+    subject_at: int = -1
+
+
+class Frame:
+    """A template with its words tokenised, to be filled by facts."""
+
+    def __init__(self, vocabulary: Vocabulary, template: Template) -> None:
+        self.parts: list[tuple[str, list[int]]] = [("words", vocabulary.prefix)]
+        self.pad_id = vocabulary.pad_id
+        for index, piece in enumerate(template.pieces):
+            if piece.kind == "words":
+                ids = encode_piece(vocabulary, piece, first=index == 0)
+                if vocabulary.mask_id in ids:
+                    raise TemplateError(
+                        f"template {str(template)!r} contains the mask token; the blanks are "
+                        "written [X] and [Y]."
+                    )
+                self.parts.append(("words", ids))
+            elif piece.kind == "vectors":
+                self.parts.append(("vectors", [self.pad_id] * piece.count))
+            else:
+                self.parts.append((piece.kind, []))
+        self.parts.append(("words", vocabulary.suffix))
+        kinds = [kind for kind, _ in self.parts]
+        self.subject_first = kinds.index("subject") < kinds.index("object")
+
+    def fill(self, subject: list[int], answer: list[int]) -> _Row:
+        row = _Row([], [])
+        slot = 0
+        for kind, ids in self.parts:
+            if kind == "subject":
+                row.subject_at = len(row.ids)
+                ids = subject
+            elif kind == "object":
+                row.object_at = len(row.ids)
+                ids = answer
+            if kind == "vectors":
+                row.slots.extend(range(slot, slot + len(ids)))
+                slot += len(ids)
+            else:
+                row.slots.extend([-1] * len(ids))
+            row.ids.extend(ids)
+        return row
+
+
+def encode_piece(vocabulary: Vocabulary, piece: Piece, *, first: bool) -> list[int]:
+    """Return the ids of a piece of words as it stands in its template."""
+    if piece.space:
+        return vocabulary.encode_words([piece.text])[0]
+    return vocabulary.encode([piece.text])[0] if first else vocabulary.encode_glued(piece.text)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.backbone import Vocabulary
+from symprompt.models import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from symprompt.backbone import Backbone, Inputs, Packing, pack
+from symprompt.models import Inputs, LanguageModel, Packing, pack
 from symprompt.prompts.layout import Layout
-from symprompt.runtime import compile_function
+from symprompt.runs.environment import compile_function
 
 Work = Callable[..., Tensor]
 
@@ -38,7 +38,7 @@ class PackedQuestion:
     places: Tensor | None = None
 
     def inputs(
-        self, backbone: Backbone, vectors: Tensor | None, words: Tensor | None = None
+        self, backbone: LanguageModel, vectors: Tensor | None, words: Tensor | None = None
     ) -> Inputs:
         """Return the model's input: word embeddings, with learned vectors at their slots.
 

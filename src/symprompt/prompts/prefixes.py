@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.backbone.prefix import Prefix, PrefixShape
 from symprompt.errors import ConfigError
+from symprompt.models.prefix import Prefix, PrefixShape
 from symprompt.prompts.encoders import PromptEncoder
 
 PrefixKind = Literal["free", "mlp"]

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from symprompt.report.runs import load_scores
-from symprompt.report.tables import Comparison, RunScores, comparison, show
+from symprompt.report.tables import Comparison, RunScores, comparison, load_scores, show
 
 if TYPE_CHECKING:
     from symprompt.report.progress import show_progress

@@ -1,4 +1,9 @@
-"""What ask, train and data check show, as rich tables built from plain values."""
+"""What ask, train and data check show, as rich tables built from plain values.
+
+What prompts show prints: each relation's prompt and the words its vectors are near.
+
+What data vocabulary prints: each model's words, and the facts they leave.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symprompt.report.runs import candidate_notes, unfilled_notes
+from symprompt.report.tables import candidate_notes, unfilled_notes
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
@@ -97,3 +102,58 @@ def _check_notes(report: Mapping[str, Any]) -> list[str]:
     dropped = report["dropped_by_reason"]
     notes += [f"left out: {count} facts, {reason}" for reason, count in dropped.items()]
     return notes if dropped else [*notes, "left out: none"]
+
+
+def prompts_table(views: Sequence[Mapping[str, Any]], by: str) -> RenderableType:
+    """Return the prompts of some relations, a table for each that learned vectors.
+
+    Args:
+        views: relations as plain values, as ``inspection.describe_prompts`` has them.
+        by: what the numbers beside the words are.
+    """
+    parts: list[RenderableType] = []
+    for view in views:
+        title = f"{view['relation']} {view['label']}".strip()
+        parts.append(Text(f"{title}: {view['about']}" if view["about"] else title))
+        parts += [Text(f"  {part}: {text}") for part, text in view["prompts"].items()]
+        if view["vectors"]:
+            parts.append(_vectors(view["vectors"], by))
+    if any(view["vectors"] for view in views):
+        parts.append(
+            Text("norm: of the vector, and as a multiple of the mean norm of the word embeddings.")
+        )
+    return Group(*parts)
+
+
+def _vectors(vectors: Sequence[Mapping[str, Any]], by: str) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("vector")
+    table.add_column("norm", justify="right")
+    table.add_column(f"nearest words ({by})")
+    for index, vector in enumerate(vectors):
+        last = index + 1 == len(vectors) or vectors[index + 1]["part"] != vector["part"]
+        # Text cells are taken literally: a token such as [unused1] is no rich markup.
+        near = "  ".join(f"{word['text']} {word['value']:.2f}" for word in vector["nearest"])
+        table.add_row(
+            f"{vector['part']} v{vector['slot']}",
+            f"{vector['norm']:.2f} ({vector['relative_norm']:.2f} x)",
+            Text(near),
+            end_section=last,
+        )
+    return table
+
+
+def vocabulary_table(report: Mapping[str, Any]) -> Table:
+    """Return the counts of a shared vocabulary, one row a model and one for what they share."""
+    table = Table(title="words that are one token", title_justify="left", box=box.SIMPLE)
+    table.add_column("model")
+    splits = list(report["total"])
+    for name in ("tokens", "words", *(f"{split} facts" for split in splits)):
+        table.add_column(name, justify="right")
+    for name, model in report["models"].items():
+        left = (str(model["facts"][split]) for split in splits)
+        table.add_row(Text(name), str(model["tokens"]), str(model["words"]), *left)
+    table.add_section()
+    shared = (f"{report['facts'][split]} of {report['total'][split]}" for split in splits)
+    table.add_row("all of them", "", str(len(report["words"])), *shared)
+    return table

@@ -7,14 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from symprompt.averages import METRICS, OVER_RELATIONS
-from symprompt.demo import Demo, Question, count_moves, demo_questions
 from symprompt.facts import check
+from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
 from symprompt.report import figures
 from symprompt.report.answers import answer_table
-from symprompt.report.runs import load_scores
 from symprompt.report.series import METRIC_NAMES, k_curve, method_bars, question_panels
-from symprompt.report.tables import Comparison, comparison, show
+from symprompt.report.tables import Comparison, comparison, load_scores, show
+from symprompt.runs.statistics import METRICS, OVER_RELATIONS
 
 _SHOWN = 5
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from symprompt.files import replacing
+from symprompt.files.atomic import replacing
 from symprompt.report.figures import BLUE, GREY, INK, ORANGE
 from symprompt.report.grid import Grid
 

@@ -2,6 +2,12 @@
 
 matplotlib is an extra, ``pip install symprompt[report]``, and imported when a figure is drawn.
 Figures are objects of their own: no pyplot, no backend or style is set for the whole process.
+
+Bars of several methods side by side in panels, with published numbers told apart by hatching.
+
+The loss curve of a pretraining run as a picture.
+
+Pictures of word vectors: cosines between words, and scores of word senses.
 """
 
 from __future__ import annotations
@@ -18,6 +24,16 @@ from symprompt.report.series import Bar, KCurve, Panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from symprompt.errors import RunError
+from symprompt.files.atomic import reason, replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+from textwrap import fill
 
 # Okabe and Ito's palette, which colour-blind readers tell apart; black and grey for what is beside.
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#8C8C8C"
@@ -306,3 +322,252 @@ def plain(axes: Axes, grid: str = "y") -> None:
     axes.tick_params(labelsize=8)
     axes.xaxis.label.set_fontsize(9)
     axes.yaxis.label.set_fontsize(9)
+
+
+_CROWDED = 13
+"""So many bars leave no room for a number above each, unless it is turned."""
+
+
+_INCHES = 6.3
+_LETTER = 0.065
+"""The panels' width, and that of a letter below them, in inches."""
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """One panel: a group of bars for each name, a bar for each method.
+
+    Attributes:
+        bars: method -> a number for each group, None where there is none.
+        published: the numbers are a paper's; they are hatched.
+    """
+
+    title: str
+    groups: Sequence[str]
+    bars: Mapping[str, Sequence[float | None]]
+    published: bool = False
+
+
+def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> Figure:
+    """Draw panels beside each other on one scale from 0 to 100, colours by method."""
+    # The line left free below the title is the legend's: matplotlib would put it beside the title.
+    figure = make_figure(4.1, f"{title}\n", caption)
+    sizes = [max(1.5, float(len(panel.groups))) for panel in panels]
+    room = max(6, int((_INCHES / sum(sizes)) / _LETTER))
+    axes = figure.subplots(
+        1, len(panels), sharey=True, squeeze=False, gridspec_kw={"width_ratios": sizes}
+    )[0]
+    methods = list(dict.fromkeys(method for panel in panels for method in panel.bars))
+    colours = {
+        method: RUN_COLOURS[place % len(RUN_COLOURS)] for place, method in enumerate(methods)
+    }
+    for own, panel in zip(axes, panels, strict=True):
+        _draw_panel(own, panel, colours, crowded=_count(panels) > _CROWDED)
+        names = [_wrapped(name, room) for name in panel.groups]
+        own.set_xticks(range(len(names)), names)
+    axes[0].set_ylabel("percent")
+    axes[0].set_ylim(0, 112)
+    axes[0].set_yticks(range(0, 101, 20))
+    handles = [_patch(colours[method], method) for method in methods]
+    figure.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.955),
+        ncols=len(methods),
+        frameon=False,
+        fontsize=8,
+    )
+    return figure
+
+
+def _count(panels: Sequence[BarPanel]) -> int:
+    return sum(len(panel.groups) * len(panel.bars) for panel in panels)
+
+
+def _draw_panel(axes: Axes, panel: BarPanel, colours: Mapping[str, str], *, crowded: bool) -> None:
+    width = 0.82 / max(1, len(panel.bars))
+    for number, (method, values) in enumerate(panel.bars.items()):
+        shift = (number - (len(panel.bars) - 1) / 2) * width
+        for place, value in enumerate(values):
+            if value is None:
+                continue
+            colour = colours[method]
+            if panel.published:
+                axes.bar(
+                    place + shift, value, 0.9 * width, color="white", edgecolor=colour, hatch="////"
+                )
+            else:
+                axes.bar(place + shift, value, 0.9 * width, color=colour)
+            axes.annotate(
+                f"{value:.1f}",
+                (place + shift, value),
+                (0, 2),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                fontsize=6.5 if crowded else 8,
+                rotation=90 if crowded else 0,
+                color=GREY if panel.published else INK,
+            )
+    axes.set_xlim(-0.55, len(panel.groups) - 0.45)
+    axes.set_title(panel.title, fontsize=9, color=INK)
+    plain(axes)
+    axes.tick_params(axis="x", length=0, labelsize=7.5)
+
+
+def _wrapped(name: str, room: int) -> str:
+    """Break a name over lines, at its own line breaks, spaces and hyphens."""
+    return "\n".join(textwrap.fill(line, room) for line in name.split("\n"))
+
+
+def _patch(colour: str, label: str) -> object:
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour, label=label)
+
+
+# Told apart with any eye for colour, and on paper by their dashes.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73")
+_LABELS = {"mlm": "masked tokens", "nsp": "next sentence", "sbo": "span boundary"}
+
+
+def can_plot() -> bool:
+    """Say whether matplotlib, which is optional, is there."""
+    return find_spec("matplotlib") is not None
+
+
+def save_loss_plot(training: Mapping[str, Any], path: Path) -> str:
+    """Draw a run's losses over its steps, with the validation loss as dots.
+
+    The model is finished without it, so a full disk is no error: no picture is left then.
+
+    Args:
+        training: a model folder's training.json.
+        path: the picture to write; its ending says the format.
+
+    Returns:
+        Why it could not be written; empty if it was.
+    """
+    try:
+        with replacing(path) as part:
+            loss_figure(training).savefig(part, dpi=150, format=path.suffix.removeprefix("."))
+    except RunError as error:
+        return reason(error.__cause__) if isinstance(error.__cause__, OSError) else str(error)
+    return ""
+
+
+def loss_figure(training: Mapping[str, Any]) -> Figure:
+    """Return the picture, to be shown or saved."""
+    from matplotlib.figure import Figure
+
+    history = training["history"]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    steps = [row["step"] for row in history]
+    for colour, part in zip(_COLOURS, training["loss"], strict=False):
+        label = _LABELS.get(part, part)
+        losses = [row["parts"][part] for row in history]
+        axes.plot(steps, losses, color=colour, linewidth=1.2, label=f"{label}, training")
+        checked = [row for row in history if row["validation"]]
+        if checked:
+            axes.plot(
+                [row["step"] for row in checked],
+                [row["validation"][part] for row in checked],
+                color=colour,
+                linestyle="none",
+                marker="o",
+                markersize=4,
+                markerfacecolor="white",
+                # The last one lies on the edge.
+                clip_on=False,
+                zorder=3,
+                label=f"{label}, validation",
+            )
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss (nats)")
+    axes.set_xlim(0, max(steps))
+    axes.set_title(_title(training), fontsize=10, loc="left")
+    axes.grid(visible=True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _title(training: Mapping[str, Any]) -> str:
+    return (
+        f"{training['model']['parameters'] / 1e6:.3g} M weights, "
+        f"{training['tokens'] / 1e6:,.4g} M tokens seen, {training['passes']:.3g} passes"
+    )
+
+
+_MOST_NUMBERS = 20
+"""Larger tables are shown by their colours alone."""
+
+
+def draw_cosines(
+    labels: Sequence[str],
+    cosines: Sequence[Sequence[float]],
+    *,
+    title: str = "Cosine of word vectors",
+    caption: str = "",
+) -> Figure:
+    """Return a table of cosines as colours, with the numbers where there is room.
+
+    Args:
+        labels: of the rows, and of the columns.
+        cosines: a row for each label.
+    """
+    figure = make_figure(1.4 + 0.3 * len(labels), title, caption)
+    axes = figure.subplots()
+    image = axes.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r", aspect="auto")
+    places = range(len(labels))
+    axes.set_xticks(places, labels, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_yticks(places, labels, fontsize=8)
+    axes.tick_params(length=0)
+    if len(labels) <= _MOST_NUMBERS:
+        for row, numbers in enumerate(cosines):
+            for column, number in enumerate(numbers):
+                colour = "white" if abs(number) > 0.7 else INK
+                shown = f"{number:z.2f}"
+                axes.text(
+                    *(column, row, shown), ha="center", va="center", fontsize=6.5, color=colour
+                )
+    figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=8)
+    return figure
+
+
+def draw_senses(evaluation: Mapping[str, Any]) -> Figure:
+    """Return F1 of each set beside the most frequent sense's, with the difference's interval."""
+    scores = [*evaluation["sets"], evaluation["all"], evaluation["seen"]]
+    figure = make_figure(
+        1.2 + 0.4 * len(scores),
+        "Word senses: the nearest against the most frequent",
+        "F1 in percent. Lines: the 95 % interval of the paired difference, drawn from the most "
+        "frequent sense's F1.",
+    )
+    axes = figure.subplots()
+    places = [len(scores) - place for place in range(len(scores))]
+    for place, score in zip(places, scores, strict=True):
+        change = score["difference"]
+        low, high = (score["baseline"] + change[key] for key in ("low", "high"))
+        axes.plot([low, high], [place, place], color=BLUE, linewidth=2, alpha=0.4)
+        axes.annotate(
+            f"{change['difference']:+z.1f}", (high, place), xytext=(5, -3),
+            textcoords="offset points", fontsize=8, color=INK,
+        )  # fmt: skip
+    for key, mark, colour, label in (
+        ("baseline", "s", GREY, "most frequent sense"),
+        ("f1", "o", BLUE, "nearest sense"),
+    ):
+        values = [score[key] for score in scores]
+        axes.plot(values, places, linestyle="", marker=mark, color=colour, label=label)
+    names = [fill(f"{score['name']} ({score['instances']:,})", 28) for score in scores]
+    axes.set_yticks(places, names, fontsize=8)
+    axes.set_ylim(0.4, len(scores) + 0.6)
+    axes.margins(x=0.12)
+    axes.set_xlabel("F1")
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=8, labelcolor=INK
+    )
+    plain(axes, grid="x")
+    return figure

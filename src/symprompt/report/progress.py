@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from symprompt.runtime import Tick
+from symprompt.files.progress import Tick
 
 
 class _Rate(ProgressColumn):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from symprompt.answering import Answer
-from symprompt.averages import METRICS, OVER_RELATIONS, summarise
 from symprompt.errors import RunError
 from symprompt.facts import Split
+from symprompt.probing.ask import Answer
+from symprompt.probing.folder import RunFolder
 from symprompt.report.tables import Comparison
-from symprompt.runs import RunFolder
+from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
 
 METHOD_NAMES = {
     "autoprompt": "AutoPrompt",

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from symprompt.averages import METRICS, OVER_FACTS, OVER_RELATIONS
 from symprompt.errors import RunError
-from symprompt.files import read_json
+from symprompt.files.atomic import read_json
 from symprompt.report.grid import Grid, Grids
 from symprompt.report.tasks import TaskResults
+from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS
 
 _LABELS = ("P@1", "P@10", "MRR")
 _MINUS = "minus "

@@ -15,10 +15,10 @@ from typing import Any
 
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
-from symprompt.tasks.examples import cut_words
+from symprompt.tasks.config import INCIDENTAL, TuneConfig
+from symprompt.tasks.data.examples import cut_words
 from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.settings import INCIDENTAL, TuneConfig
-from symprompt.tasks.verbal.folder import PatternFolder, is_pattern_run
+from symprompt.tasks.patterns.folder import PatternFolder, is_pattern_run
 
 _LABELS = {
     "ft": "FT",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.tasks.batches import Batch
+from symprompt.tasks.data.examples import NO_LABEL, OUTSIDE
 from symprompt.tasks.heads import Head, HeadKind
-from symprompt.tasks.labels import NO_LABEL, OUTSIDE
 
 Combine = Literal["first", "mean"]
 FORBIDDEN = -1e4

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.folders import CONFIG, METRICS, Folder
-from symprompt.shapes import Shape
-from symprompt.tasks.settings import INCIDENTAL, TuneConfig, load_tune_config
+from symprompt.runs.folder import CONFIG, METRICS, Folder
+from symprompt.runs.shapes import Shape
+from symprompt.tasks.config import INCIDENTAL, TuneConfig, load_tune_config
 
 CARD = "card.json"
 PROMPT = "prompt.safetensors"

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.examples import TaskKind
-from symprompt.tasks.labels import NO_LABEL
+from symprompt.tasks.data.examples import NO_LABEL, TaskKind
 
 HeadKind = Literal["linear", "mlp"]
 

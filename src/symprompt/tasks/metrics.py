@@ -1,4 +1,12 @@
-"""How good predictions are: classes, entities, roles, and several answers to one question.
+"""SQuAD's metrics, from their definition: exact match and F1 of normalised answers.
+
+Rajpurkar et al. (2016) and (2018): answers are compared in lower case without punctuation,
+articles and extra spaces, each with the right answer it fits best. A question without an answer
+counts 1 where none is predicted, else 0. All figures are fractions.
+
+How good predicted spans and relations are.
+
+How good predictions are: classes, entities, roles, and several answers to one question.
 
 All figures are fractions. Entities are counted as conlleval and seqeval count them; a test holds
 the two against each other, and ``seqeval_scores`` asks seqeval itself.
@@ -7,26 +15,196 @@ the two against each other, and ``seqeval_scores`` asks seqeval itself.
 from __future__ import annotations
 
 import importlib
+import re
+import string
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from symprompt.errors import DataError, SympromptError
-from symprompt.tasks.decoding import AnswerPrediction, Prediction
-from symprompt.tasks.examples import (
+from symprompt.tasks.data.examples import (
     Example,
     QuestionExample,
     RolesExample,
+    Span,
     SpanExample,
     TaggedExample,
     TaskData,
     TaskKind,
+    spans_of,
 )
-from symprompt.tasks.labels import spans_of
-from symprompt.tasks.span_decoding import SpanPrediction
-from symprompt.tasks.span_metrics import relation_metrics, span_metrics
-from symprompt.tasks.squad import squad_scores
+from symprompt.tasks.decoding import AnswerPrediction, Prediction, Related, SpanPrediction
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalise(answer: str) -> str:
+    """Return an answer in lower case, without punctuation, articles and extra spaces."""
+    plain = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def exact_match(predicted: str, gold: str) -> float:
+    """Return 1 if two answers are the same once normalised, else 0."""
+    return float(normalise(predicted) == normalise(gold))
+
+
+def answer_f1(predicted: str, gold: str) -> float:
+    """Return the F1 of two answers' words; an empty one fits an empty one alone."""
+    left, right = normalise(predicted).split(), normalise(gold).split()
+    if not left or not right:
+        return float(left == right)
+    shared = sum((Counter(left) & Counter(right)).values())
+    return 2 * shared / (len(left) + len(right))
+
+
+def question_scores(example: QuestionExample, predicted: str) -> tuple[float, float]:
+    """Return exact match and F1 of one prediction: the best over the right answers.
+
+    Answers that are nothing once normalised are left out, as in the official script; a question
+    that is left with none has no answer.
+    """
+    gold = [entry.text for entry in example.answers if normalise(entry.text)] or [""]
+    return (
+        max(exact_match(predicted, text) for text in gold),
+        max(answer_f1(predicted, text) for text in gold),
+    )
+
+
+def squad_scores(
+    examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+) -> dict[str, float]:
+    """Return exact match and F1 over all questions.
+
+    Where some questions have no answer, also over those with and those without one, and what the
+    best threshold on no answer would give. That threshold is chosen on the very same questions, so
+    the figures that begin with "oracle" are no measure of a model that is used.
+    """
+    if len(examples) != len(predictions):
+        raise DataError(
+            f"got {len(predictions)} prediction(s) for {len(examples)} question(s); every "
+            "question needs one."
+        )
+    pairs = zip(examples, predictions, strict=True)
+    scores = np.array([question_scores(example, entry.text) for example, entry in pairs])
+    scores = scores.reshape(-1, 2)
+    found = {"exact": _mean(scores[:, 0]), "f1": _mean(scores[:, 1])}
+    impossible = np.array([_no_answer(example) for example in examples], np.bool_)
+    if impossible.any():
+        for name, chosen in (("answerable", ~impossible), ("unanswerable", impossible)):
+            found[f"{name}_exact"] = _mean(scores[chosen, 0])
+            found[f"{name}_f1"] = _mean(scores[chosen, 1])
+        for column, name in enumerate(("exact", "f1")):
+            threshold, best = best_threshold(examples, predictions, column=column)
+            found[f"oracle_{name}"] = best
+            found[f"oracle_{name}_threshold"] = threshold
+    return found
+
+
+def best_threshold(
+    examples: Sequence[QuestionExample],
+    predictions: Sequence[AnswerPrediction],
+    *,
+    column: int = 1,
+) -> tuple[float, float]:
+    """Return the threshold on ``null_score`` with the highest score, and that score.
+
+    A question is answered if its null score is not above the threshold. To be fair, choose it on
+    questions held out from training. Of equal scores the lowest threshold is taken, as in the
+    official script; scores that tie are passed together, as a threshold cannot part them.
+
+    Args:
+        column: 0 for exact match, 1 for F1.
+    """
+    if not examples:
+        raise DataError("no threshold can be chosen on no questions; hold some out.")
+    best_texts = [entry.at(None).text for entry in predictions]
+    pairs = zip(examples, best_texts, strict=True)
+    answered = np.array([question_scores(example, text)[column] for example, text in pairs])
+    silent = np.array([float(_no_answer(example)) for example in examples])
+    # Any text is wrong where there is no answer, even one that is nothing once normalised.
+    answered[(silent > 0) & np.array([bool(text) for text in best_texts])] = 0.0
+    null = np.array([entry.null_score for entry in predictions])
+    order = np.argsort(null, kind="stable")
+    totals = silent.sum() + np.cumsum((answered - silent)[order])
+    # Answer nothing, or everything up to the last of equal null scores.
+    last = np.append(null[order][1:] != null[order][:-1], True) & np.isfinite(null[order])
+    thresholds = np.append(null.min() - 1.0, null[order][last])
+    values = np.append(silent.sum(), totals[last])
+    place = int(values.argmax())
+    return float(thresholds[place]), float(values[place]) / len(examples)
+
+
+def _no_answer(example: QuestionExample) -> bool:
+    return not example.answers
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+T = TypeVar("T")
+
+
+def span_metrics(
+    examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]
+) -> dict[str, float]:
+    """Return precision, recall and F1 of spans: type, first and last word must be right.
+
+    For spans that do not overlap these are the figures of conlleval and seqeval. Where some right
+    spans lie in others, ``inner_recall`` is the share of those that are found, and ``outer_recall``
+    that of all others; tags can say only the latter.
+    """
+    gold = [set(entry.spans or ()) for entry in examples]
+    found = [set(entry.spans) for entry in predictions]
+    measured = scores_of(gold, found)
+    inner = [{span for span in own if _lies_in_another(span, own)} for own in gold]
+    if any(inner):
+        outer = [own - within for own, within in zip(gold, inner, strict=True)]
+        measured["inner_recall"] = scores_of(inner, found)["recall"]
+        measured["outer_recall"] = scores_of(outer, found)["recall"]
+    return measured
+
+
+def relation_metrics(
+    examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]
+) -> dict[str, float]:
+    """Return precision, recall and F1 of relations whose name and two spans are all right.
+
+    ``span_f1`` is that of the spans; ``given_f1`` is that of relations between the right spans, as
+    if they had been given.
+    """
+    gold = [set(related(entry)) for entry in examples]
+    measured = scores_of(gold, [set(entry.relations) for entry in predictions])
+    measured["span_f1"] = span_metrics(examples, predictions)["f1"]
+    measured["given_f1"] = scores_of(gold, [set(entry.given or ()) for entry in predictions])["f1"]
+    return measured
+
+
+def related(example: SpanExample) -> list[Related]:
+    """Return the right relations of a sentence, with their spans."""
+    spans = example.spans or ()
+    return [(entry.name, spans[entry.one], spans[entry.other]) for entry in example.relations or ()]
+
+
+def scores_of(gold: Sequence[set[T]], found: Sequence[set[T]]) -> dict[str, float]:
+    """Return precision, recall and F1 of sets; 0 where one is not defined."""
+    pairs = list(zip(gold, found, strict=True))
+    right = sum(len(left & other) for left, other in pairs)
+    given = sum(len(left) for left, _ in pairs)
+    taken = sum(len(other) for _, other in pairs)
+    score = 2 * right / (given + taken) if given + taken else 0.0
+    return {"f1": score, "precision": right / max(1, taken), "recall": right / max(1, given)}
+
+
+def _lies_in_another(span: Span, spans: set[Span]) -> bool:
+    return any(
+        other[1:] != span[1:] and other[1] <= span[1] and span[2] <= other[2] for other in spans
+    )
+
 
 PREDICATE = "V"
 # What a training is chosen by, for each kind of task.

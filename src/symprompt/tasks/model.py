@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.errors import ConfigError
-from symprompt.runtime import Tick, make_generator, silent
+from symprompt.files.progress import Tick, silent
+from symprompt.runs.environment import make_generator
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.bodies import Body, hidden_size
 from symprompt.tasks.chains import ChainHead
-from symprompt.tasks.examples import TaskKind
-from symprompt.tasks.features import Features
+from symprompt.tasks.config import HeadConfig, SpanConfig
+from symprompt.tasks.data.examples import LabelSet, TaskKind
 from symprompt.tasks.heads import Head, make_head
-from symprompt.tasks.labels import LabelSet
 from symprompt.tasks.passes import plan_asking
-from symprompt.tasks.settings import HeadConfig, SpanConfig
 from symprompt.tasks.span_heads import RelationHead, SpanClassHead, SpanShape
+from symprompt.tasks.tensorise import Features
+from symprompt.tasks.trainables import Body, hidden_size
 
 
 class TaskModel:

@@ -15,15 +15,16 @@ from typing import Any
 from torch import Tensor
 
 from symprompt.errors import ConfigError
-from symprompt.folders import CONFIG, HISTORY, METRICS, STATE
-from symprompt.runtime import Tick, derive_seed, silent
-from symprompt.tasks.bodies import make_body
+from symprompt.files.progress import Tick, silent
+from symprompt.runs.environment import derive_seed
+from symprompt.runs.folder import CONFIG, HISTORY, METRICS, STATE
+from symprompt.tasks.config import TuneConfig, check_tune_config
 from symprompt.tasks.folder import PROMPT, TaskFolder
 from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
-from symprompt.tasks.problem import LaidTask, Session
-from symprompt.tasks.run import FORMAT, TaskRun, head_of, history_of, run_task, run_trainer
-from symprompt.tasks.settings import TuneConfig, check_tune_config
+from symprompt.tasks.prepare import LaidTask, Session
+from symprompt.tasks.train import FORMAT, TaskRun, head_of, history_of, run_task, run_trainer
+from symprompt.tasks.trainables import make_body
 from symprompt.tasks.training import TaskTrainer
 
 SHARED = "shared"
@@ -38,7 +39,7 @@ def tune_mixture(
         The mixture's run; its metrics hold those of each task under "tasks".
 
     Raises:
-        SympromptError: as ``symprompt.tasks.run.tune``; tasks of several kinds.
+        SympromptError: as ``symprompt.tasks.train.tune``; tasks of several kinds.
     """
     check_tune_config(config)
     if not config.out:

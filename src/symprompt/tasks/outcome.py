@@ -10,29 +10,25 @@ import numpy as np
 from torch import Tensor
 
 from symprompt.errors import ConfigError
-from symprompt.runtime import Tick, silent
+from symprompt.files.progress import Tick, silent
+from symprompt.tasks.data.examples import Example, LabelSet, QuestionExample, SpanExample, TaskKind
 from symprompt.tasks.decoding import (
+    LOWEST,
     AnswerPrediction,
+    Overlaps,
     Prediction,
+    SpanPrediction,
+    best_span_threshold,
     class_scores,
     decode_answers,
     decode_classes,
+    decode_spans,
     decode_tags,
 )
-from symprompt.tasks.examples import Example, QuestionExample, SpanExample, TaskKind
-from symprompt.tasks.features import Features
-from symprompt.tasks.labels import LabelSet
-from symprompt.tasks.metrics import MAIN_METRIC, evaluate_examples
+from symprompt.tasks.metrics import MAIN_METRIC, best_threshold, evaluate_examples
 from symprompt.tasks.model import TaskModel, ask
-from symprompt.tasks.problem import LaidTask
-from symprompt.tasks.span_decoding import (
-    LOWEST,
-    Overlaps,
-    SpanPrediction,
-    best_span_threshold,
-    decode_spans,
-)
-from symprompt.tasks.squad import best_threshold
+from symprompt.tasks.prepare import LaidTask
+from symprompt.tasks.tensorise import Features
 
 _KEPT = 3
 """Candidate answers that are stored with each question."""

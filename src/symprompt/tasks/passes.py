@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symprompt.runtime import derive_seed
+from symprompt.runs.environment import derive_seed
 
 _NEAR = 32
 """Batches among whose inputs those of similar length are put together."""

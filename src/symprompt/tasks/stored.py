@@ -9,14 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from symprompt.backbone import Backbone, Prefix
 from symprompt.errors import ConfigError, RunError
-from symprompt.tasks.bodies import make_body
-from symprompt.tasks.examples import KINDS, TaskKind
+from symprompt.models import LanguageModel, Prefix
+from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.data.examples import KINDS, LabelSet, TaskKind
 from symprompt.tasks.folder import CARD, TaskFolder
-from symprompt.tasks.labels import LabelSet
 from symprompt.tasks.model import TaskModel, make_task_head
-from symprompt.tasks.settings import TuneConfig, make_tune_config
+from symprompt.tasks.trainables import make_body
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +95,7 @@ class StoredPrompt:
             )
         return Prefix(states[None], shift_positions=self.config.prefix.shift_positions)
 
-    def model(self, backbone: Backbone) -> TaskModel:
+    def model(self, backbone: LanguageModel) -> TaskModel:
         """Return the model with this prompt and head in place.
 
         Raises:
@@ -119,7 +118,7 @@ class StoredPrompt:
         return model
 
 
-def check_backbone(card: Mapping[str, Any], backbone: Backbone, where: str) -> None:
+def check_backbone(card: Mapping[str, Any], backbone: LanguageModel, where: str) -> None:
     """Refuse a prompt that was learned for another model.
 
     Raises:

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from symprompt.engine.flat_adamw import FlatAdamW, make_groups
 from symprompt.errors import TrainingError
-from symprompt.runtime import Tick, derive_seed, rehearse, silent
-from symprompt.tasks.flat import FlatAdamW, make_groups
+from symprompt.files.progress import Tick, silent
+from symprompt.runs.environment import derive_seed, rehearse
+from symprompt.tasks.config import LearningConfig
 from symprompt.tasks.passes import Step, plan_epoch, table_of
-from symprompt.tasks.settings import LearningConfig
 
 _TICK_EVERY = 10
 _LOOK_EVERY = 64
@@ -99,7 +100,13 @@ class TaskTrainer:
         self.seed = seed
         self.epochs = epochs or config.epochs
         self.device = model.device
-        groups = make_groups(model.body_parameters(), model.head_parameters(), config)
+        groups = make_groups(
+            model.body_parameters(),
+            model.head_parameters(),
+            rate=config.rate,
+            head_rate=config.head_rate,
+            weight_decay=config.weight_decay,
+        )
         self.optimizer = FlatAdamW(groups, clip=config.clip)
         self.progress = Progress()
         self.recording = record and self.device.type == "cuda"

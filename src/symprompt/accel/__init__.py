@@ -1,0 +1,1 @@
+"""What is there for speed alone: packed rows and Triton kernels, each with a plain PyTorch twin."""

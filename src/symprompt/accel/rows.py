@@ -1,0 +1,329 @@
+"""BERT's kind of layers over a packed row: the same numbers from fewer and larger products.
+
+Queries, keys and values of a layer are one product instead of three, computed with the layer below:
+the gradients of its states are then added up where they are used. Of the last layer only what is
+asked for is computed, at one position of each sentence, and neither keys nor values: with W the
+keys' weights of a head, q · (W x) = (Wᵀ q) · x, so each query is multiplied instead of every token,
+and so are weighted sums of states instead of values. The keys' bias is left out, since it moves all
+scores of a query alike.
+The weights are frozen, so their joined copies stay true; ``fits`` sees to it. The gradient of a
+norm is made from what it gave, which the next product reads anyway, so that what it was given need
+not be written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel of its own
+(``gelu_kernels``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from symprompt.accel.packing import attend_asked, attend_row
+
+if TYPE_CHECKING:
+    from symprompt.models.inputs import Inputs
+from symprompt.runs.environment import compile_function
+
+Weights = tuple[Tensor, ...]
+Pair = tuple[Tensor, Tensor]
+Product = tuple[Tensor, Tensor | None]
+"""States [n, h], and the product that the next layer reads; the last reads none."""
+Act = Callable[[Tensor], Tensor]
+Norm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+"""Takes a sum's two parts, weight, bias and epsilon."""
+_SELF = ("query", "key", "value")
+_MOST_BIAS = 32
+"""Of a norm's weight: beyond it, what a norm gave says too little of what it was given."""
+_FUSING: dict[str, Any] = {"pattern_matcher": False}
+"""A product is never added to what is there: that is copied first, which a sum alone is not."""
+
+
+class RowLayers:
+    """The embeddings and layers of a BERT, RoBERTa or ELECTRA of transformers; final.
+
+    ``of`` makes one.
+
+    Args:
+        body: the model without its head.
+        first: the position of a sentence's first token.
+    """
+
+    def __init__(self, body: Any, first: int) -> None:
+        self._body = body
+        self._first = first
+        layers = list(body.encoder.layer)
+        inner = layers[0].attention.self
+        self._heads = int(inner.num_attention_heads)
+        self._size = int(inner.attention_head_size)
+        self._act = _find_act(layers[0].intermediate, body.config.hidden_act)
+        self._epsilon = float(layers[0].output.LayerNorm.eps)
+        self._embedding = _embedding_weights(body)
+        self._embedding_epsilon = float(body.embeddings.LayerNorm.eps)
+        self._own = [_own_weights(layer) for layer in layers]
+        _check_all_known(body, [one for own in (self._embedding, *self._own) for one in own])
+        self._seen = self._marks()
+        with torch.no_grad():
+            self._products: list[Weights] = [*map(_join, self._own[:-1]), ()]
+            self._asking = _split_heads(self._own[-1], self._heads, self._size)
+        self._rest = [own[6:] for own in self._own]
+        self._norm: Norm = _plain_norm
+        self._first_product: Callable[..., Product] = _first_product
+        self._layer: Callable[..., Product] = _layer
+        self._last: Callable[..., Tensor] = _last_layer
+
+    @classmethod
+    def of(cls, body: nn.Module, first: int) -> RowLayers | None:
+        """Return a model's layers, or None where they are not of this kind."""
+        try:
+            return cls(body, first)
+        except (AttributeError, TypeError):
+            # Some part has another name, or is not there.
+            return None
+
+    def compile(self) -> None:
+        """Fuse element-wise work; functions are compiled for all layers and shapes at once.
+
+        ``_layer`` is compiled once more for the layer that no product follows.
+        """
+        self._first_product = compile_function(_first_product, options=_FUSING)
+        self._layer = compile_function(_layer, options=_FUSING)
+        self._last = compile_function(_last_layer, options=_FUSING)
+        # Fused it saves memory's time; one kernel after the other it would cost some.
+        if all(_tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])):
+            self._norm = _norm
+
+    def fits(self, inputs: Inputs) -> bool:
+        """Say whether a row can be read: nothing but embeddings, and the weights as they were."""
+        plain = inputs.added is None and inputs.prefix is None and inputs.types is None
+        return plain and not self._body.training and self._marks() == self._seen
+
+    def _marks(self) -> list[tuple[int, int]]:
+        return [(id(one), one._version) for own in (self._embedding, *self._own) for one in own]
+
+    def states_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+        """Return the last layer's states [s, h] at one position of each sentence.
+
+        Args:
+            inputs: a packed row.
+            at: [s] positions, counting through the row.
+        """
+        packing = inputs.packing
+        assert packing is not None
+        # Not taken out by an index, whose gradient is cleared and copied into.
+        words, places = inputs.embeddings.squeeze(0), packing.place + self._first
+        self._mark(words, places, packing.within, packing.starts)
+        options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
+        windows = packing.within, packing.window, *options
+        sentences = packing.starts, packing.block, *options
+        epsilon, joined = self._embedding_epsilon, iter(self._products)
+        state, product = self._first_product(words, places, epsilon, next(joined), self._embedding)
+        for rest, following in zip(self._rest[:-1], joined, strict=True):
+            self._mark(state, product)
+            state, product = self._layer(state, product, *windows, following, rest)
+        # Apart from what is compiled, which would copy the states' gradient to add to it.
+        asked, state = _Ask.apply(state, at)  # type: ignore[no-untyped-call]
+        self._mark(state, asked)
+        return self._last(state, asked, *sentences, *self._asking, self._rest[-1])
+
+    def _mark(self, *tensors: Tensor | None) -> None:
+        """Let what is compiled be for any number of tokens and sentences."""
+        if self._layer is not _layer:
+            for tensor in tensors:
+                if tensor is not None:
+                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
+
+
+def _find_act(intermediate: Any, name: object) -> Act:
+    """Return what stands between the products of a feed-forward part."""
+    weight, own = intermediate.dense.weight, intermediate.intermediate_act_fn
+    if name != "gelu" or not weight.is_cuda or weight.dtype != torch.bfloat16:
+        found: Act = own
+        return found
+    return _gelu
+
+
+def _gelu(states: Tensor) -> Tensor:
+    # Imported here: its compiler comes with builds of torch for CUDA alone.
+    from symprompt.accel import gelu_kernels
+
+    return cast(Tensor, gelu_kernels.gelu(states))
+
+
+def _tells_enough(weight: Tensor, bias: Tensor) -> bool:
+    """Say whether what a norm gave tells what it was given as exactly as a copy would."""
+    return bool(((weight != 0) & (bias.abs() <= _MOST_BIAS * weight.abs())).all())
+
+
+def _plain_norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    return functional.layer_norm(one + other, one.shape[-1:], weight, bias, epsilon)
+
+
+def _norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    found: Tensor = _Norm.apply(one, other, weight, bias, epsilon)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Norm(torch.autograd.Function):
+    """The norm of a sum, of frozen weights; its gradient reads what it gave alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float
+    ) -> Tensor:
+        wide = _wide(one + other)
+        variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
+        rate = (variance + epsilon).rsqrt()
+        out = (wide - mean) * rate * weight + bias
+        # The compiler of torch 2.11 loses the gradient of a tensor that is cast to its own dtype.
+        if out.dtype != one.dtype:
+            out = out.to(one.dtype)
+        ctx.save_for_backward(out, rate, weight, bias)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        out, rate, weight, bias = ctx.saved_tensors
+        gradient, moved = _wide(gradients[0]), _wide(out) - bias
+        along = (gradient * moved).mean(-1, keepdim=True)
+        own = gradient * weight
+        found = (own - own.mean(-1, keepdim=True) - moved / weight * along) * rate
+        found = found.to(out.dtype)
+        return found, found, None, None, None
+
+
+def _wide(numbers: Tensor) -> Tensor:
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
+
+
+def _embedding_weights(body: Any) -> Weights:
+    embeddings = body.embeddings
+    kinds, norm = embeddings.token_type_embeddings.weight, embeddings.LayerNorm
+    found: Weights = (embeddings.position_embeddings.weight, kinds, norm.weight, norm.bias)
+    if hasattr(body, "embeddings_project"):
+        found += body.embeddings_project.weight, body.embeddings_project.bias
+    return found
+
+
+def _first_product(
+    words: Tensor, places: Tensor, epsilon: float, following: Weights, embedding: Weights
+) -> Product:
+    """Return what the first layer reads, of words [n, width], and its product."""
+    positions, kinds, norm, norm_bias, *project = embedding
+    state = words + kinds[0] + positions[places]
+    state = functional.layer_norm(state, state.shape[-1:], norm, norm_bias, epsilon)
+    if project:
+        state = functional.linear(state, *project)
+    return state, functional.linear(state, *following) if following else None
+
+
+class _Ask(torch.autograd.Function):
+    """Rows of states [n, h], and the states: their gradients are added up where the states' is.
+
+    For ``attend_asked``, whose gradient nothing else reads.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, at: Tensor) -> Pair:
+        ctx.save_for_backward(at)
+        return state.index_select(0, at), state.view_as(state)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        rows, states = gradients
+        (at,) = ctx.saved_tensors
+        return states.index_add_(0, at, rows), None
+
+
+def _own_weights(layer: Any) -> Weights:
+    attention = layer.attention
+    linear = [getattr(attention.self, name) for name in _SELF]
+    linear += [attention.output.dense, layer.intermediate.dense, layer.output.dense]
+    norms = [attention.output.LayerNorm, layer.output.LayerNorm]
+    found = tuple(part for one in linear + norms for part in (one.weight, one.bias))
+    if any(part is None for part in found):
+        raise TypeError("a layer without a bias is of another kind")
+    return found
+
+
+def _check_all_known(body: Any, known: Sequence[Tensor]) -> None:
+    """Refuse a model that reads more: adapters, or embeddings of something else."""
+    seen = {id(body.get_input_embeddings().weight), *map(id, known)}
+    for part in (body.embeddings, body.encoder):
+        if any(id(one) not in seen for one in part.parameters()):
+            raise TypeError("a model with more weights is of another kind")
+
+
+def _join(own: Weights) -> Pair:
+    return torch.cat(own[0:6:2]), torch.cat(own[1:6:2])
+
+
+def _split_heads(own: Weights, heads: int, size: int) -> Weights:
+    """Return a layer's weights for queries, keys [heads, size, h] and values [heads, h, size]."""
+    query, query_bias, key, _, value, value_bias = own[:6]
+    if {len(query), len(key), len(value)} != {heads * size}:
+        raise TypeError("a layer with other heads than the first is of another kind")
+    key, value = (one.detach().view(heads, size, -1) for one in (key, value))
+    return query, query_bias, key, value.mT, value_bias
+
+
+def _rest(
+    attended: Tensor,
+    state: Tensor,
+    act: Act,
+    norm: Norm,
+    epsilon: float,
+    weights: Weights,
+) -> Tensor:
+    """Return what follows attention: projection, feed-forward part, and both norms."""
+    out, out_bias, up, up_bias, down, down_bias, first, first_bias, last, last_bias = weights
+    mixed = norm(functional.linear(attended, out, out_bias), state, first, first_bias, epsilon)
+    inner = act(functional.linear(mixed, up, up_bias))
+    return norm(functional.linear(inner, down, down_bias), mixed, last, last_bias, epsilon)
+
+
+def _layer(
+    state: Tensor,
+    product: Tensor,
+    within: Tensor,
+    window: int,
+    heads: int,
+    scale: float,
+    act: Act,
+    norm: Norm,
+    epsilon: float,
+    following: Weights,
+    weights: Weights,
+) -> Product:
+    """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
+    attended = attend_row(product, within, heads, window, scale)
+    state = _rest(attended, state, act, norm, epsilon, weights)
+    return state, functional.linear(state, *following) if following else None
+
+
+def _last_layer(
+    state: Tensor,
+    asked: Tensor,
+    starts: Tensor,
+    block: int,
+    heads: int,
+    scale: float,
+    act: Act,
+    norm: Norm,
+    epsilon: float,
+    query: Tensor,
+    query_bias: Tensor,
+    key: Tensor,
+    value: Tensor,
+    value_bias: Tensor,
+    weights: Weights,
+) -> Tensor:
+    """Return the last layer's states [s, h] at one position of each sentence, asked for there."""
+    asking = functional.linear(asked, query, query_bias).view(len(asked), heads, -1).transpose(0, 1)
+    seen = attend_asked(torch.bmm(asking, key), state, starts, block, scale)
+    attended = torch.bmm(seen, value).transpose(0, 1).flatten(1) + value_bias
+    return _rest(attended, asked, act, norm, epsilon, weights)

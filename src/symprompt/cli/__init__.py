@@ -1,0 +1,5 @@
+"""The command line."""
+
+from symprompt.cli.commands import main as main
+
+__all__ = ["main"]

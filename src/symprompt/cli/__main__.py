@@ -1,0 +1,5 @@
+"""Run the command line as a module, for torchrun."""
+
+from symprompt.cli.commands import main
+
+main()

@@ -1,0 +1,1 @@
+"""One way to build, check, override, store and compare any config."""

@@ -1,0 +1,412 @@
+"""Content words of running text and the lemmas they may be of; no part-of-speech tagger is needed.
+
+A stretch of up to four words that WordNet knows as one lemma is taken as one ("took place", "prime
+ministers"), the longest first. Words of the closed classes (articles, pronouns, prepositions,
+conjunctions, modal and auxiliary verbs) are left out, as are numbers and marks.
+
+The commands about senses: learn sense vectors, score the test sets, tag running text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symprompt.embeddings.sense_corpora import SETS, SenseCorpus, load_sense_corpus, load_test_sets
+from symprompt.embeddings.senses import (
+    Coverage,
+    Rule,
+    SenseTagger,
+    SenseVectors,
+    Tag,
+    instance_texts,
+    train_senses,
+)
+from symprompt.embeddings.states import Choice, embed_chunks
+from symprompt.embeddings.store import write_embeddings
+from symprompt.embeddings.wordnet import PARTS, WordNet
+from symprompt.embeddings.words import Text
+from symprompt.errors import RunError
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel
+from symprompt.runs import statistics as averages
+from symprompt.runs.environment import describe_environment
+
+_LONGEST = 4
+_CLOSED_WORDS = """
+a an the this that these those each every either neither some any no both all such what which
+who whom whose i me my mine myself you your yours yourself yourselves he him his himself she her
+hers herself it its itself we us our ours ourselves they them their theirs themselves one ones
+somebody someone something anybody anyone anything nobody nothing everybody everyone everything
+about above across after against along amid among around as at before behind below beneath
+beside besides between beyond by concerning despite down during except for from in inside into
+like near of off on onto out outside over past per regarding since than through throughout till
+to toward towards under underneath until unto up upon via versus with within without and but or
+nor so yet if because although though unless whereas while whether when where why how there can
+could may might must shall should will would ought not n't am are is was were be been being do
+does did have has had having
+"""
+_CLOSED = frozenset(_CLOSED_WORDS.split())
+
+
+@dataclass(frozen=True)
+class FoundWord:
+    """A content word: where it stands, and the (lemma, part of speech) pairs it may be of."""
+
+    word: str
+    start: int
+    end: int
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class TaggedWord:
+    """A content word with its sense.
+
+    Attributes:
+        how: "vector", or "first" where no sense of it occurs in the tagged text.
+        confidence: probability among the candidates; None where the first sense was taken.
+    """
+
+    word: str
+    start: int
+    end: int
+    lemma: str
+    pos: str
+    sense: str
+    gloss: str
+    confidence: float | None
+    how: str
+
+    @classmethod
+    def make(cls, word: FoundWord, tag: Tag, wordnet: WordNet) -> TaggedWord:
+        """Put a word and its tag together."""
+        sense = tag.sense
+        assert sense is not None, "words that WordNet does not know are not looked for"
+        return cls(
+            word.word,
+            word.start,
+            word.end,
+            sense.lemma,
+            PARTS[sense.pos],
+            sense.key,
+            wordnet.gloss(sense),
+            tag.confidence,
+            tag.how,
+        )
+
+
+def find_words(text: str, wordnet: WordNet) -> list[FoundWord]:
+    """Return the content words of a text that WordNet knows."""
+    read = Text.running(text)
+    words = read.words()
+    found: list[FoundWord] = []
+    at = 0
+    while at < len(words):
+        step = 1
+        for length in range(min(_LONGEST, len(words) - at), 0, -1):
+            part = words[at : at + length]
+            names = _names(part, wordnet)
+            if names:
+                start, end = int(read.starts[at]), int(read.ends[at + length - 1])
+                found.append(FoundWord(text[start:end], start, end, names))
+                step = length
+                break
+        at += step
+    return found
+
+
+def _names(part: list[str], wordnet: WordNet) -> tuple[tuple[str, str], ...]:
+    """Return the lemmas that words may be together; none for a word of a closed class."""
+    if not all(any(sign.isalpha() for sign in word) for word in part):
+        return ()
+    if len(part) == 1:
+        if part[0].lower() in _CLOSED:
+            return ()
+        return tuple((form, pos) for pos in PARTS for form in wordnet.base_forms(part[0], pos))
+    return tuple((form, pos) for pos in PARTS for form in _joined(part, pos, wordnet))
+
+
+def _joined(part: list[str], pos: str, wordnet: WordNet) -> tuple[str, ...]:
+    """Return a stretch's lemmas: as written, or with the base of a verb's first, a noun's last."""
+    lower = [word.lower() for word in part]
+    forms = ["_".join(lower)]
+    if pos == "v":
+        forms += ["_".join([base, *lower[1:]]) for base in wordnet.possible_forms(lower[0], pos)]
+    if pos == "n":
+        forms += ["_".join([*lower[:-1], base]) for base in wordnet.possible_forms(lower[-1], pos)]
+    return tuple(form for form in dict.fromkeys(forms) if (form, pos) in wordnet.by_lemma)
+
+
+Bools = npt.NDArray[np.bool_]
+
+
+def learn_senses(
+    corpus: str | Path,
+    out: str | Path,
+    backbone: LanguageModel,
+    wordnet: WordNet,
+    choice: Choice,
+    *,
+    standardise: bool = False,
+    tick: Tick = silent,
+) -> SenseVectors:
+    """Read tagged text, embed its tagged words, and write sense vectors to a folder.
+
+    The words' own vectors stay in OUT/occurrences; what was interrupted goes on there.
+
+    Args:
+        corpus: SemCor's folder, or any that ``load_sense_corpus`` reads.
+        out: the folder to write.
+        backbone: the model.
+        wordnet: the inventory of senses.
+        choice: layers and pooling; the chapter sums the last four layers.
+        standardise: z-score the vectors, fitted on the tagged words.
+        tick: told of the sentences done, stage "embed".
+    """
+    read = load_sense_corpus(corpus, wordnet.senses)
+    texts = instance_texts(read)
+    source = {"corpus": read.name, "instances": len(read.instances), "sentences": len(texts)}
+    store = write_embeddings(
+        backbone,
+        texts,
+        Path(out) / "occurrences",
+        choice,
+        source=source,
+        total=len(texts),
+        tick=tick,
+    )
+    about = {
+        **{key: store.about[key] for key in ("model", "fingerprint", "layers", "pool", "source")},
+        "dropped": read.dropped,
+        "wordnet": wordnet.source,
+        "standardised": standardise,
+    }
+    made = train_senses(read, store.vectors, wordnet, about, standardise=standardise)
+    made.save(out)
+    return made
+
+
+def check_model(senses: SenseVectors, backbone: LanguageModel) -> None:
+    """Refuse another model than the sense vectors were made with.
+
+    Raises:
+        RunError: it is another.
+    """
+    if senses.about["fingerprint"] != backbone.fingerprint:
+        raise RunError(
+            f"the sense vectors were made with {senses.about['model']}, not {backbone.source}; "
+            "give that model, or train on this one."
+        )
+
+
+def most_frequent_sense(senses: SenseVectors, wordnet: WordNet, lemma: str, pos: str) -> str:
+    """Return the sense that is most frequent in the tagged text; WordNet's order breaks ties.
+
+    For a lemma that does not occur there it is WordNet's first sense, for one that WordNet does not
+    know an empty string.
+    """
+    found = wordnet.of(lemma, pos)
+    if not found:
+        return ""
+    best = max(found, key=lambda entry: (senses.count_of.get(entry.key, 0), -entry.number))
+    return best.key
+
+
+@dataclass(frozen=True)
+class SetScore:
+    """F1 in percent on one set, or on part of one; all words are answered, so F1 is accuracy.
+
+    Attributes:
+        baseline: of the most frequent sense in the same tagged text.
+        difference: F1 minus baseline, its 95 % interval and one-sided p by paired bootstrap.
+    """
+
+    name: str
+    instances: int
+    f1: float
+    baseline: float
+    difference: averages.Difference
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of each set and of all, of all without back-off, and by part of speech."""
+
+    sets: tuple[SetScore, ...]
+    all: SetScore
+    seen: SetScore
+    parts: tuple[SetScore, ...]
+    seconds: float
+    about: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return asdict(self)
+
+
+def evaluate_senses(
+    senses: SenseVectors,
+    data: str | Path,
+    backbone: LanguageModel,
+    wordnet: WordNet,
+    *,
+    rule: Rule = "fitted",
+    coverage: Coverage = "seen",
+    discourse: bool = False,
+    sets: Sequence[str] = (),
+    draws: int = 10_000,
+    tick: Tick = silent,
+) -> Evaluation:
+    """Score the standard test sets against the most frequent sense.
+
+    Args:
+        senses: the sense vectors.
+        data: the folder of the test sets.
+        backbone: the model they were made with.
+        wordnet: the inventory of senses.
+        rule: see ``SenseTagger``.
+        coverage: see ``SenseTagger``.
+        discourse: give a lemma one sense in each document.
+        sets: only these sets, such as ("semeval2007",) to choose settings on; empty takes those
+            that are there.
+        draws: of the paired bootstrap.
+        tick: told of the sets done, stage "evaluate".
+    """
+    check_model(senses, backbone)
+    begun = time.monotonic()
+    corpora = load_test_sets(data, wordnet.senses, sets)
+    tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
+    answers: dict[str, tuple[Bools, Bools, Bools]] = {}
+    parts: list[str] = []
+    for done, (name, corpus) in enumerate(corpora.items(), start=1):
+        answers[name] = _answer(tagger, corpus, backbone, discourse=discourse)
+        parts += [entry.pos for entry in corpus.instances]
+        tick("evaluate", done, len(corpora), name)
+    right, base, seen = (
+        np.concatenate([found[place] for found in answers.values()]) for place in range(3)
+    )
+    number = np.repeat(np.arange(len(answers)), [len(found[0]) for found in answers.values()])
+    of = np.array(parts)
+    everything = np.ones_like(seen)
+
+    def score(name: str, chosen: Bools) -> SetScore:
+        return _score(name, right[chosen], base[chosen], number[chosen], draws)
+
+    return Evaluation(
+        tuple(score(name, number == place) for place, name in enumerate(answers)),
+        score("all", everything),
+        score("all, a sense of the lemma was seen", seen),
+        tuple(score(pos, of == pos) for pos in "nvar" if (of == pos).any()),
+        time.monotonic() - begun,
+        {
+            **senses.about,
+            "rule": rule,
+            "coverage": coverage,
+            "one sense per discourse": discourse,
+            "wordnet": wordnet.source,
+            "sets that are not there": [name for name in SETS if not sets and name not in corpora],
+            "words left out": {name: own.dropped for name, own in corpora.items() if own.dropped},
+            "scoring": asdict(tagger.scoring),
+            "environment": describe_environment(backbone.device),
+        },
+    )
+
+
+def embed_instances(
+    senses: SenseVectors, texts: Sequence[Text], backbone: LanguageModel
+) -> npt.NDArray[np.floating]:
+    """Return the vectors of texts' words, made as the sense vectors were."""
+    choice = Choice(senses.about["layers"], senses.about["pool"])
+    found = [part.vectors for part in embed_chunks(backbone, texts, choice)]
+    return np.concatenate(found)
+
+
+def _answer(
+    tagger: SenseTagger, corpus: SenseCorpus, backbone: LanguageModel, *, discourse: bool
+) -> tuple[Bools, Bools, Bools]:
+    """Return for each word whether the answer is right, the baseline is, and a sense was seen."""
+    vectors = embed_instances(tagger.senses, instance_texts(corpus), backbone)
+    instances = corpus.instances
+    documents = [sentence.document for sentence in corpus.sentences for _ in sentence.instances]
+    names = [[(entry.lemma, entry.pos)] for entry in instances]
+    tags = tagger.tag(names, vectors, documents if discourse else None)
+    right, base, seen = [], [], []
+    for entry, tag in zip(instances, tags, strict=True):
+        right.append(tag.sense is not None and tag.sense.key in entry.keys)
+        frequent = most_frequent_sense(tagger.senses, tagger.wordnet, entry.lemma, entry.pos)
+        base.append(frequent in entry.keys)
+        known = tagger.wordnet.of(entry.lemma, entry.pos)
+        seen.append(any(sense.key in tagger.senses.index for sense in known))
+    return np.array(right), np.array(base), np.array(seen)
+
+
+def _score(name: str, right: Bools, base: Bools, sets: Any, draws: int) -> SetScore:
+    # As ranks, right is 1 and wrong is 2: P@1 is then the share of right answers.
+    if not len(right):
+        nothing = float("nan")
+        return SetScore(name, 0, nothing, nothing, averages.Difference(*([nothing] * 4)))
+    change = averages.paired_bootstrap(2 - base, 2 - right, sets, draws=draws)
+    return SetScore(
+        name,
+        len(right),
+        100 * float(right.mean()),
+        100 * float(base.mean()),
+        change[averages.OVER_FACTS]["p1"],
+    )
+
+
+def tag_texts(
+    senses: SenseVectors,
+    texts: Sequence[str],
+    backbone: LanguageModel,
+    wordnet: WordNet,
+    *,
+    rule: Rule = "fitted",
+    coverage: Coverage = "seen",
+    discourse: bool = False,
+) -> list[list[TaggedWord]]:
+    """Tag every content word of running texts with sense, gloss and confidence.
+
+    Lemma and part of speech are not known here: every base form that Morphy's rules give, as every
+    part of speech, brings its senses in as candidates, and the best of all is taken.
+
+    Args:
+        senses: the sense vectors.
+        texts: running texts; each is one discourse.
+        backbone: the model they were made with.
+        wordnet: the inventory of senses.
+        rule: see ``SenseTagger``.
+        coverage: see ``SenseTagger``.
+        discourse: give a word one sense in each text.
+    """
+    check_model(senses, backbone)
+    tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
+    found = [find_words(text, wordnet) for text in texts]
+    places = [
+        Text(
+            text,
+            np.array([word.start for word in own], dtype=np.int64),
+            np.array([word.end for word in own], dtype=np.int64),
+        )
+        for text, own in zip(texts, found, strict=True)
+    ]
+    if not any(found):
+        return [[] for _ in texts]
+    vectors = embed_instances(senses, places, backbone)
+    flat = [word for own in found for word in own]
+    groups = [number for number, own in enumerate(found) for _ in own]
+    tags = tagger.tag([word.names for word in flat], vectors, groups if discourse else None)
+    ready = iter(zip(flat, tags, strict=True))
+    return [[TaggedWord.make(*next(ready), wordnet) for _ in own] for own in found]
+
+
+def plain_tags(tagged: Sequence[TaggedWord]) -> list[Mapping[str, Any]]:
+    """Return tagged words as plain values."""
+    return [asdict(word) for word in tagged]

@@ -1,0 +1,227 @@
+"""A word's occurrences as points in the plane, with what tells them apart (figure 11.7)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from symprompt.embeddings.isotropy import unit
+from symprompt.embeddings.senses import SenseTagger
+from symprompt.embeddings.states import Choice, embed_chunks
+from symprompt.embeddings.wordnet import PARTS
+from symprompt.embeddings.words import Ints, Text
+from symprompt.errors import ConfigError, DataError
+from symprompt.models import LanguageModel
+from symprompt.runs.environment import keep_threads
+
+Colour = Literal["sense", "cluster", "language"]
+Floats = npt.NDArray[np.float64]
+# So many occurrences are too few for UMAP, which looks at as many neighbours.
+_FEW = 15
+_AROUND = 90
+_ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class SenseMap:
+    """Points to draw.
+
+    Attributes:
+        word: the word, or its forms.
+        points: [n, 2].
+        labels: [n], what each is coloured by.
+        hover: [n], (before, word, after) of the text around each.
+        projection: "UMAP" or "PCA".
+        colour: what the labels are.
+    """
+
+    word: str
+    points: Floats
+    labels: tuple[str, ...]
+    hover: tuple[tuple[str, str, str], ...]
+    projection: str
+    colour: str
+
+
+def find_occurrences(
+    texts: Iterable[Text], forms: Sequence[str], most: int, seed: int = 0
+) -> list[Text]:
+    """Return the texts that hold a word, with its occurrences as their only words.
+
+    Args:
+        texts: read once.
+        forms: how the word may be written; upper and lower case are the same.
+        most: at most so many texts, drawn evenly by a seed if there are more.
+        seed: of the draw.
+
+    Raises:
+        ConfigError: no text may be taken.
+        DataError: it occurs less than three times.
+    """
+    if most < 1:
+        raise ConfigError(f"most is {most}; give how many texts with the word to take, 1 or more.")
+    wanted = {form.casefold() for form in forms}
+    found = []
+    for text in texts:
+        own = [place for place, word in enumerate(text.words()) if word.casefold() in wanted]
+        if own:
+            found.append(Text(text.text, text.starts[own], text.ends[own], text.label))
+    count = sum(len(text) for text in found)
+    if count < 3:
+        raise DataError(
+            f"{' or '.join(forms)} occurs {count} times in the corpus; at least 3 are needed."
+        )
+    if len(found) > most:
+        chosen = np.random.default_rng(seed).choice(len(found), most, replace=False)
+        found = [found[place] for place in sorted(chosen.tolist())]
+    return found
+
+
+def make_map(
+    texts: Sequence[Text],
+    word: str,
+    backbone: LanguageModel,
+    choice: Choice,
+    *,
+    colour: Colour = "cluster",
+    tagger: SenseTagger | None = None,
+    clusters: int = 3,
+    seed: int = 0,
+) -> SenseMap:
+    """Embed a word's occurrences and lay them out in the plane.
+
+    Args:
+        texts: as ``find_occurrences`` gives them.
+        word: what to call it.
+        backbone: the model.
+        choice: layers and pooling.
+        colour: sense (needs a tagger), cluster (of the vectors, by k-means) or language (the texts'
+            label).
+        tagger: gives the senses.
+        clusters: how many, for colour cluster.
+        seed: of the projection and the clusters.
+
+    Raises:
+        DataError: colour is sense and there is no tagger, or WordNet does not know the word.
+    """
+    vectors = np.concatenate([found.vectors for found in embed_chunks(backbone, texts, choice)])
+    spelled = [written for text in texts for written in text.words()]
+    if colour == "sense":
+        if tagger is None:
+            raise DataError("colour is sense, which needs sense vectors; give their folder.")
+        labels = _senses(tagger, spelled, vectors)
+    elif colour == "language":
+        labels = [text.label or "no language given" for text in texts for _ in range(len(text))]
+    else:
+        groups = k_means(unit(vectors), clusters, seed)
+        labels = [f"cluster {group + 1}" for group in groups.tolist()]
+    points, projection = project(vectors, seed)
+    hover = tuple(place for text in texts for place in _around(text))
+    return SenseMap(word, points, tuple(labels), hover, projection, colour)
+
+
+def _senses(
+    tagger: SenseTagger, spelled: Sequence[str], vectors: npt.NDArray[np.floating]
+) -> list[str]:
+    names = [
+        [(form, pos) for pos in PARTS for form in tagger.wordnet.base_forms(word, pos)]
+        for word in spelled
+    ]
+    if not any(names):
+        raise DataError(f"WordNet does not know {spelled[0]}; colour by cluster instead.")
+    labels = []
+    for tag in tagger.tag(names, vectors):
+        if tag.sense is None:
+            labels.append("not in WordNet")
+            continue
+        gloss = tagger.wordnet.gloss(tag.sense).split(";")[0]
+        labels.append(f"{tag.sense.lemma} ({tag.sense.pos}{tag.sense.number}): {gloss}")
+    return labels
+
+
+def _around(text: Text) -> list[tuple[str, str, str]]:
+    found = []
+    for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True):
+        before = text.text[max(0, start - _AROUND) : start]
+        after = text.text[end : end + _AROUND]
+        found.append((before, text.text[start:end], after))
+    return found
+
+
+def can_umap() -> bool:
+    """Say whether umap-learn, which is optional, is there and whole."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import umap  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, str]:
+    """Return [n, 2] and how: UMAP by cosine where it is installed, else principal components."""
+    if len(vectors) > _FEW:
+        with keep_threads():
+            if can_umap():
+                return _umap(vectors, seed), "UMAP"
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    return left[:, :2] * sizes[:2], "PCA"
+
+
+def why_not_umap(found: SenseMap) -> str:
+    """Return why the map is not UMAP's, in one sentence; empty if it is."""
+    if found.projection == "UMAP":
+        return ""
+    if len(found.labels) <= _FEW:
+        return f"no UMAP: it needs more than {_FEW} occurrences."
+    return "no UMAP: umap-learn is not installed (pip install symprompt[report])."
+
+
+def _umap(vectors: npt.NDArray[np.floating], seed: int) -> Floats:
+    import umap
+
+    with warnings.catch_warnings():
+        # It says that a seed keeps it to one thread, and numba what it deprecates.
+        warnings.simplefilter("ignore")
+        reducer: Any = umap.UMAP(
+            n_neighbors=min(_FEW, len(vectors) - 1), metric="cosine", random_state=seed
+        )
+        return np.asarray(reducer.fit_transform(vectors.astype(np.float32)), dtype=np.float64)
+
+
+def k_means(units: npt.NDArray[np.floating], count: int, seed: int = 0) -> Ints:
+    """Return the cluster of each unit vector, by cosine; clusters are numbered by size.
+
+    Raises:
+        DataError: more clusters than vectors, or none, are asked for.
+    """
+    if not 1 <= count <= len(units):
+        raise DataError(f"clusters is {count}; allowed are 1 to {len(units)} for so many words.")
+    generator = np.random.default_rng(seed)
+    centres = units[[int(generator.integers(len(units)))]]
+    while len(centres) < count:
+        # k-means++: far points are likelier to be the next centre.
+        far = np.maximum(0, 1 - (units @ centres.T).max(axis=1))
+        share = far / far.sum() if far.sum() > 0 else None
+        centres = np.concatenate([centres, units[[int(generator.choice(len(units), p=share))]]])
+    owner = np.full(len(units), -1)
+    for _ in range(_ROUNDS):
+        new = (units @ centres.T).argmax(axis=1)
+        if (new == owner).all():
+            break
+        owner = new
+        kept = [
+            units[owner == place].mean(axis=0) if (owner == place).any() else centres[place]
+            for place in range(count)
+        ]
+        centres = unit(np.stack(kept))
+    order = np.argsort(-np.bincount(owner, minlength=count), kind="stable")
+    found: Ints = np.argsort(order)[owner]
+    return found

@@ -1,0 +1,1 @@
+"""Training steps: the optimisers, stacked per relation and flat."""

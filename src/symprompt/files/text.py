@@ -1,0 +1,395 @@
+"""Cut lines into sentences by rule: no model, no dependency.
+
+Read running text as documents, one at a time.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from symprompt.errors import DataError
+from symprompt.files.progress import Tick, silent
+from symprompt.files.reading import shorten
+
+
+def split_sentences(line: str) -> list[str]:
+    """Return a line's sentences, stripped; joined with spaces they give the line's words again.
+
+    A rule without a model: a sentence ends at ``. ! ?`` (or their like in other scripts), closing
+    quotes included, before a space and anything but a small letter. Titles, initials, numbered
+    items and decimals do not end one; abbreviations that may (Inc., U.S.) do so only before a
+    word that commonly opens a sentence.
+    """
+    sentences: list[str] = []
+    begin = 0
+    for match in _END.finditer(line):
+        if _ends_sentence(line, begin, match):
+            sentences.append(line[begin : match.end()].strip())
+            begin = match.end()
+    last = line[begin:].strip()
+    if last:
+        sentences.append(last)
+    return sentences
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# In scripts that write no spaces a full stop ends the sentence wherever it stands.
+_END = re.compile(r"""[.!?…؟۔।]+["'”’»)\]]*(?=\s)|[。！？]+[」』”’）]*""")
+_WORD_BEFORE = re.compile(r"[^\s(\[\"“‘«]*\Z")
+_OPENING = "\"'“‘«([¿¡"
+_NUMBERED = re.compile(r"\(?[0-9]{1,3}|[a-zA-Z]|[ivxIVX]+")
+
+# Always followed by more: titles before names, Latin short forms.
+_NEVER = _words(
+    "mr mrs ms dr prof rev hon gen col lt maj capt cmdr adm sgt cpl gov sen rep pres mt "
+    "messrs mme mlle vs v cf e.g i.e viz approx"
+)
+# Followed by more when that is a number; some are also words that end a sentence.
+_BEFORE_NUMBERS = _words(
+    "no nos fig figs eq eqs art sec ch chap vol vols p pp ca c b d r fl jan feb mar apr jun jul "
+    "aug sep sept oct nov dec"
+)
+# May stand inside a sentence or close one.
+_MAYBE = _words(
+    "st inc ltd co corp dept univ bros jr sr esq al etc ft ph.d m.d b.a m.a d.c a.m p.m u.s u.k "
+    "u.n u.s.a u.s.s.r b.c a.d b.c.e c.e e.u"
+)
+_OPENERS = _words(
+    "The A An In On At It Its He She They We You I This That These Those There His Her Their "
+    "Our My Your As After Before During When While Although Though However But And Or So For "
+    "From By With Since Until Because If Then Thus Also Other Some Many Most All Both Each One "
+    "Two According Despite What Who Where Why How Not No"
+)
+_OPENER = re.compile(r"([A-Z][a-z]*)(?=[\s,])")
+
+
+def _ends_sentence(line: str, begin: int, match: re.Match[str]) -> bool:
+    mark = match.group()
+    if mark[0] in "。！？":
+        return True
+    after = line[match.end() : match.end() + 40].lstrip()
+    if not after:
+        return False  # The end of the line ends the sentence anyway.
+    first = after.lstrip(_OPENING)[:1] or after[:1]
+    if first.islower():
+        return False
+    if mark[0] != "." or mark.startswith(".."):
+        return True
+    # Only the last characters are looked at: a long line must not be copied at every period.
+    return _period_ends(line[max(begin, match.start() - 40) : match.start()], mark, after)
+
+
+def _period_ends(before: str, mark: str, after: str) -> bool:
+    """Say whether a single period, with what stands on both sides of it, ends a sentence."""
+    if _NUMBERED.fullmatch(before.strip()):
+        return False
+    found = _WORD_BEFORE.search(before)
+    word = found.group() if found else ""
+    small = word.lower()
+    if len(mark) > 1:
+        return True  # A closing quote or bracket followed the period.
+    if small in _NEVER and not (word.isupper() and len(word) > 1):
+        return False
+    if small in _BEFORE_NUMBERS and after[:1].isdigit():
+        return False
+    initial = len(word) == 1 and word.isalpha() and word.isupper()
+    dotted = "." in word and all(len(part) <= 1 for part in word.split("."))
+    if initial or dotted or small in _MAYBE:
+        opener = _OPENER.match(after.lstrip(_OPENING))
+        return opener is not None and opener.group(1) in _OPENERS
+    return True
+
+
+__all__ = ["Document", "TextFile", "find_files", "read_documents", "split_sentences"]
+
+COMPRESSED = (".gz", ".xz", ".bz2")
+TEXT_SUFFIXES = ("", ".txt", ".text", ".jsonl")
+# Bounds on what is held at once; longer lines and documents are handed on in parts.
+LONGEST_LINE = 1 << 20
+LARGEST_DOCUMENT = 1 << 22
+LONGEST_JSON = 1 << 26
+
+_SOURCE = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})=(.+)", re.DOTALL)
+_TICK_LINES = 1 << 13
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One article, story or page.
+
+    Attributes:
+        language: the name given with its source; "" when none was given.
+        lines: its lines in order, stripped, none empty; never none at all.
+    """
+
+    language: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """One file of a source: its path, its size on disk in bytes and its language."""
+
+    path: Path
+    size: int
+    language: str
+
+    @property
+    def label(self) -> str:
+        """The file as it is listed with a corpus: language, name and size."""
+        name = f"{self.language}={self.path.name}" if self.language else self.path.name
+        return f"{name} ({self.size} bytes)"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether every line is a JSON object with a "text"."""
+        return _plain_suffix(self.path) == ".jsonl"
+
+
+def read_documents(sources: Sequence[str | Path], tick: Tick = silent) -> Iterator[Document]:
+    """Return every document of the sources in order, read one at a time in bounded memory.
+
+    A source is a file or a folder (all text files within, sorted), and may carry its language in
+    front: ``de=wiki.de.txt``. Files are UTF-8 text or JSON lines with a "text", plain or
+    compressed (.gz, .xz, .bz2). A JSON line is one document. In text, blank lines separate
+    documents; from the first ``<doc ...>`` line of a file on, ``<doc ...>`` and ``</doc>`` lines
+    do, and blank lines do not. A document longer than 4 million characters is handed on in parts.
+
+    Args:
+        sources: files and folders.
+        tick: told of the bytes read, stage "read".
+
+    Raises:
+        DataError: a source is missing, empty, binary, not UTF-8, damaged or garbled. Missing ones
+            are refused at once, the rest when they are reached.
+    """
+    return _read_files(find_files(sources), tick)
+
+
+def find_files(sources: Sequence[str | Path]) -> tuple[TextFile, ...]:
+    """Return the files that sources stand for, in the order they are read.
+
+    Raises:
+        DataError: a source is missing or empty, or is a folder without text files.
+    """
+    if not sources:
+        raise DataError("no text was given; name at least one text file or folder.")
+    return tuple(file for source in sources for file in _find(source))
+
+
+def _find(source: str | Path) -> list[TextFile]:
+    language, path = _parse_source(source)
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give an existing text file or folder.")
+    if path.is_dir():
+        found = [
+            Path(folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+            if not name.startswith(".") and _plain_suffix(Path(name)) in TEXT_SUFFIXES
+        ]
+        if not found:
+            raise DataError(
+                f"{path} holds no text files; names must end in .txt, .text, .jsonl or have no "
+                "ending, with or without .gz, .xz or .bz2."
+            )
+        paths = sorted(found)
+    else:
+        paths = [path]
+    return [_check_file(entry, language) for entry in paths]
+
+
+def _check_file(path: Path, language: str) -> TextFile:
+    if not path.is_file():
+        raise DataError(
+            f"{path} is not a regular file; it is read more than once, so give a file on disk."
+        )
+    size = path.stat().st_size
+    if not size:
+        raise _empty(path)
+    return TextFile(path, size, language)
+
+
+def _parse_source(source: str | Path) -> tuple[str, Path]:
+    """Return language and path; a path that exists as it stands is never taken apart."""
+    match = _SOURCE.fullmatch(source) if isinstance(source, str) else None
+    if match is None or Path(source).exists():
+        return "", Path(source)
+    return match.group(1), Path(match.group(2))
+
+
+def _plain_suffix(path: Path) -> str:
+    """Return a name's ending in lower case, the compression's left out."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix in COMPRESSED else suffix
+
+
+def _empty(path: Path) -> DataError:
+    return DataError(f"{path} is empty; give a file with text in it, or leave it out.")
+
+
+def _read_files(files: Sequence[TextFile], tick: Tick) -> Iterator[Document]:
+    total = sum(file.size for file in files)
+    before = 0
+    for file in files:
+        documents = _json_documents if file.is_json else _text_documents
+        found = False
+        for document in documents(file, _Progress(tick, before, total, file.path.name)):
+            found = True
+            yield document
+        if not found:
+            raise _empty(file.path)
+        before += file.size
+        tick("read", before, total, file.path.name)
+
+
+@dataclass(frozen=True)
+class _Progress:
+    tick: Tick
+    before: int
+    total: int
+    name: str
+
+    def at(self, position: int) -> None:
+        self.tick("read", min(self.before + position, self.total), self.total, self.name)
+
+
+def _text_documents(file: TextFile, progress: _Progress) -> Iterator[Document]:
+    lines: list[str] = []
+    size = 0
+    marked = False
+    for _, line in _lines(file.path, progress, longest=LONGEST_LINE):
+        tag = line == "</doc>" or (line.startswith(("<doc ", "<doc>")) and line.endswith(">"))
+        marked = marked or tag
+        ends = tag or (not line and not marked) or size + len(line) > LARGEST_DOCUMENT
+        if ends and lines:
+            yield Document(file.language, tuple(lines))
+            lines, size = [], 0
+        if line and not tag:
+            lines.append(line)
+            size += len(line)
+    if lines:
+        yield Document(file.language, tuple(lines))
+
+
+def _json_documents(file: TextFile, progress: _Progress) -> Iterator[Document]:
+    for number, line in _lines(file.path, progress, longest=None):
+        if not line:
+            continue
+        text = _json_text(file.path, number, line)
+        # A text of blanks only is a document without words: nothing is lost with it.
+        lines: list[str] = []
+        size = 0
+        for part in (part.strip() for part in text.split("\n")):
+            if lines and size + len(part) > LARGEST_DOCUMENT:
+                yield Document(file.language, tuple(lines))
+                lines, size = [], 0
+            if part:
+                lines.append(part)
+                size += len(part)
+        if lines:
+            yield Document(file.language, tuple(lines))
+
+
+def _json_text(path: Path, number: int, line: str) -> str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError(
+            f"{path}, line {number}: {shorten(line)} is not valid JSON; "
+            'write one object per line, such as {"text": "Some text."}.'
+        ) from None
+    text = row.get("text") if isinstance(row, dict) else None
+    if not isinstance(text, str):
+        got = f"keys {shorten(list(row))}" if isinstance(row, dict) else shorten(row)
+        raise DataError(
+            f'{path}, line {number}: no text under "text" but {got}; '
+            'every line must be an object such as {"text": "Some text."}.'
+        )
+    if "\x00" in text or _SURROGATE.search(text):
+        raise DataError(
+            f'{path}, line {number}: "text" holds zero characters or half characters '
+            "(surrogates), so it is not text; remove them."
+        )
+    return text
+
+
+def _lines(path: Path, progress: _Progress, longest: int | None) -> Iterator[tuple[int, str]]:
+    """Yield line numbers and stripped lines; a line over ``longest`` bytes comes in parts."""
+    limit = LONGEST_JSON if longest is None else longest
+    number, offset, rest = 1, 0, b""
+    try:
+        with path.open("rb") as raw, _decompressed(path, raw) as stream:
+            while data := stream.readline(limit - len(rest)):
+                data = rest + data
+                whole = data.endswith(b"\n") or len(data) < limit
+                if not whole and longest is None:
+                    raise DataError(
+                        f"{path}, line {number} is longer than {LONGEST_JSON >> 20} MiB; "
+                        "write one document per line."
+                    )
+                data, rest = (data, b"") if whole else _cut(data)
+                yield number, _decode(path, number, offset, data)
+                offset += len(data)
+                number += whole
+                if number % _TICK_LINES == 0:
+                    progress.at(raw.tell())
+            if rest:
+                yield number, _decode(path, number, offset, rest)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise DataError(
+            f"{path} cannot be read at line {number} ({reason}); give a whole, readable file."
+        ) from None
+
+
+def _decompressed(path: Path, raw: BinaryIO) -> BinaryIO:
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+    if suffix == ".xz":
+        return cast(BinaryIO, lzma.LZMAFile(raw))
+    if suffix == ".bz2":
+        return cast(BinaryIO, bz2.BZ2File(raw))
+    return raw
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes]:
+    """Cut an overlong line after its last space, or else before a character's first byte."""
+    at = data.rfind(b" ") + 1
+    if not at:
+        at = len(data)
+        while at > 1 and data[at - 1] & 0xC0 == 0x80:
+            at -= 1
+        at = at - 1 if at > 1 and data[at - 1] >= 0xC0 else at
+    return data[:at], data[at:]
+
+
+def _decode(path: Path, number: int, offset: int, data: bytes) -> str:
+    if b"\x00" in data:
+        at = offset + data.index(b"\x00")
+        raise DataError(
+            f"{path}, line {number}, byte {at}: a zero byte, so the file is binary; "
+            "give a UTF-8 text file."
+        )
+    try:
+        return data.decode("utf-8-sig" if offset == 0 else "utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}, byte {offset + error.start}: the bytes are not UTF-8 text; "
+            "save the file as UTF-8."
+        ) from None

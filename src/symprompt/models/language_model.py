@@ -1,0 +1,436 @@
+"""The language model as a function: embeddings in, logits at the wanted positions out.
+
+The hidden states of a model's body, for heads of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers.modeling_outputs import BaseModelOutput
+
+from symprompt.accel.packing import Packing, longest_on, packed
+from symprompt.accel.rows import RowLayers
+from symprompt.errors import ModelError
+from symprompt.models.checks import can_pack, check_causal, find_row_layers
+from symprompt.models.inputs import Inputs
+from symprompt.models.layers import LayerInputs
+from symprompt.models.loading import (
+    HALF,
+    cast_model,
+    find_decoder,
+    find_model,
+    fingerprint,
+    load_model,
+    load_vocabulary,
+)
+from symprompt.models.positions import Places
+from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
+from symprompt.models.product import SplitProduct, keep_in_float32
+from symprompt.models.vocabulary import Vocabulary
+from symprompt.runs.environment import choose_device, choose_dtype, compile_often
+
+# cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
+_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_CPU_TOKENS = 8192
+_CPU_MEMORY = 2 << 30
+_GPU_TOKENS = 1 << 18
+_PROBED = (2, 3)
+
+
+class LanguageModel:
+    """A frozen language model, masked or causal; final.
+
+    A masked model says what stands at a masked position, a causal one what comes after a position;
+    the vocabulary knows which. The head runs at the wanted positions only: a hook on the model's
+    body hands the head the gathered hidden states, which every head of transformers treats
+    position by position. The last matrix product runs in float32 (or float64) whatever the body's
+    dtype, because half precision logits tie at the top often enough to move P@1.
+
+    Attributes:
+        decoder: the linear layer onto the vocabulary; None where the head keeps it hidden.
+        last_product: its weight [v, h] and bias as the product is computed with them.
+        compiled: whether ``compile_layers`` was called.
+
+    Example:
+        >>> backbone = LanguageModel.load("bert-base-cased", device="cpu")  # doctest: +SKIP
+        >>> logits = backbone.logits_at(inputs, positions)             # doctest: +SKIP
+    """
+
+    def __init__(
+        self, model: Any, vocabulary: Vocabulary, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.device = device
+        self.dtype = dtype
+        self.source = ""
+        self.fingerprint = ""
+        self.compiled = False
+        self._wanted: tuple[Tensor, Tensor | None] | None = None
+        self.model = model.requires_grad_(False).eval()
+        self.decoder = decoder = find_decoder(model)
+        self.split_product: SplitProduct | None = None
+        if dtype in HALF:
+            if decoder is None:
+                raise ModelError(
+                    f"the head of {type(model).__name__} hides its last product, so it cannot "
+                    f"run in float32 under {dtype}; load this model with dtype float32."
+                )
+            *kept, self.split_product = keep_in_float32(decoder, device)
+        cast_model(self.model, device, dtype)
+        if decoder is not None and dtype not in HALF:
+            kept = [decoder.weight, decoder.bias]
+        self.last_product = None if decoder is None else (kept[0], kept[1])
+        self.model.base_model.register_forward_hook(self._gather)
+
+    @classmethod
+    def load(cls, path: str, *, device: str = "auto", dtype: str = "auto") -> LanguageModel:
+        """Load a language model from a folder, by its hub name, or the one that ships.
+
+        A model that transformers has a masked-LM head for is masked, else one that it has a
+        causal-LM head for is causal.
+
+        Args:
+            path: a folder written by ``save_pretrained``, a hub name ("bert-base-cased"), a GGUF
+                file (its path ends in .gguf), or "shipped" for the model in the package.
+            device: auto, cpu, cuda, cuda:N or mps.
+            dtype: auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64.
+
+        Raises:
+            ModelError: no such model, no weights, no head for either kind, or a masked model
+                without a mask token.
+        """
+        where = choose_device(device)
+        kind = choose_dtype(dtype, where)
+        source = find_model(path)
+        model = load_model(source)
+        if dtype == "auto" and kind in HALF and find_decoder(model) is None:
+            kind = torch.float32
+        vocabulary = load_vocabulary(path, source)
+        rows = int(model.get_input_embeddings().weight.shape[0])
+        # Without tokenizer files transformers makes an empty tokenizer of the model's kind.
+        if not rows // 2 <= len(vocabulary) <= rows:
+            raise ModelError(
+                f"the tokenizer of {path} has {len(vocabulary)} tokens and the model {rows}; save "
+                "the model's own tokenizer files (tokenizer.json) beside it."
+            )
+        backbone = cls(model, vocabulary, device=where, dtype=kind)
+        backbone.source = path
+        backbone.fingerprint = fingerprint(source)
+        if backbone.causal:
+            check_causal(backbone)
+        return backbone
+
+    @property
+    def causal(self) -> bool:
+        """Whether the model says what comes next, instead of what a mask hides."""
+        return self.vocabulary.causal
+
+    @property
+    def width(self) -> int:
+        """The size of one input embedding (ALBERT's and ELECTRA's differ from the hidden size)."""
+        return int(self.model.get_input_embeddings().weight.shape[1])
+
+    @cached_property
+    def layers(self) -> LayerInputs:
+        """The places before each layer, looked for when they are first asked for.
+
+        Raises:
+            ModelError: this kind of model has none that can be found.
+        """
+        with torch.no_grad():
+            return LayerInputs(
+                self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
+            )
+
+    @cached_property
+    def places(self) -> Places:
+        """The positions and token types the model's body knows."""
+        return Places(self.model.base_model, self.model.config.get_text_config())
+
+    @cached_property
+    def attention(self) -> PrefixAttention:
+        """The attention calls of each layer, looked for when they are first asked for.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer.
+        """
+        return PrefixAttention(
+            self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
+        )
+
+    @property
+    def _layer_count(self) -> int:
+        return int(self.model.config.get_text_config().num_hidden_layers)
+
+    def _probe(self) -> None:
+        """Make a pass over nothing in particular."""
+        ids = torch.zeros(_PROBED, dtype=torch.long, device=self.device)
+        inputs = Inputs(self.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        with self.passing(inputs) as given:
+            self.model.base_model(**given)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of scores the head gives, padding rows of the matrix included."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def max_length(self) -> int:
+        """The longest sequence the model takes, special tokens included."""
+        return min(self.places.limit, self.vocabulary.max_length)
+
+    def token_budget(self, *, training: bool = False) -> int:
+        """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
+
+        Scoring is bound by the logits (one mask in about twelve tokens, three copies; a causal
+        model gives all of a subject's tokens at once, one in about four), training by the
+        activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
+        """
+        memory, most = _CPU_MEMORY, _CPU_TOKENS
+        if self.device.type == "cuda":
+            memory = self.training_memory() // 2
+            most = _GPU_TOKENS
+        per_token = self.vocabulary_size * 4 * 3 / (4 if self.causal else 12)
+        if training:
+            config = self.model.config.get_text_config()
+            per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
+        return max(1024, min(most, int(memory / per_token)))
+
+    def training_memory(self) -> int:
+        """Return how many bytes weights in training may take: half of a GPU's memory, or 2 GiB.
+
+        Of a GPU only what this process may take counts (``set_per_process_memory_fraction``).
+        """
+        if self.device.type != "cuda":
+            return _CPU_MEMORY
+        index = self.device.index
+        place = torch.cuda.current_device() if index is None else index
+        share = torch.cuda.get_per_process_memory_fraction(place) / 2
+        return int(torch.cuda.get_device_properties(self.device).total_memory * share)
+
+    def compile_layers(self, backend: str = "inductor") -> None:
+        """Compile the model's layers, one after the other the same code, for any shape.
+
+        On a GPU element-wise work is fused; the first passes take some ten seconds longer.
+
+        Raises:
+            ModelError: the model has no list of as many layers as its config says.
+        """
+        if self.compiled:
+            return
+        count = self.model.config.get_text_config().num_hidden_layers
+        lists = [
+            module
+            for module in self.model.base_model.modules()
+            if isinstance(module, nn.ModuleList) and len(module) == count
+        ]
+        if not lists:
+            raise ModelError(
+                f"{type(self.model).__name__} has no list of {count} layers to compile; leave "
+                "--compile out."
+            )
+        compile_often()
+        for layer in lists[0]:
+            layer.compile(backend=backend, dynamic=True)
+        self.compiled = True
+        self.__dict__.pop("row_layers", None)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the input embeddings [b, t, width] of token ids [b, t]."""
+        embeddings: Tensor = self.model.get_input_embeddings()(ids)
+        return embeddings
+
+    def logits_at(self, inputs: Inputs, positions: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the logits at the wanted positions only.
+
+        Args:
+            inputs: embeddings and mask of b sequences.
+            positions: [b], one position a sequence, or [b, m], several.
+            rows: [n], which sequence each position is of; positions are then [n], any number of
+                them from each sequence. Of a packed row, positions [n] count through it.
+
+        Returns:
+            [b, v], [b, m, v] or [n, v], float32 (float64 for a float64 model). A masked model's are
+            about the token at a position, a causal model's about the one after it.
+        """
+        wanted = positions if positions.dim() == 2 else positions[:, None]
+        if inputs.packing is not None:
+            if self.row_layers is not None and self.row_layers.fits(inputs):
+                return self._head(self.row_layers.states_at(inputs, positions))
+            rows = torch.zeros_like(positions)
+        with self.passing(inputs) as given:
+            self._wanted = wanted, rows
+            try:
+                output = self.model(**given)
+            finally:
+                self._wanted = None
+        logits: Tensor = output.logits
+        if logits.shape[:2] != wanted.shape:
+            raise ModelError(
+                f"the head of {type(self.model).__name__} gave scores of shape "
+                f"{tuple(logits.shape[:2])} for positions of shape {tuple(wanted.shape)}: it does "
+                "not read its body's output position by position, so this model cannot be asked."
+            )
+        return logits if positions.dim() == 2 else logits[:, 0]
+
+    def _head(self, states: Tensor) -> Tensor:
+        """Return the head's answers [s, v] to states [s, h] that the body would have given."""
+        body, given = self.model.base_model, cast(torch.FloatTensor, states[None])
+        body.forward = lambda *_, **_given: BaseModelOutput(last_hidden_state=given)
+        try:
+            return self.model(inputs_embeds=given).logits.squeeze(0)  # type: ignore[no-any-return]
+        finally:
+            del body.forward
+
+    @cached_property
+    def row_layers(self) -> RowLayers | None:
+        """The layers for packed rows, on CUDA, of models whose layers are BERT's kind."""
+        layers = find_row_layers(self) if self.device.type == "cuda" else None
+        if layers is not None and self.compiled:
+            layers.compile()
+        return layers
+
+    @contextmanager
+    def passing(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        """Give what the model or its body is called with; what layers read is put in place.
+
+        One pass is made within.
+        """
+        rows, tokens, _ = inputs.embeddings.shape
+        prefix = inputs.prefix
+        given = {"inputs_embeds": inputs.embeddings, "return_dict": True}
+        given |= self._options(inputs.mask) if inputs.packing is None else self._row(inputs.packing)
+        if inputs.types is not None and self.places.reads_types:
+            given["token_type_ids"] = inputs.types
+        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
+        reading: AbstractContextManager[None] = nullcontext()
+        if inputs.packing is not None:
+            reading = packed(self.model)
+        if prefix is not None and prefix.length > 0:
+            reading = self.attention.reading(prefix, rows)
+            if prefix.shift_positions:
+                given["position_ids"] = self.places.shifted(
+                    prefix, rows, tokens, limit=self.max_length
+                )
+        with sdpa_kernel(_ATTENTION), deep, reading:
+            yield given
+
+    @cached_property
+    def longest_packed(self) -> int:
+        """How long sentences may be that stand one after the other in a row; 0: none does.
+
+        Only on CUDA, where it is faster, and not for causal models, whose sentences end before what
+        is asked. Whether the model can is found out by trying.
+        """
+        if self.causal or self.device.type != "cuda":
+            return 0
+        longest = longest_on(self.device, self.dtype, self.model.config)
+        return longest if longest and can_pack(self) else 0
+
+    def _row(self, packing: Packing) -> dict[str, Any]:
+        return {
+            "attention_mask": packing.as_mask(),
+            "position_ids": packing.place[None] + self.places.first,
+        }
+
+    def _options(self, mask: Tensor | None) -> dict[str, Any]:
+        if mask is None and not self.causal:
+            return {}
+        if mask is not None and not self.causal and mask.is_floating_point():
+            # What attention adds, [b, 1, t, t], made by the caller.
+            return {"attention_mask": mask}
+        if mask is not None and not self.causal:
+            return {"attention_mask": mask.to(torch.long)}
+        # Padding stands on the right, where no token sees it. Masking it would only leave padding
+        # with nothing to look at under a sliding window, which is not a number and spreads.
+        return {"use_cache": False}
+
+    @contextmanager
+    def without_decoder(self) -> Iterator[None]:
+        """Leave the product onto the vocabulary out: ``logits_at`` then gives what it would read.
+
+        Only for a model with a ``decoder``; what the head does after it is still done.
+        """
+        if self.decoder is None:
+            raise TypeError(f"{type(self.model).__name__} has no decoder to leave out")
+        handle = self.decoder.forward
+        self.decoder.forward = lambda hidden: hidden  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            self.decoder.forward = handle  # type: ignore[method-assign]
+
+    @contextmanager
+    def dropout(self, on: bool = True) -> Iterator[None]:
+        """Run the model with its own dropout on; the P-tuning reference code trains so."""
+        self.model.train(on)
+        try:
+            yield
+        finally:
+            self.model.eval()
+
+    def _gather(self, _module: nn.Module, _args: Any, output: Any) -> Any:
+        if self._wanted is None:
+            return output
+        positions, rows = self._wanted
+        hidden = output.last_hidden_state
+        if rows is None:
+            index = positions[:, :, None].expand(-1, -1, hidden.shape[-1])
+            return type(output)(last_hidden_state=hidden.gather(1, index))
+        flat = hidden.flatten(0, 1).index_select(0, rows * hidden.shape[1] + positions[:, 0])
+        return type(output)(last_hidden_state=flat[:, None])
+
+
+def body_states(
+    backbone: LanguageModel,
+    inputs: Inputs,
+    *,
+    prefix: Prefix | None = None,
+    grad_model: bool = False,
+) -> Tensor:
+    """Return the last hidden states [b, t, h] of the model's body; its head is not run.
+
+    Args:
+        backbone: masked (every token sees every other) or causal (right padding is seen by none).
+        inputs: embeddings, mask, token types and what layers read.
+        prefix: keys and values before the tokens', in place of ``inputs.prefix``; the output has a
+            state for each token and none for the prefix.
+        grad_model: whether the model's weights are being trained. If not, they must be frozen, as
+            ``LanguageModel`` leaves them, and a pass that reads nothing learned keeps nothing for a
+            gradient.
+
+    Raises:
+        ModelError: the prefix does not fit the model, or the body gave no state for each token.
+    """
+    if prefix is not None:
+        inputs = replace(inputs, prefix=prefix)
+    learned = inputs.embeddings.requires_grad or inputs.added is not None
+    if inputs.prefix is not None:
+        learned = learned or inputs.prefix.states.requires_grad
+    wanted = torch.is_grad_enabled() and (grad_model or learned)
+    with torch.set_grad_enabled(wanted), backbone.passing(inputs) as given:
+        states: Tensor = backbone.model.base_model(**given).last_hidden_state
+    if states.shape[:2] != inputs.embeddings.shape[:2]:
+        raise ModelError(
+            f"the body of {type(backbone.model).__name__} gave states of shape "
+            f"{tuple(states.shape[:2])} for tokens of shape {tuple(inputs.embeddings.shape[:2])}, "
+            "so labels would not line up with tokens; take another model."
+        )
+    return states
+
+
+def prefix_shape(backbone: LanguageModel) -> PrefixShape:
+    """Return the layers, key-value heads and head size a prefix for this model has.
+
+    Raises:
+        ModelError: a prefix would not be read by every layer of this kind of model.
+    """
+    return backbone.attention.shape

@@ -1,0 +1,262 @@
+"""Where the model that ships with the package is.
+
+From a name to a model and its tokenizer: folders, hub names and GGUF files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers.utils.hub import cached_file
+
+from symprompt.errors import ModelError
+from symprompt.models.vocabulary import Vocabulary
+
+SHIPPED = "shipped"
+"""The name of the packaged model; "./shipped" is a folder of that name in the current one."""
+
+FOLDER = Path(__file__).parents[1] / "models" / "shipped"
+
+
+def locate_model(name: str) -> str:
+    """Return where to load a model from: the packaged folder for "shipped", else the name itself.
+
+    The name always means the packaged model, also where the current folder holds one called
+    "shipped", so that a run says the same wherever it is read.
+
+    Raises:
+        ModelError: "shipped" was asked for and this installation has no such folder.
+    """
+    if name != SHIPPED:
+        return name
+    if not (FOLDER / "config.json").is_file():
+        raise ModelError(
+            f'the model "{SHIPPED}" is not in this installation ({FOLDER} holds no config.json); '
+            "install symprompt again, or name another model with --model."
+        )
+    return str(FOLDER)
+
+
+HALF = (torch.bfloat16, torch.float16)
+_GGUF = ".gguf"
+_WEIGHTS = ("config.json", "model.safetensors")
+_TOKENIZER = ("tokenizer.json", "vocab.txt")
+# Not looked at for masked models, whose stored runs know them by fingerprints without these.
+_CAUSAL_TOKENIZER = ("vocab.json", "merges.txt", "tokenizer.model")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model is, its config, and what kind of language model it is.
+
+    Attributes:
+        place: a folder or hub name.
+        gguf: the GGUF file in it, or "" for a transformers folder.
+    """
+
+    place: str
+    gguf: str
+    config: Any
+    causal: bool
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What ``from_pretrained`` is told besides the place."""
+        return {"gguf_file": self.gguf} if self.gguf else {}
+
+
+def find_model(path: str) -> Source:
+    """Find a model and read its config.
+
+    A config that transformers has a masked-LM head for is a masked model's, also where it has a
+    causal one too (BERT); one with a causal-LM head alone is a causal model's.
+
+    Raises:
+        ModelError: there is no model, its config cannot be read, or it has neither head.
+    """
+    place, gguf = _split(locate_model(path))
+    if not gguf and not Path(place).exists():
+        _require_hub(place)
+    try:
+        config = AutoConfig.from_pretrained(
+            place, trust_remote_code=False, **({"gguf_file": gguf} if gguf else {})
+        )
+    except Exception as error:  # a garbled config fails in many ways, each a class of its own
+        raise ModelError(
+            f"cannot read the config of model {path!r}: {_first_line(error)}"
+        ) from error
+    masked = type(config) in AutoModelForMaskedLM._model_mapping
+    if not masked and type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(
+            f"{path} is a {config.model_type} model, which transformers has neither a masked-LM "
+            "nor a causal-LM head for; give a masked language model (BERT, RoBERTa, ALBERT, "
+            "ELECTRA, DeBERTa, ...) or a causal one (GPT-2, Llama, Qwen, Gemma, ...)."
+        )
+    return Source(place, gguf, config, causal=not masked)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the folder or hub name of a model and its GGUF file, if it is one."""
+    folder = Path(path)
+    if folder.suffix == _GGUF:
+        _check_gguf(path)
+        return str(folder.parent), folder.name
+    looks_local = path.startswith((".", "/", "~")) or folder.exists()
+    if looks_local and not (folder / "config.json").is_file():
+        raise ModelError(
+            f"{path} is not a model folder (no config.json in it); give a folder written by "
+            "save_pretrained, a GGUF file, or a hub name such as bert-base-cased."
+        )
+    return path, ""
+
+
+def _require_hub(name: str) -> None:
+    """Ask the hub once for a model that is not in its cache, and refuse it if nobody answers.
+
+    transformers would ask again and again for half a minute before it gives up.
+
+    Raises:
+        ModelError: there is no connection.
+    """
+    try:
+        if try_to_load_from_cache(name, "config.json") is None:
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except (HfHubHTTPError, OfflineModeIsEnabled, ValueError):
+        # It answered, is not to be asked, or the name is none of the hub's: what follows says so.
+        return
+    except Exception as error:  # of whichever client the hub's library has
+        raise ModelError(
+            f"there is no folder {name!r}, and the hub, where it may be a model's name, cannot be "
+            f"reached ({_first_line(error)}); give the path of a model folder, or connect."
+        ) from error
+
+
+def _check_gguf(path: str) -> None:
+    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+    if missing:
+        raise ModelError(
+            f"{path} is a GGUF file, which needs the package {missing[0]}; install the extra "
+            "[gguf]: pip install 'symprompt[gguf]'."
+        )
+    # Three parts may be a file of a hub name, "user/name/file.gguf".
+    maybe_hub = len(Path(path).parts) == 3 and not path.startswith((".", "/", "~"))
+    if not maybe_hub and not Path(path).is_file():
+        raise ModelError(f"there is no file {path}; give the path of a GGUF file.")
+
+
+def load_model(source: Source) -> Any:
+    """Load a model with its head in float32.
+
+    Raises:
+        ModelError: weights are missing, damaged or not safetensors.
+    """
+    kind: Any = AutoModelForCausalLM if source.causal else AutoModelForMaskedLM
+    name = str(Path(source.place, source.gguf)) if source.gguf else source.place
+    try:
+        # float32 first: the vocabulary product keeps these weights when the body is halved.
+        model, report = kind.from_pretrained(
+            source.place,
+            config=source.config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **source.options,
+        )
+    except Exception as error:  # as above, and damaged weights besides
+        raise ModelError(
+            f"cannot load weights of model {name!r} (only safetensors and GGUF are read): "
+            f"{_first_line(error)}"
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        head = "causal-LM" if source.causal else "masked-LM"
+        raise ModelError(
+            f"{name} holds no complete {head} model: {len(missing)} weights are missing, such "
+            f"as {missing[0]}; give a checkpoint that was saved with its {head} head."
+        )
+    return model
+
+
+def load_vocabulary(path: str, source: Source | None = None) -> Vocabulary:
+    """Load the tokenizer of a model alone; the name means what it means to ``LanguageModel.load``.
+
+    Args:
+        source: where the name leads, if it was looked up already.
+    """
+    source = source or find_model(path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.place, trust_remote_code=False, **source.options
+        )
+    except Exception as error:  # the tokenizers library raises plain Exception
+        raise ModelError(
+            f"cannot load the tokenizer of model {path!r}: {_first_line(error)}"
+        ) from error
+    return Vocabulary(tokenizer, name=path, causal=source.causal)
+
+
+def fingerprint(source: Source) -> str:
+    """Return a digest of a model's config, weights and tokenizer files, whatever their dtype."""
+    digest = hashlib.sha256()
+    index = None if source.gguf else _find(source.place, "model.safetensors.index.json")
+    shards: list[str] = []
+    if index is not None:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    names = [*_WEIGHTS, *shards, *_TOKENIZER, *(_CAUSAL_TOKENIZER if source.causal else ())]
+    # A GGUF file holds all of it.
+    for name in [source.gguf] if source.gguf else names:
+        found = _find(source.place, name)
+        if found is not None:
+            with found.open("rb") as stream:
+                digest.update(
+                    f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
+                )
+    return digest.hexdigest()[:16]
+
+
+def _find(path: str, name: str) -> Path | None:
+    found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
+    return None if found is None else Path(found)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def find_decoder(model: Any) -> nn.Linear | None:
+    """Return the linear layer onto the vocabulary, or None where the head keeps it hidden."""
+    decoder = model.get_output_embeddings()
+    rows = model.get_input_embeddings().weight.shape[0]
+    # DeBERTa-v2's newer head answers with an inner layer and multiplies by the embeddings itself.
+    if isinstance(decoder, nn.Linear) and decoder.out_features == rows:
+        return decoder
+    return None
+
+
+def cast_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model; what is computed rather than learned stays in float32 under a half dtype.
+
+    Rotary frequencies are such: rounded to bfloat16 they turn by the wrong angles.
+    """
+    computed = {
+        (module, name): buffer
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in module._non_persistent_buffers_set and buffer.is_floating_point()
+    }
+    model.to(device=device, dtype=dtype)
+    if dtype in HALF:
+        for (module, name), buffer in computed.items():
+            setattr(module, name, buffer.to(device))

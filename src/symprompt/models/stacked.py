@@ -1,0 +1,331 @@
+"""Which of a model's numbers are each relation's own: all of them, or low-rank adapters.
+
+One relation's numbers are one flat row, so that a stack of relations is one tensor [relation, n]:
+its optimiser step, its best epoch and its copies are one operation each.
+
+A model with numbers of its own for each relation, all relations in one pass.
+
+torch.func.vmap turns the products of one model into batched products over the stack. Attention is
+the plain ("eager") kind: its batching rules loop over nothing, on any device, and sentences here
+are a few tens of tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from transformers.pytorch_utils import Conv1D
+
+from symprompt.errors import ConfigError, ModelError
+from symprompt.models.inputs import Inputs
+from symprompt.models.language_model import LanguageModel
+from symprompt.runs.environment import make_generator
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor's place in a row: the name it is stored under, and its shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Tuning(ABC):
+    """Abstract: numbers of a model that are put in place for one pass.
+
+    Args:
+        slots: the tensors a row is made of, in order.
+    """
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = list(slots)
+        self._sizes = [math.prod(slot.shape) for slot in slots]
+
+    @property
+    def size(self) -> int:
+        """How many numbers one relation has of its own."""
+        return sum(self._sizes)
+
+    def split(self, row: Tensor) -> list[Tensor]:
+        """Return the tensors of a row, as views."""
+        parts = torch.split(row, self._sizes)
+        return [part.view(slot.shape) for part, slot in zip(parts, self.slots, strict=True)]
+
+    def to_tensors(self, row: Tensor) -> dict[str, Tensor]:
+        """Return a row as named tensors, for storage."""
+        named = zip(self.slots, self.split(row), strict=True)
+        return {slot.name: value.contiguous() for slot, value in named}
+
+    def to_row(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Return named tensors as a row.
+
+        Raises:
+            ValueError: one is missing, of another shape, or too many.
+        """
+        wanted = {slot.name: slot.shape for slot in self.slots}
+        found = {name: tuple(value.shape) for name, value in tensors.items()}
+        if wanted != found:
+            odd = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+            raise ValueError(f"{odd[0]} does not fit the model")
+        return torch.cat([tensors[slot.name].flatten() for slot in self.slots])
+
+    @abstractmethod
+    def start(self, relations: Sequence[str], seed: tuple[object, ...]) -> Tensor:
+        """Return the rows that training starts from, [relation, n]; they may share memory."""
+
+    @abstractmethod
+    def call(self, asked: nn.Module, row: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
+        """Return what a module gives whose ``model`` has a row's numbers in place."""
+
+
+class FullTuning(Tuning):
+    """Every parameter of the model, tied ones once; final."""
+
+    def __init__(self, model: Any) -> None:
+        self._names: list[list[str]] = []
+        values: dict[int, nn.Parameter] = {}
+        names: dict[int, list[str]] = {}
+        for name, value in model.named_parameters(remove_duplicate=False):
+            values[id(value)] = value
+            names.setdefault(id(value), []).append(name)
+        self._values = list(values.values())
+        self._names = list(names.values())
+        super().__init__(
+            [
+                Slot(aliases[0], tuple(value.shape))
+                for aliases, value in zip(self._names, self._values, strict=True)
+            ]
+        )
+
+    def start(self, relations: Sequence[str], seed: tuple[object, ...]) -> Tensor:
+        """Return the model's own parameters, the same for every relation."""
+        row = torch.cat([value.detach().flatten() for value in self._values])
+        return row.expand(len(relations), -1)
+
+    def call(self, asked: nn.Module, row: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
+        """Return what the module gives with the row for parameters."""
+        # Tied names are given the same tensor here, so that its gradient is the sum.
+        named = {
+            f"model.{name}": value
+            for aliases, value in zip(self._names, self.split(row), strict=True)
+            for name in aliases
+        }
+        logits: Tensor = functional_call(asked, named, arguments, tie_weights=False)
+        return logits
+
+
+class LoraTuning(Tuning):
+    """Low-rank adapters (Hu et al., 2021): W x + alpha / rank * B A x in linear layers; final.
+
+    A starts uniform in 1 / sqrt(inputs), B at zero, as in the peft library; nothing is dropped out.
+
+    Args:
+        model: gets hooks on its linear layers; give a copy.
+        rank, alpha: of the adapters.
+        targets: the last parts of the layers' names; empty takes every linear layer but the one
+            onto the vocabulary.
+
+    Raises:
+        ConfigError: no linear layer has such a name.
+    """
+
+    def __init__(self, model: Any, *, rank: int, alpha: float, targets: Sequence[str]) -> None:
+        self.scale = alpha / rank
+        self.rank = rank
+        self.alpha = alpha
+        layers = _linear_layers(model)
+        self.targets = [name for name in layers if _matches(name, targets)]
+        if not self.targets:
+            last = sorted({name.rsplit(".", 1)[-1] for name in layers})
+            raise ConfigError(
+                f"tuning.lora_targets is {list(targets)}, and no linear layer is called so; this "
+                f"model's are: {', '.join(last)}."
+            )
+        self.transposed = any(isinstance(layers[name], Conv1D) for name in self.targets)
+        slots = []
+        for name in self.targets:
+            inputs, outputs = _sizes(layers[name])
+            slots.append(Slot(f"base_model.model.{name}.lora_A.weight", (rank, inputs)))
+            slots.append(Slot(f"base_model.model.{name}.lora_B.weight", (outputs, rank)))
+        super().__init__(slots)
+        first = next(iter(model.parameters()))
+        self._device, self._dtype = first.device, first.dtype
+        self._now: dict[str, tuple[Tensor, Tensor]] = {}
+        for name in self.targets:
+            layers[name].register_forward_hook(self._hook(name))
+
+    def start(self, relations: Sequence[str], seed: tuple[object, ...]) -> Tensor:
+        """Return adapters that change nothing yet, A drawn from each relation's own generator."""
+        rows = []
+        for relation in relations:
+            generator = make_generator(*seed, "lora", relation)
+            parts = []
+            for down, up in zip(self.slots[::2], self.slots[1::2], strict=True):
+                draws = torch.rand(down.shape, generator=generator) * 2 - 1
+                parts += [(draws / math.sqrt(down.shape[1])).flatten()]
+                parts += [torch.zeros(math.prod(up.shape))]
+            rows.append(torch.cat(parts))
+        return torch.stack(rows).to(self._device, self._dtype)
+
+    def call(self, asked: nn.Module, row: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
+        """Return what the module gives with the row's adapters beside its linear layers."""
+        parts = self.split(row)
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        self._now = dict(zip(self.targets, pairs, strict=True))
+        try:
+            logits: Tensor = asked(*arguments)
+        finally:
+            self._now = {}
+        return logits
+
+    def _hook(self, name: str) -> Any:
+        def add(_module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            down, up = self._now[name]
+            return output + (arguments[0] @ down.mT) @ up.mT * self.scale
+
+        return add
+
+
+def _linear_layers(model: Any) -> dict[str, nn.Module]:
+    """Return every linear layer by name, but the one onto the vocabulary."""
+    head = model.get_output_embeddings()
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D) and module is not head
+    }
+
+
+def _sizes(layer: nn.Module) -> tuple[int, int]:
+    """Return how many numbers a linear layer reads and gives."""
+    if isinstance(layer, nn.Linear):
+        return layer.in_features, layer.out_features
+    inputs, outputs = layer.weight.shape  # type: ignore[misc]
+    return int(inputs), int(outputs)
+
+
+def _matches(name: str, targets: Sequence[str]) -> bool:
+    return not targets or any(name == end or name.endswith(f".{end}") for end in targets)
+
+
+_EXACT = (torch.float32, torch.float64)
+_PROBE_LENGTH = 512
+# What training keeps of every number: itself, two gradients, two moments, the best epoch's, and
+# three that the optimiser's step passes through.
+_COPIES = 9
+# Some kernels count the numbers of a tensor in 32 bits.
+_MOST_NUMBERS = (1 << 31) - 1
+
+
+class StackedModel:
+    """Runs a model with a row of numbers for each relation; final.
+
+    It works on a copy of the model, so that the backbone's own answers stay as they are.
+
+    Args:
+        backbone: the model, in float32 or float64: small steps vanish in half precision.
+        make_tuning: says which numbers are each relation's own, given the copy of the model.
+
+    Raises:
+        ModelError: half precision, or a model that answers otherwise when it is stacked.
+    """
+
+    def __init__(self, backbone: LanguageModel, make_tuning: Callable[[nn.Module], Tuning]) -> None:
+        if backbone.dtype not in _EXACT:
+            raise ModelError(
+                f"the model is loaded in {str(backbone.dtype).removeprefix('torch.')}, in which "
+                "small changes of weights vanish; load it with dtype float32 to fine-tune it."
+            )
+        self._own = copy.deepcopy(backbone, {id(backbone.vocabulary): backbone.vocabulary})
+        self._own.model.set_attn_implementation("eager")
+        self.tuning = make_tuning(self._own.model)
+        self._asked = _Asked(self._own)
+        self._check(backbone)
+
+    @contextmanager
+    def dropout(self) -> Iterator[None]:
+        """Run the model with its own dropout on."""
+        with self._own.dropout():
+            yield
+
+    def logits_at(self, rows: Tensor, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
+        """Return the logits at one position of each sentence, [relation, b, v].
+
+        Args:
+            rows: [relation, n], each relation's numbers.
+            ids, mask: [relation, b, t] token ids, and true on real tokens.
+            at: [relation, b] positions.
+        """
+
+        def ask(row: Tensor, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
+            return self.tuning.call(self._asked, row, (ids, mask, at))
+
+        logits: Tensor = vmap(ask, randomness="different")(rows, ids, mask, at)
+        return logits
+
+    def relations_at_once(self) -> int:
+        """Return how many relations may be trained in one stack, by memory."""
+        fit = self._own.training_memory() // (self.tuning.size * self._own.dtype.itemsize * _COPIES)
+        return max(1, min(fit, _MOST_NUMBERS // self.tuning.size))
+
+    @torch.no_grad()
+    def _check(self, backbone: LanguageModel) -> None:
+        """Find how the copy reads its mask when stacked; refuse one whose answers then differ.
+
+        Most models look whether a mask [b, t] hides anything, which cannot be done in a stack:
+        they are given the sums that attention adds. A few read only the former, and windowed
+        attention is lost in the latter.
+        """
+        length = min(backbone.max_length, _PROBE_LENGTH)
+        ids = torch.arange(2 * length, device=backbone.device).view(2, length)
+        ids = ids % len(backbone.vocabulary)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        mask[1, length // 2 + 1 :] = False
+        at = torch.tensor([length - 1, length // 2], device=backbone.device)
+        plain = backbone.logits_at(Inputs(backbone.embed(ids), mask), at)
+        rows = self.tuning.start(("probe",), (0,)).expand(2, -1)
+        stacked = [value.expand(2, *value.shape) for value in (ids, mask, at)]
+        near = 1e-3 * float(plain.abs().max())
+        for ready in (False, True):
+            self._asked.adds_mask = ready
+            try:
+                found = self.logits_at(rows, *stacked)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, ValueError):
+                continue
+            if torch.allclose(found, plain.expand_as(found), rtol=1e-3, atol=near):
+                return
+        raise ModelError(
+            f"a {backbone.model.config.model_type} model does not give its answers when several "
+            "copies of it run in one pass, so it cannot be fine-tuned here; take another model, "
+            "for example of the BERT, RoBERTa or GPT-2 kind."
+        )
+
+
+class _Asked(nn.Module):
+    """A backbone's answers as a module, whose parameters can be put in place; final."""
+
+    def __init__(self, backbone: LanguageModel) -> None:
+        super().__init__()
+        self.model = backbone.model
+        self.backbone = backbone
+        self.adds_mask = False
+
+    def forward(self, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
+        """Return the logits at one position of each sentence, [b, v]."""
+        embeddings = self.backbone.embed(ids)
+        if self.adds_mask:
+            lowest = torch.finfo(embeddings.dtype).min
+            hidden = torch.zeros_like(mask, dtype=embeddings.dtype).masked_fill(~mask, lowest)
+            mask = hidden[:, None, None, :].expand(-1, 1, ids.shape[1], -1)
+        return self.backbone.logits_at(Inputs(embeddings, mask), at)

@@ -1,0 +1,204 @@
+"""One worker: a process that makes the runs it is told to, one after the other, on one device.
+
+It reads a JSON object a line from standard input, {"name", "config", "source"}, and answers on
+standard output with {"tick"}, {"done"} or {"failed"}. It ends when its input does, in the middle of
+a run too: run folders are whole at every moment, and whoever started it may have been killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from symprompt.errors import SympromptError
+from symprompt.files.progress import Tick
+from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig, load_config, model_dtype
+from symprompt.probing.folder import PROMPTS, RunFolder
+from symprompt.probing.train import train
+from symprompt.runs.folder import HISTORY
+
+Tell = Callable[[Mapping[str, Any]], None]
+_TICK_SECONDS = 0.2
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A model that was loaded, by what, and what its weights were."""
+
+    key: tuple[str, str]
+    backbone: LanguageModel
+    weights: dict[str, float]
+
+
+class Worker:
+    """Makes runs on one device and keeps the last model; final."""
+
+    def __init__(self, device: str, tell: Tell) -> None:
+        self.device = device
+        self.tell = tell
+        self._loaded: _Loaded | None = None
+
+    def make(self, name: str, config: RunConfig, source: str) -> None:
+        """Make one run, or go on with it, and tell how it ended.
+
+        Args:
+            source: a finished run whose prompts are asked again, or "".
+        """
+        config = replace(config, device=self.device)
+        begun = time.perf_counter()
+        if source:
+            borrow_prompts(RunFolder(source), config)
+        if not RunFolder(config.out).finished:
+            train(config, resume=True, tick=self._ticks(name), backbone=self._backbone(config))
+        about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}
+        self.tell({"done": name, **about, "peak_gib": _peak_gib(self.device)})
+
+    def _backbone(self, config: RunConfig) -> LanguageModel:
+        """Return the model, loaded anew if it is another one or a method has changed its weights.
+
+        Methods that tune the model might leave it so, and the next run must not see that.
+        """
+        dtype = model_dtype(config.method.name, config.dtype)
+        key = (config.model, dtype)
+        last = self._loaded
+        if last is None or last.key != key or _weights(last.backbone) != last.weights:
+            # The old one goes first: two may not fit.
+            self._loaded = last = None
+            backbone = LanguageModel.load(config.model, device=config.device, dtype=dtype)
+            self._loaded = _Loaded(key, backbone, _weights(backbone))
+        assert self._loaded is not None
+        return self._loaded.backbone
+
+    def _ticks(self, name: str) -> Tick:
+        last = 0.0
+
+        def tick(stage: str, done: int, total: int, note: str) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= _TICK_SECONDS or done == total:
+                last = now
+                self.tell({"tick": name, "stage": stage, "at": done, "of": total})
+
+        return tick
+
+
+def borrow_prompts(source: RunFolder, config: RunConfig) -> None:
+    """Begin a run with the prompts that another one learned, so that it only asks."""
+    folder = RunFolder(config.out)
+    if folder.start(config, resume=True):
+        return
+    # The prompts last: a run that has them is taken to have learned.
+    for name in (HISTORY, PROMPTS):
+        if not folder.has(name):
+            folder.write(name, (source.path / name).read_bytes())
+
+
+def bound_memory(device: str, gib: float) -> None:
+    """Let this process take at most so much of a GPU's memory; passes are planned to fit."""
+    place = torch.device(device)
+    if gib <= 0 or place.type != "cuda":
+        return
+    total = torch.cuda.get_device_properties(place).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * _GIB / total), place)
+
+
+def _weights(backbone: LanguageModel) -> dict[str, float]:
+    """Return a sum over every weight tensor, by which a change is seen."""
+    with torch.no_grad():
+        names, sums = [], []
+        for name, value in backbone.model.named_parameters():
+            names.append(name)
+            sums.append(value.sum(dtype=torch.float64))
+        return dict(zip(names, torch.stack(sums).tolist(), strict=True))
+
+
+def _peak_gib(device: str) -> float:
+    """Return the most GPU memory held since the last call, and let go of what is not in use."""
+    if torch.device(device).type != "cuda":
+        return 0.0
+    peak = torch.cuda.max_memory_reserved(device) / _GIB
+    # What refers to itself is freed by nothing else, and may hold recorded graphs.
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    return round(peak, 2)
+
+
+def serve(worker: Worker, inbox: queue.Queue[str]) -> None:
+    """Make every run that comes in; end the process after an error that is not the input's."""
+    while True:
+        order = json.loads(inbox.get())
+        try:
+            worker.make(order["name"], load_config(order["config"]), order["source"])
+        except SympromptError as error:
+            worker.tell({"failed": order["name"], "why": str(error)})
+        except torch.OutOfMemoryError:
+            why = "the device ran out of memory; raise --memory-gib, or lower --jobs."
+            worker.tell({"failed": order["name"], "why": why})
+            os._exit(1)
+        except Exception as error:  # whatever it is, the other runs go on in a fresh process
+            traceback.print_exc()
+            first = str(error).strip().splitlines()[:1] or [""]
+            worker.tell({"failed": order["name"], "why": f"{type(error).__name__}: {first[0]}"})
+            os._exit(1)
+
+
+def listen(stream: TextIO, inbox: queue.Queue[str]) -> None:
+    """Pass lines on; end the process with the input, whatever it is doing."""
+    for line in stream:
+        inbox.put(line)
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--memory-gib", type=float, default=0.0)
+    flags = parser.parse_args()
+    # Ctrl-C is for whoever started this process; its end closes the input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What libraries print must not come between the answers.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    run_worker(sys.stdin, answers, flags.device, flags.threads, flags.memory_gib)
+
+
+def run_worker(
+    orders: TextIO, answers: TextIO, device: str, threads: int, memory_gib: float
+) -> None:
+    """Serve orders from one stream, answering on another, until the orders end."""
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    inbox: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=listen, args=(orders, inbox), daemon=True).start()
+    if threads:
+        torch.set_num_threads(threads)
+    bound_memory(device, memory_gib)
+
+    def tell(answer: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    serve(Worker(device, tell), inbox)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,480 @@
+"""Tokenise documents in batches, and append them to the files of a growing shard.
+
+Tokenised text on disk: written once in shards, then read through memory maps.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from symprompt.errors import DataError, RunError, SympromptError
+from symprompt.files.text import Document, split_sentences
+from symprompt.pretraining.tokenizer import find_specials
+from symprompt.runs.environment import derive_seed
+
+# Documents are tokenised together up to this many characters, and flushed to disk after as many
+# tokens: both bound the memory whatever the size of the corpus.
+_BATCH_CHARACTERS = 1 << 22
+BUFFER_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class ShardCard:
+    """What corpus.json says of a shard."""
+
+    name: str
+    language: str
+    tokens: int
+    sentences: int
+    documents: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenised:
+    """One document's sentences: ids and word starts one after another, and their lengths."""
+
+    ids: np.ndarray
+    starts_word: np.ndarray
+    lengths: np.ndarray
+
+
+class OpenShard:
+    """A shard that still grows: buffers that are appended to its files when they are full."""
+
+    def __init__(self, path: Path, language: str, dtype: np.dtype[Any]) -> None:
+        self.path = path
+        self.language = language
+        self.types = {"tokens": dtype, "words": np.dtype(np.bool_)}
+        self.types |= {"sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
+        self.buffers: dict[str, list[np.ndarray]] = {name: [] for name in self.types}
+        self.held = self.tokens = self.sentences = self.documents = 0
+
+    def add(self, document: Tokenised, separator: int) -> None:
+        """Append a document's tokens and the separator after them."""
+        begins = self.tokens + np.cumsum(document.lengths) - document.lengths
+        # Copies, in the width they are stored in: views would keep a whole batch alive.
+        ids = document.ids.astype(self.types["tokens"])
+        self.buffers["tokens"] += [ids, np.array([separator], dtype=ids.dtype)]
+        self.buffers["words"] += [document.starts_word.copy(), np.array([False])]
+        self.buffers["sentences"].append(begins)
+        self.buffers["documents"].append(np.array([self.sentences]))
+        self.tokens += len(document.ids) + 1
+        self.sentences += len(document.lengths)
+        self.documents += 1
+        self.held += len(document.ids)
+        if self.held >= BUFFER_TOKENS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what is held to the files."""
+        for name, parts in self.buffers.items():
+            if parts:
+                with shard_file(self.path, name).open("ab") as stream:
+                    stream.write(
+                        np.concatenate(parts).astype(self.types[name], copy=False).tobytes()
+                    )
+            parts.clear()
+        self.held = 0
+
+    def close(self) -> ShardCard:
+        """Write the rest and the closing offsets, and return what there is."""
+        self.buffers["sentences"].append(np.array([self.tokens]))
+        self.buffers["documents"].append(np.array([self.sentences]))
+        self.flush()
+        return ShardCard(self.path.name, self.language, self.tokens, self.sentences, self.documents)
+
+
+def tokenise(
+    documents: Iterable[Document], tokenizer: Tokenizer
+) -> Iterator[tuple[Document, Tokenised]]:
+    """Yield documents with their tokens; many are encoded at once, on every core."""
+    for batch in _batches(documents):
+        sentences = [
+            [text for line in document.lines for text in split_sentences(line)]
+            for document in batch
+        ]
+        # A space before all but the first: byte-level tokens of foreign tokenizers tell it apart.
+        texts = [
+            text if place == 0 else " " + text
+            for document in sentences
+            for place, text in enumerate(document)
+        ]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        total = int(lengths.sum())
+        ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int64, total)
+        words = _flat_words([encoding.word_ids for encoding in encodings], total)
+        fresh = np.zeros(total, dtype=np.bool_)
+        ends = np.cumsum(lengths)
+        fresh[(ends - lengths)[lengths > 0]] = True
+        fresh[1:] |= words[1:] != words[:-1]
+        starts = fresh & (words >= 0)
+        first = 0
+        for document, own in zip(batch, sentences, strict=True):
+            last = first + len(own)
+            begin, end = (int(ends[at - 1]) if at else 0 for at in (first, last))
+            kept = lengths[first:last]
+            yield document, Tokenised(ids[begin:end], starts[begin:end], kept[kept > 0])
+            first = last
+
+
+def _flat_words(words: list[list[int | None]], total: int) -> np.ndarray:
+    try:
+        return np.fromiter(chain.from_iterable(words), np.int64, total)
+    except TypeError:  # Tokens that belong to no word have None.
+        flat = (-1 if word is None else word for word in chain.from_iterable(words))
+        return np.fromiter(flat, np.int64, total)
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += sum(len(line) for line in document.lines)
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def make_reader(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """Return a copy of the tokenizer's inner part that cuts nothing off and adds nothing."""
+    reader = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    reader.no_truncation()
+    reader.no_padding()
+    reader.encode_special_tokens = True
+    return reader
+
+
+def shard_file(stem: Path, name: str) -> Path:
+    """Return the path of one of a shard's files."""
+    return stem.with_name(f"{stem.name}.{name}.bin")
+
+
+FORMAT = 1
+CARD = "corpus.json"
+UNIGRAMS = "unigrams.bin"
+SHARD_TOKENS = 1 << 26
+PARTS = ("train", "valid")
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Whole documents of one language, as memory maps.
+
+    Attributes:
+        language: its name; "" when none was given.
+        tokens: [t] uint16 or uint32, documents in order, the separator after each.
+        starts_word: [t] bool, the first token of a word; separators are not.
+        sentences: [s + 1] int64, where each sentence begins; the last is t. The last sentence of a
+            document ends one token before the next begins, at the separator.
+        documents: [d + 1] int64, the first sentence of each document; the last is s.
+    """
+
+    language: str
+    tokens: np.ndarray
+    starts_word: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The training or the validation documents; shards of one language stand together."""
+
+    name: str
+    shards: tuple[Shard, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, separators included."""
+        return sum(len(shard.tokens) for shard in self.shards)
+
+    @property
+    def documents(self) -> int:
+        """Documents."""
+        return sum(len(shard.documents) - 1 for shard in self.shards)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return documents, sentences and tokens of each language."""
+        counts: dict[str, Counter[str]] = {}
+        for shard in self.shards:
+            counts.setdefault(shard.language, Counter()).update(
+                documents=len(shard.documents) - 1,
+                sentences=len(shard.sentences) - 1,
+                tokens=len(shard.tokens),
+            )
+        return {language: dict(count) for language, count in counts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A tokenised corpus.
+
+    Attributes:
+        folder: where it lies.
+        train, valid: its two parts; the second is empty when no document was held out.
+        unigrams: [v] int64, how often each token stands in the training part; special ones 0.
+        fingerprint: of the tokenizer it was made with, see `fingerprint`.
+        separator: the id of the token after each document.
+        sources: the names of the texts it was made from.
+        empty: documents that gave no token and were left out.
+    """
+
+    folder: Path
+    train: Part
+    valid: Part
+    unigrams: np.ndarray
+    fingerprint: str
+    separator: int
+    sources: tuple[str, ...]
+    empty: int
+
+
+def make_corpus(
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerFast,
+    folder: str | Path,
+    *,
+    held_out: float,
+    seed: int,
+    sources: Sequence[str] = (),
+    shard_tokens: int = SHARD_TOKENS,
+) -> Corpus:
+    """Tokenise documents as they stream by, write them as shards, and return the corpus.
+
+    Everything is written into FOLDER.part, which takes the folder's name at the very end: a run
+    that is killed leaves nothing that looks finished, and its remains are removed by the next.
+    Special tokens spelled out in the text ("[SEP]") are read as text.
+
+    Args:
+        documents: the text; consumed once, lazily (its reader tells of progress).
+        tokenizer: a fast tokenizer.
+        folder: where the corpus goes; an earlier corpus there is replaced.
+        held_out: share of the documents that goes to the validation part, by a hash of the seed
+            and the document's place.
+        seed: of the hash.
+        sources: names of the texts, kept with the corpus.
+        shard_tokens: a shard is closed when it has this many.
+
+    Raises:
+        DataError: there is no document, or none for training.
+        RunError: the disk is full, or the folder cannot be written or holds something else.
+    """
+    final = Path(folder)
+    part = final.with_name(final.name + ".part")
+    try:
+        _make_place(final, part)
+        writer = _Writer(part, tokenizer, shard_tokens)
+        for number, (document, sentences) in enumerate(tokenise(documents, writer.tokenizer)):
+            draw = derive_seed("held out", seed, number) / 2**63
+            writer.add("valid" if draw < held_out else "train", document.language, sentences)
+        writer.close(sources, held_out, seed)
+        if final.exists():
+            shutil.rmtree(final)
+        part.rename(final)
+    except OSError as error:
+        raise _cannot_write(final, error) from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return load_corpus(final)
+
+
+def load_corpus(folder: str | Path) -> Corpus:
+    """Return a corpus whose arrays stay on disk.
+
+    Raises:
+        RunError: there is no finished corpus, or a file of it is damaged.
+    """
+    path = Path(folder)
+    card = _load_card(path)
+    try:
+        dtype = np.dtype(card["dtype"])
+        shards = {
+            name: tuple(_load_shard(path, ShardCard(**entry), dtype) for entry in card[name])
+            for name in PARTS
+        }
+        return Corpus(
+            folder=path,
+            train=Part("train", shards["train"]),
+            valid=Part("valid", shards["valid"]),
+            unigrams=np.array(_map(path / UNIGRAMS, "<i8", int(card["vocabulary"]))),
+            fingerprint=str(card["fingerprint"]),
+            separator=int(card["separator"]),
+            sources=tuple(card["sources"]),
+            empty=int(card["empty"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path / CARD, f"{type(error).__name__}: {error}") from None
+
+
+def fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Return a hash of all that decides how a tokenizer reads text."""
+    specials = asdict(find_specials(tokenizer))
+    text = json.dumps(specials) + make_reader(tokenizer).to_str()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Collects documents by part and language, and appends them to shards on disk."""
+
+    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerFast, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.tokenizer = make_reader(tokenizer)
+        self.fingerprint = fingerprint(tokenizer)
+        self.separator = find_specials(tokenizer).sep
+        # Ids of a foreign tokenizer may have gaps.
+        self.size = max(len(tokenizer), 1 + max(self.tokenizer.get_vocab().values()))
+        self.dtype = np.dtype("<u2") if self.size < 1 << 16 else np.dtype("<u4")
+        self.unigrams = np.zeros(self.size, dtype=np.int64)
+        self.open: dict[tuple[str, str], OpenShard] = {}
+        self.closed: list[tuple[str, ShardCard]] = []
+        self.uncounted: list[np.ndarray] = []
+        self.waiting = 0
+        self.empty = 0
+        self.documents = 0
+
+    def add(self, part: str, language: str, document: Tokenised) -> None:
+        """Append a document; one without tokens is counted and left out."""
+        self.documents += 1
+        if not len(document.ids):
+            self.empty += 1
+            return
+        key = (part, language)
+        if key not in self.open:
+            name = f"{part}-{len(self.closed) + len(self.open):05d}"
+            self.open[key] = OpenShard(self.folder / name, language, self.dtype)
+        shard = self.open[key]
+        shard.add(document, self.separator)
+        if part == "train":
+            self.uncounted.append(document.ids.astype(self.dtype))
+            self.waiting += len(document.ids)
+            if self.waiting >= BUFFER_TOKENS:
+                self._count()
+        if shard.tokens >= self.limit:
+            self.closed.append((part, self.open.pop(key).close()))
+
+    def _count(self) -> None:
+        """Count the tokens that wait for it: many at once, as the vocabulary is large."""
+        if self.uncounted:
+            self.unigrams += np.bincount(np.concatenate(self.uncounted), minlength=self.size)
+        self.uncounted, self.waiting = [], 0
+
+    def close(self, sources: Sequence[str], held_out: float, seed: int) -> None:
+        """Close every shard and write the card, which is what makes a corpus of the files."""
+        for (part, _), shard in self.open.items():
+            self.closed.append((part, shard.close()))
+        if not any(part == "train" for part, _ in self.closed):
+            raise DataError(
+                f"{self.documents} documents gave no tokens to train on ({self.empty} were empty); "
+                "give more text, or lower corpus.held_out."
+            )
+        self._count()
+        self.unigrams.astype("<i8").tofile(self.folder / UNIGRAMS)
+        # Shards of one language stand together, so that its documents are one range.
+        ordered = sorted(self.closed, key=lambda entry: (entry[1].language, entry[1].name))
+        card: dict[str, Any] = {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "vocabulary": self.size,
+            "dtype": self.dtype.str,
+            "separator": self.separator,
+            "seed": seed,
+            "held_out": held_out,
+            "sources": list(sources),
+            "empty": self.empty,
+        }
+        for name in PARTS:
+            card[name] = [asdict(shard) for part, shard in ordered if part == name]
+        text = json.dumps(card, indent=1, ensure_ascii=False)
+        (self.folder / CARD).write_text(text + "\n", encoding="utf-8")
+
+
+def _make_place(final: Path, part: Path) -> None:
+    if final.exists() and not (final / CARD).is_file() and any(final.iterdir()):
+        raise RunError(
+            f"{final} holds something that is not a corpus; give another folder or empty it."
+        )
+    if part.exists():
+        shutil.rmtree(part)
+    part.mkdir(parents=True)
+
+
+def _cannot_write(folder: Path, error: OSError) -> SympromptError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunError(
+            f"the disk is full: the tokenised text does not fit under {folder.parent}; free some "
+            "space (about as much as the text takes) or choose another work folder."
+        )
+    reason = error.strerror or type(error).__name__
+    return RunError(f"the corpus {folder} cannot be written ({reason}); give a writable folder.")
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _load_card(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads((path / CARD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(
+            f"{path} holds no finished corpus ({CARD} is missing); make it first."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path / CARD, str(error)) from None
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        raise _damaged(path / CARD, f"its format is not {FORMAT}")
+    return card
+
+
+def _load_shard(path: Path, card: ShardCard, dtype: np.dtype[Any]) -> Shard:
+    stem = path / card.name
+    sentences = _map(shard_file(stem, "sentences"), "<i8", card.sentences + 1)
+    documents = _map(shard_file(stem, "documents"), "<i8", card.documents + 1)
+    for name, offsets, last in (
+        ("sentences", sentences, card.tokens),
+        ("documents", documents, card.sentences),
+    ):
+        if offsets[0] != 0 or offsets[-1] != last or not (offsets[1:] > offsets[:-1]).all():
+            raise _damaged(shard_file(stem, name), "its offsets are out of order")
+    return Shard(
+        language=card.language,
+        tokens=_map(shard_file(stem, "tokens"), dtype, card.tokens),
+        starts_word=_map(shard_file(stem, "words"), np.bool_, card.tokens),
+        sentences=sentences,
+        documents=documents,
+    )
+
+
+def _map(path: Path, dtype: Any, count: int) -> np.ndarray:
+    wanted = np.dtype(dtype).itemsize * count
+    try:
+        size = path.stat().st_size
+        if size == wanted and size:
+            return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
+    except OSError as error:
+        raise _damaged(path, error.strerror or type(error).__name__) from None
+    raise _damaged(path, f"it has {size} bytes instead of {wanted}")
+
+
+def _damaged(path: Path, reason: str) -> RunError:
+    return RunError(f"{path} is damaged ({reason}); remove its folder and make the corpus again.")

@@ -1,0 +1,107 @@
+"""Several processes as one: who this one is, and what is summed over all of them.
+
+``torchrun`` says who is who in the environment; without it there is one process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from symprompt.errors import ConfigError
+from symprompt.runs.environment import choose_device
+
+# The first process may learn a vocabulary and tokenise for hours while the others wait.
+_PATIENCE = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a run, seen from one of them.
+
+    Attributes:
+        rank: this one's number.
+        size: how many there are.
+        device: where this one computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that prepares, writes and tells."""
+        return self.rank == 0
+
+    def add_up(self, value: Tensor) -> None:
+        """Replace a tensor by its sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(value)
+
+    def any(self, flag: bool) -> bool:
+        """Say whether any process says yes; all must ask."""
+        if self.size == 1:
+            return flag
+        value = torch.tensor(float(flag), device=self.device)
+        self.add_up(value)
+        return bool(value.item())
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        if self.size > 1:
+            self.any(False)
+
+    def share(self, batch: int) -> slice:
+        """Return the rows of a batch that are this process's.
+
+        Raises:
+            ConfigError: the processes do not divide the batch.
+        """
+        if batch % self.size:
+            raise ConfigError(
+                f"optimizer.batch is {batch} and there are {self.size} processes; they must divide "
+                "the batch."
+            )
+        rows = batch // self.size
+        return slice(self.rank * rows, (self.rank + 1) * rows)
+
+
+def is_first_process() -> bool:
+    """Say whether this process is the one that writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def join_group(device: str) -> Iterator[Group]:
+    """Join the processes that torchrun started, if it did; leave them when the block ends.
+
+    Args:
+        device: as in the config; "auto" and "cuda" take the GPU of this process's local rank.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = choose_device(device)
+    if chosen.type == "cuda" and size > 1:
+        chosen = choose_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+    elif chosen.type == "cuda" and chosen.index is None:
+        chosen = torch.device("cuda", torch.cuda.current_device())
+    # Kernels compiled for a GPU are launched on the current one.
+    with torch.cuda.device(chosen) if chosen.type == "cuda" else nullcontext():
+        if size == 1:
+            yield Group(0, 1, chosen)
+            return
+        if chosen.type not in ("cuda", "cpu"):
+            raise ConfigError(f"several processes train on cuda or cpu, not on {chosen.type}.")
+        backend = "nccl" if chosen.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=_PATIENCE)
+        try:
+            yield Group(dist.get_rank(), size, chosen)
+        finally:
+            dist.destroy_process_group()

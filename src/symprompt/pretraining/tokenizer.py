@@ -1,0 +1,563 @@
+"""The three kinds of tokenizer: how each cuts text into words, and learns its tokens.
+
+Learn a tokenizer from text: WordPiece, byte-level BPE or Unigram, as a transformers folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from tokenizers import (
+    AddedToken,
+    Encoding,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from symprompt.errors import ConfigError, ModelError
+from symprompt.files.progress import Tick, silent
+from symprompt.files.reading import load_text
+from symprompt.files.text import Document, split_sentences
+from symprompt.pretraining.config import VocabularyConfig
+from symprompt.pretraining.sampling import LanguageShare, plan_sampling, repeats_at, sampling_start
+
+# Unigram scores differ in the last digits from run to run (sums over threads); rounded they agree.
+_DECIMALS = 6
+_MARGIN = 0.01
+# The library's own: between characters it must keep, and of an unknown one under the lowest score.
+_STEP = 0.0001
+_UNKNOWN_PENALTY = 10.0
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The characters that are kept, and which of the text's stand inside words."""
+
+    kept: frozenset[str]
+    inner: frozenset[str]
+
+
+class Kind(ABC):
+    """Abstract: one kind of tokenizer: how text is cut before learning, and the learning itself."""
+
+    specials: tuple[str, ...] = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    cls, pad, sep, unknown, mask = specials
+    mask_strips = True
+
+    def __init__(self, config: VocabularyConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def untrained(self) -> Tokenizer:
+        """Return a tokenizer with normalizer and pre-tokenizer, and nothing learned."""
+
+    @abstractmethod
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+        """Return a tokenizer learned from texts with the wanted pieces in its vocabulary."""
+
+    def piece(self, word: str) -> str | None:
+        """Return the vocabulary entry a word would be, or None where it is cut."""
+        blank = self.untrained()
+        text = blank.normalizer.normalize_str(word) if blank.normalizer else word
+        pieces = blank.pre_tokenizer.pre_tokenize_str(text)
+        return str(pieces[0][0]) if len(pieces) == 1 and len(word) <= 100 else None
+
+    def room(self, learned: Sequence[str], wanted: Sequence[str], fixed: int) -> list[str]:
+        """Return ``config.size`` tokens: the first learned ones, then wanted ones not among them.
+
+        Args:
+            learned: tokens, the most useful first.
+            wanted: tokens that must be there.
+            fixed: how many of the learned, from the first, may not be dropped.
+        """
+        size = self.config.size
+        needed = frozenset(wanted)
+        missing = set(needed.difference(learned))
+        if len(learned) + len(missing) < size:
+            raise ConfigError(
+                f"vocabulary.size is {size}, but the text gives only "
+                f"{len(learned) + len(missing)} tokens; set it to that at most, or give more text."
+            )
+        kept = len(learned)
+        while kept + len(missing) > size and kept > fixed:
+            kept -= 1
+            if learned[kept] in needed:
+                missing.add(learned[kept])
+        if kept + len(missing) > size:
+            raise ConfigError(
+                f"vocabulary.size is {size}, but special tokens and characters are {fixed} and "
+                f"whole words {len(missing)} more; set it to at least {fixed + len(missing)}."
+            )
+        return [*learned[:kept], *(piece for piece in wanted if piece in missing)]
+
+
+class WordPiece(Kind):
+    specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    pad, unknown, cls, sep, mask = specials
+    mask_strips = False
+
+    def untrained(self) -> Tokenizer:
+        tokenizer = Tokenizer(models.WordPiece(unk_token=self.unknown))
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            strip_accents=not self.config.cased, lowercase=not self.config.cased
+        )
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece(prefix="##")
+        return tokenizer
+
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+        tokenizer = self.untrained()
+        # The trainer numbers inner characters in an order of its own that changes from run to
+        # run, and ties between merges hang on it; naming them beforehand fixes the order.
+        inner = {self._normal(letter) for letter in letters.inner & letters.kept}
+        named = [f"##{part}" for part in sorted(set("".join(inner))) if not _stands_alone(part)]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=self.config.size,
+            min_frequency=2,
+            special_tokens=[*self.specials, *named],
+            limit_alphabet=1 << 20,
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        learned = _by_id(tokenizer)
+        fixed = sum(token in self.specials or len(token) == 1 for token in learned)
+        fixed += sum(token.startswith("##") and len(token) == 3 for token in learned)
+        learned.sort(key=lambda token: token not in self.specials)
+        tokens = self.room(learned, wanted, fixed)
+        blank = self.untrained()
+        blank.model = models.WordPiece(
+            {token: index for index, token in enumerate(tokens)}, unk_token=self.unknown
+        )
+        return blank
+
+    def _normal(self, letter: str) -> str:
+        return str(self.untrained().normalizer.normalize_str(letter)).strip()
+
+
+class BytePair(Kind):
+    def untrained(self) -> Tokenizer:
+        tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+        if not self.config.cased:
+            tokenizer.normalizer = _fold_case("NFD", "NFC")
+        # A space is put before the first word only: ByteLevel's own add_prefix_space would also
+        # put one before what is glued to a mask token.
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Metaspace(replacement=" ", prepend_scheme="first", split=False),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        return tokenizer
+
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+        tokenizer = self.untrained()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.config.size,
+            min_frequency=2,
+            special_tokens=list(self.specials),
+            initial_alphabet=alphabet,
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        tokens = self.room(_by_id(tokenizer), wanted, len(self.specials) + len(alphabet))
+        ids = {token: index for index, token in enumerate(tokens)}
+        merges = [
+            (left, right)
+            for left, right in _state(tokenizer)["merges"]
+            if left in ids and right in ids and left + right in ids
+        ]
+        blank = self.untrained()
+        blank.model = models.BPE(ids, merges, ignore_merges=True)
+        return blank
+
+
+class Unigram(Kind):
+    def untrained(self) -> Tokenizer:
+        tokenizer = Tokenizer(models.Unigram())
+        folding = normalizers.NFKC() if self.config.cased else _fold_case("NFKD", "NFKC")
+        spaces = normalizers.Replace(Regex(r"\s+"), " ")
+        tokenizer.normalizer = normalizers.Sequence(
+            [folding, spaces, normalizers.Strip(left=False, right=True)]
+        )
+        # Punctuation is cut off, so that a word is the same pieces before a comma.
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.Punctuation()]
+        )
+        tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+        return tokenizer
+
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+        tokenizer = self.untrained()
+        trainer = trainers.UnigramTrainer(
+            vocab_size=self.config.size - len(self.specials) + 1,
+            special_tokens=[self.unknown],
+            unk_token=self.unknown,
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        scores = _settled(dict(_state(tokenizer)["vocab"]), self.unknown)
+        # Single characters come first: without them a text would be unknown.
+        learned = sorted(scores, key=lambda piece: (len(piece) > 1, -scores[piece], piece))
+        fixed = len(self.specials) + sum(len(piece) == 1 for piece in learned)
+        tokens = self.room([*self.specials, *learned], wanted, fixed)
+        kept = {token: scores.get(token, -np.inf) for token in tokens[len(self.specials) :]}
+        _raise_scores(kept, wanted)
+        pieces = sorted(kept.items(), key=lambda entry: (-entry[1], entry[0]))
+        specials = [(token, 0.0) for token in self.specials]
+        blank = self.untrained()
+        blank.model = models.Unigram([*specials, *pieces], self.specials.index(self.unknown))
+        return blank
+
+
+KINDS: dict[str, type[Kind]] = {"wordpiece": WordPiece, "bpe": BytePair, "unigram": Unigram}
+
+
+def _fold_case(apart: str, together: str) -> normalizers.Sequence:
+    steps = [getattr(normalizers, apart)(), normalizers.StripAccents(), normalizers.Lowercase()]
+    return normalizers.Sequence([*steps, getattr(normalizers, together)()])
+
+
+def _settled(learned: Mapping[str, float], unknown: str) -> dict[str, float]:
+    """Return scores that are the same from run to run, the unknown token's left out."""
+    scores = {piece: round(score, _DECIMALS) for piece, score in learned.items()}
+    del scores[unknown]
+    single = [piece for piece in scores if len(piece) == 1]
+    lowest = min(scores.values())
+    # Characters that no longer pay for themselves get the lowest score and small steps upwards,
+    # in an order that changes from run to run: all get the lowest.
+    for piece in single:
+        if scores[piece] <= lowest + _STEP * (len(single) + 1):
+            scores[piece] = lowest
+    return scores
+
+
+def _raise_scores(scores: dict[str, float], wanted: Sequence[str]) -> None:
+    """Give every wanted piece a score above that of its best parts, the shortest pieces first."""
+    lowest = min((score for score in scores.values() if score > -np.inf), default=-1.0)
+    # Parts are shorter than the whole, so by length no later change can touch an earlier piece.
+    for piece in sorted(wanted, key=lambda piece: (len(piece), piece)):
+        parts = _best_parts(piece, scores, lowest - _UNKNOWN_PENALTY)
+        if scores[piece] <= parts:
+            scores[piece] = round(max(parts + _MARGIN, lowest), _DECIMALS)
+
+
+def _best_parts(piece: str, scores: Mapping[str, float], unknown: float) -> float:
+    """Return the best score of a piece cut into at least two parts; -inf for one character."""
+    best = [0.0] + [-np.inf] * len(piece)
+    for end in range(1, len(piece) + 1):
+        for begin in range(end):
+            if end - begin < len(piece):
+                score = scores.get(piece[begin:end], -np.inf)
+                if end - begin == 1 and score == -np.inf:
+                    score = unknown
+                best[end] = max(best[end], best[begin] + score)
+    return float(best[-1])
+
+
+def _stands_alone(letter: str) -> bool:
+    """Say whether BERT's pre-tokenizer makes a character a word of its own."""
+    ascii_mark = letter.isascii() and not letter.isalnum()
+    ideograph = unicodedata.name(letter, "").startswith("CJK")
+    return ascii_mark or ideograph or unicodedata.category(letter)[0] in "PZ"
+
+
+def _by_id(tokenizer: Tokenizer) -> list[str]:
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def _state(tokenizer: Tokenizer) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return state
+
+
+Documents = Callable[[], Iterable[Document]]
+"""Gives the documents anew at every call: learning reads them more than once."""
+
+# Characters that are kept make up this share of the text, most frequent first: in English
+# Wikipedia 600 of 6,200, down to those seen once in five million.
+_COVERAGE = 0.9999
+_WORDS_HELD = 1 << 20
+
+
+@dataclass(frozen=True)
+class Specials:
+    """The ids of a tokenizer's special tokens, whatever the tokenizer calls them."""
+
+    cls: int
+    sep: int
+    pad: int
+    mask: int
+
+
+@dataclass(frozen=True)
+class LearnedTokenizer:
+    """A tokenizer and how it came about.
+
+    Attributes:
+        tokenizer: a transformers tokenizer.
+        languages: sentences of each language before and after sampling; empty for one language.
+        whole: listed words that are one token each.
+        broken: listed words that cannot be one token, because the tokenizer cuts inside them.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    languages: tuple[LanguageShare, ...]
+    whole: tuple[str, ...]
+    broken: tuple[str, ...]
+
+
+def learn_tokenizer(
+    documents: Documents,
+    config: VocabularyConfig,
+    *,
+    length: int,
+    seed: int = 0,
+    tick: Tick = silent,
+) -> LearnedTokenizer:
+    """Learn a tokenizer of exactly ``config.size`` tokens from text that is streamed, never held.
+
+    With more than one language, sentences are sampled by equation 11.7 first. Characters outside
+    the most frequent, which make up 99.99 % of the text, are unknown to WordPiece and Unigram;
+    byte-level BPE knows every character. A text starts with a word whether or not a space stands
+    before it, and text right after the mask token is glued to it, so words are the same tokens
+    wherever they stand. Words of ``config.whole_words`` are entries of the model itself: WordPiece
+    takes the longest entry that fits; BPE looks a word up before it merges (``ignore_merges``);
+    Unigram entries get a score just above that of their best parts. The least useful learned
+    tokens make room for them.
+
+    Args:
+        documents: gives the documents anew at every call.
+        config: kind, size, case, whole words and alpha.
+        length: the longest sequence, special tokens included, written into the tokenizer.
+        seed: of the sampling of languages.
+        tick: told of the start and the end, stage "vocabulary".
+
+    Raises:
+        ConfigError: the size is more than the text can give, or too small for the characters.
+        DataError: the text or the file of whole words is missing, empty or garbled.
+    """
+    kind = KINDS[config.kind](config)
+    words = _load_words(config.whole_words)
+    tick("vocabulary", 0, config.size, config.kind)
+    survey = _survey(documents, count_characters=config.kind != "bpe")
+    alphabet = _choose_alphabet(survey.characters, "".join(words), config.size)
+    languages = _plan_languages(documents, survey.languages, config.alpha)
+    texts = _feed(documents, languages, seed, set(survey.characters) - alphabet)
+    pieces = {word: kind.piece(word) for word in words}
+    wanted = list(dict.fromkeys(piece for piece in pieces.values() if piece is not None))
+    backend = kind.learn(texts, wanted, Letters(alphabet, survey.inner))
+    tick("vocabulary", config.size, config.size, config.kind)
+    whole = tuple(word for word in words if _is_one(backend, word, kind.unknown))
+    return LearnedTokenizer(
+        tokenizer=_wrap(backend, kind, length),
+        languages=languages,
+        whole=whole,
+        broken=tuple(word for word in words if word not in set(whole)),
+    )
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str | Path) -> None:
+    """Write a tokenizer so that ``AutoTokenizer.from_pretrained(folder)`` loads it."""
+    tokenizer.save_pretrained(str(folder))
+
+
+def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
+    """Return the tokenizer in a folder, fast and with the special tokens that training needs.
+
+    Raises:
+        ModelError: there is none, it is damaged, slow, or lacks a special token.
+    """
+    if not Path(folder).is_dir():
+        raise ModelError(f"{folder} is not a folder; give a folder with a tokenizer.json.")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # The library raises errors of many kinds, some of them bare.
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ModelError(
+            f"the tokenizer in {folder} cannot be loaded ({reason}); give a folder that "
+            "AutoTokenizer.from_pretrained loads."
+        ) from None
+    find_specials(tokenizer)
+    return cast(PreTrainedTokenizerFast, tokenizer)
+
+
+def find_specials(tokenizer: Any) -> Specials:
+    """Return the special ids of any fast tokenizer; bos and eos stand in for cls and sep.
+
+    Raises:
+        ModelError: the tokenizer is not a fast one, or lacks one of them.
+    """
+    name = getattr(tokenizer, "name_or_path", "") or "given"
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"the tokenizer {name} is a {type(tokenizer).__name__}, which is not a fast one, so "
+            "words cannot be told apart; give one with a tokenizer.json."
+        )
+    found = {
+        "cls": _first(tokenizer.cls_token_id, tokenizer.bos_token_id),
+        "sep": _first(tokenizer.sep_token_id, tokenizer.eos_token_id),
+        "pad": tokenizer.pad_token_id,
+        "mask": tokenizer.mask_token_id,
+    }
+    missing = [key for key, value in found.items() if value is None]
+    if missing:
+        raise ModelError(
+            f"the tokenizer {name} has no {', '.join(missing)} token; pretraining needs cls (or "
+            "bos), sep (or eos), pad and mask. Give a masked language model's tokenizer."
+        )
+    return Specials(**{key: int(value) for key, value in found.items()})
+
+
+def word_starts(encoding: Encoding) -> np.ndarray:
+    """Return which tokens start a word of the pre-tokenizer [t] bool; special tokens do not."""
+    words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
+    starts: np.ndarray = (words != np.concatenate([[-1], words[:-1]])) & (words >= 0)
+    return starts
+
+
+# -- text -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Survey:
+    languages: frozenset[str]
+    characters: Counter[str]
+    inner: frozenset[str]
+
+
+def _survey(documents: Documents, *, count_characters: bool) -> _Survey:
+    """Read the text once: which languages there are, and how often each character stands."""
+    languages: set[str] = set()
+    words: Counter[str] = Counter()
+    characters: Counter[str] = Counter()
+    inner: set[str] = set()
+
+    def settle() -> None:
+        for word, count in words.items():
+            for letter in word:
+                characters[letter] += count
+            inner.update(word[1:])
+        words.clear()
+
+    for document in documents():
+        languages.add(document.language)
+        if count_characters:
+            for line in document.lines:
+                words.update(line.split())
+            if len(words) > _WORDS_HELD:
+                settle()
+    settle()
+    return _Survey(frozenset(languages), characters, frozenset(inner))
+
+
+def _choose_alphabet(characters: Counter[str], always: str, size: int) -> frozenset[str]:
+    """Return the characters that are kept: the most frequent, ASCII, and those of whole words."""
+    limit = min(size // 4, max(1000, size // 16))
+    ordered = sorted(characters, key=lambda letter: (-characters[letter], letter))
+    always += "".join(letter for letter in characters if letter.isascii())
+    total = characters.total()
+    seen = 0
+    for kept, letter in enumerate(ordered):
+        if kept >= limit or seen >= total * _COVERAGE:
+            return frozenset(ordered[:kept]) | frozenset(always)
+        seen += characters[letter]
+    return frozenset(ordered) | frozenset(always)
+
+
+def _plan_languages(
+    documents: Documents, languages: frozenset[str], alpha: float
+) -> tuple[LanguageShare, ...]:
+    if len(languages) < 2:
+        return ()
+    counts: Counter[str] = Counter()
+    for document in documents():
+        counts[document.language] += sum(len(split_sentences(line)) for line in document.lines)
+    return plan_sampling(counts, alpha)
+
+
+def _feed(
+    documents: Documents,
+    languages: Sequence[LanguageShare],
+    seed: int,
+    dropped: set[str],
+) -> Iterator[str]:
+    """Yield lines, or with several languages sampled sentences, rare characters made blanks."""
+    rare = re.compile(f"[{re.escape(''.join(sorted(dropped)))}]") if dropped else None
+    shares = {share.language: share for share in languages}
+    starts = {name: sampling_start(seed, name) for name in shares}
+    passed: Counter[str] = Counter()
+    for document in documents():
+        share = shares.get(document.language)
+        for line in document.lines:
+            text = rare.sub(" ", line) if rare and not line.isascii() else line
+            if share is None:
+                yield text
+                continue
+            for sentence in split_sentences(line):
+                times = repeats_at(
+                    passed[share.language], share.before, share.after, starts[share.language]
+                )
+                passed[share.language] += 1
+                for _ in range(times):
+                    yield rare.sub(" ", sentence) if rare else sentence
+
+
+def _load_words(path: str) -> tuple[str, ...]:
+    if not path:
+        return ()
+    lines = (line.strip() for line in load_text(Path(path)).split("\n"))
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+# -- small parts ----------------------------------------------------------------------------------
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _is_one(tokenizer: Tokenizer, word: str, unknown: str) -> bool:
+    tokens = tokenizer.encode(word, add_special_tokens=False).tokens
+    return len(tokens) == 1 and tokens[0] != unknown
+
+
+def _wrap(backend: Tokenizer, kind: Kind, length: int) -> PreTrainedTokenizerFast:
+    """Return the learned model as a transformers tokenizer, special tokens and frame in place."""
+    ids = backend.get_vocab()
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{kind.cls} $A {kind.sep}",
+        pair=f"{kind.cls} $A {kind.sep} $B:1 {kind.sep}:1",
+        special_tokens=[(kind.cls, ids[kind.cls]), (kind.sep, ids[kind.sep])],
+    )
+    # The space before a mask belongs to it, as RoBERTa has it, where spaces are part of tokens.
+    mask = AddedToken(kind.mask, lstrip=kind.mask_strips, special=True, normalized=False)
+    backend.add_special_tokens([*(token for token in kind.specials if token != kind.mask), mask])
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend,
+        cls_token=kind.cls,
+        sep_token=kind.sep,
+        pad_token=kind.pad,
+        unk_token=kind.unknown,
+        mask_token=mask,
+        model_max_length=length,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )

@@ -1,0 +1,245 @@
+"""Pretrain a masked language model: text in, a transformers model folder out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from symprompt.config.toml import to_toml
+from symprompt.errors import ConfigError, RunError
+from symprompt.files.atomic import to_json
+from symprompt.files.progress import Tick, silent
+from symprompt.pretraining.batch import Feed
+from symprompt.pretraining.card import model_card
+from symprompt.pretraining.config import PretrainConfig, check_pretrain_config
+from symprompt.pretraining.distributed import Group, join_group
+from symprompt.pretraining.folder import CONFIG, STATE, TRAINING, RunFolders, portable
+from symprompt.pretraining.loop import Loop, Progress, load_state, save_state
+from symprompt.pretraining.model import make_model
+from symprompt.pretraining.objectives import Pretrainer
+from symprompt.pretraining.prepare import (
+    Prepared,
+    fingerprint_inputs,
+    load_prepared,
+    load_prepared_inputs,
+    prepare_text,
+    take_over,
+)
+from symprompt.pretraining.step import Learner
+from symprompt.pretraining.tokenizer import save_tokenizer
+from symprompt.runs.environment import DTYPES, describe_environment
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """A finished pretraining run.
+
+    Attributes:
+        folder: the model folder.
+        training: what its training.json says: text, vocabulary, losses, speed, the loss curve.
+    """
+
+    folder: Path
+    training: dict[str, Any]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The loss curve, a row for every record."""
+        rows: list[dict[str, Any]] = self.training["history"]
+        return rows
+
+
+def pretrain(
+    config: PretrainConfig, text: Sequence[str] = (), *, resume: bool = False, tick: Tick = silent
+) -> PretrainResult:
+    """Train a masked language model on text, and write it as a transformers model folder.
+
+    Under ``torchrun`` several processes share every batch; the first one prepares the text, writes
+    and tells.
+
+    Args:
+        config: what to do; ``out`` must be set.
+        text: files and folders of text; ``de=FILE`` says that a file's language is de. None if
+            ``config.prepared`` says where it lies prepared.
+        resume: go on with an unfinished run; on a CPU the weights are those of an unbroken one to
+            the last bit.
+        tick: told of progress.
+
+    Returns:
+        The finished run; one that was finished before is returned as it is.
+
+    Raises:
+        SympromptError: one clear sentence; an interrupted run keeps what it had.
+        KeyboardInterrupt: stopped by Ctrl-C, after the step's state was written.
+
+    Example:
+        >>> config = load_pretrain_config("pretrain-tiny")            # doctest: +SKIP
+        >>> config = dataclasses.replace(config, out="my-model")      # doctest: +SKIP
+        >>> pretrain(config, ["wiki.txt"]).folder                     # doctest: +SKIP
+    """
+    check_pretrain_config(config)
+    if not config.out:
+        raise ConfigError("--out is missing; say which folder the model goes to.")
+    if text and config.prepared:
+        raise ConfigError("--text and --prepared are both given; one of them is the text.")
+    config = take_over(config)
+    folders = RunFolders(config)
+    with join_group(config.device) as group:
+        group.share(config.optimizer.batch)
+        tick = tick if group.is_first else silent
+        # One process looks and prepares; the others wait until they know what it found.
+        finished = group.is_first and _prepare(config, text, folders, resume=resume, tick=tick)
+        if not group.any(finished):
+            _train(config, folders, group, tick)
+            group.wait()
+    return PretrainResult(folders.out, folders.load_training())
+
+
+def _prepare(
+    config: PretrainConfig,
+    text: Sequence[str],
+    folders: RunFolders,
+    *,
+    resume: bool,
+    tick: Tick,
+) -> bool:
+    """Refuse what cannot be, then prepare the text; say whether the run is finished already."""
+    finished = folders.check_out()
+    going_on = not finished and folders.check_work(resume=resume)
+    if config.prepared:
+        inputs = load_prepared_inputs(folders.text)
+    else:
+        inputs = fingerprint_inputs(config, text, tick)
+    if finished:
+        folders.check_inputs(folders.load_training()["inputs"], inputs, folders.out)
+        return True
+    if going_on and folders.has_trained:
+        folders.check_inputs(folders.load_inputs(), inputs, folders.work)
+    else:
+        folders.renew(inputs, going_on=going_on)
+    if not config.prepared:
+        prepare_text(config, text, folders, tick)
+    return False
+
+
+def _train(config: PretrainConfig, folders: RunFolders, group: Group, tick: Tick) -> None:
+    """Train from where the work folder is; the first process writes the model folder."""
+    prepared = load_prepared(config, folders)
+    learner = make_learner(config, prepared, group)
+    state = folders.work / STATE
+    progress = load_state(state, learner) if state.is_file() else Progress()
+    validation = prepared.validation
+    loop = Loop(
+        learner,
+        Feed(prepared.train, config.optimizer.batch),
+        None if validation is None else validation.to(group.device),
+        progress,
+        state=state,
+        tick=tick,
+    )
+    loop.run()
+    if group.is_first:
+        # If the model cannot be written, the training need not be done again; if this cannot be
+        # written either, the model, which is smaller, may still find room.
+        with suppress(RunError):
+            save_state(state, learner, progress)
+        _finish(config, folders, prepared, learner, progress)
+
+
+def make_learner(config: PretrainConfig, prepared: Prepared, group: Group) -> Learner:
+    """Return the model with fresh weights and its optimiser, on the group's device."""
+    specials = prepared.specials
+    model = make_model(
+        config.shape,
+        vocabulary=len(prepared.corpus.unigrams),
+        specials=specials,
+        length=config.corpus.length,
+        objective=config.objective,
+        seed=config.seed,
+    )
+    pretrainer = Pretrainer(
+        model, config.objective, span_limit=config.corruption.span_limit, seed=config.seed
+    )
+    return Learner(
+        pretrainer,
+        config,
+        specials=specials,
+        frequencies=prepared.frequencies,
+        group=group,
+        padded=config.corpus.packing != "blocks",
+    )
+
+
+def _finish(
+    config: PretrainConfig,
+    folders: RunFolders,
+    prepared: Prepared,
+    learner: Learner,
+    progress: Progress,
+) -> None:
+    """Write the model folder, whole or not at all, and remove what is no longer needed."""
+    training = _record(config, folders, prepared, learner, progress)
+    learner.weights.restore(learner.pretrainer)
+    with folders.finishing() as part:
+        learner.pretrainer.save(part, DTYPES[config.save_dtype])
+        # A given tokenizer, or one of prepared text, may be for other lengths.
+        prepared.tokenizer.model_max_length = config.corpus.length
+        save_tokenizer(prepared.tokenizer, part)
+        card = model_card(config, training, folders.out.resolve().name)
+        (part / CARD).write_text(card, encoding="utf-8")
+        (part / CONFIG).write_text(to_toml(portable(config)), encoding="utf-8")
+        (part / TRAINING).write_bytes(to_json(training))
+    folders.clear_work()
+
+
+def _record(
+    config: PretrainConfig,
+    folders: RunFolders,
+    prepared: Prepared,
+    learner: Learner,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Return what is kept of the run: training.json."""
+    corpus, last = prepared.corpus, progress.history[-1]
+    vocabulary: dict[str, Any] = {
+        "size": len(corpus.unigrams),
+        "kind": config.vocabulary.kind,
+        **prepared.vocabulary,
+    }
+    if config.vocabulary.tokenizer:
+        name = Path(config.vocabulary.tokenizer).resolve().name
+        vocabulary |= {"kind": "given", "tokenizer": name}
+    return {
+        "inputs": folders.load_inputs(),
+        "vocabulary": vocabulary,
+        "corpus": {
+            "documents": corpus.train.documents + corpus.valid.documents,
+            "held_out_documents": corpus.valid.documents,
+            "empty_documents": corpus.empty,
+            "tokens": corpus.train.tokens + corpus.valid.tokens,
+            "sequences": len(prepared.train),
+            "languages": [asdict(share) for share in prepared.train.languages()],
+        },
+        "model": {
+            "type": learner.pretrainer.model.config.model_type,
+            "parameters": learner.weights.count,
+        },
+        "steps": progress.done,
+        "tokens": progress.tokens,
+        "passes": progress.done * config.optimizer.batch / len(prepared.train),
+        "seconds": round(progress.seconds, 2),
+        "first_step_seconds": round(progress.first_seconds, 2),
+        "tokens_per_second": round(progress.tokens_per_second, 1),
+        "loss": last["parts"],
+        "validation": last["validation"],
+        "seed": config.seed,
+        "dtype": str(learner.dtype).removeprefix("torch."),
+        "processes": learner.group.size,
+        "environment": describe_environment(learner.device),
+        "history": progress.history,
+    }

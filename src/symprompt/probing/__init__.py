@@ -1,0 +1,1 @@
+"""Ask a language model for facts: methods, preparation, training, ranks."""

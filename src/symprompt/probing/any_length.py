@@ -1,0 +1,309 @@
+"""Ask for objects of any length: every token of every candidate, each sentence read once.
+
+A masked model gives a name's pseudo-log-likelihood (Salazar et al., 2020): one token after the
+other is masked and asked for. With the other tokens of its word in sight the rest of a long word is
+too easy, so that rare names of many tokens score above common ones; therefore the tokens after the
+one asked for may be masked too, up to the end of the word (PLL-word-l2r, Kauf and Ivanova, 2023).
+The words of a name give each other away the same way ("[MASK] York"), so they may also be masked up
+to the end of the name, which is the chain rule within the name. A causal model gives the likelihood
+by the chain rule.
+
+Many candidates share sentences: all names of one token are read off one mask, and of all words of
+two tokens the first is asked by the same two masks. Each distinct sentence is run once per fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.models import LanguageModel
+from symprompt.probing.queries import TokenLikelihoods
+from symprompt.prompts import Layout, NameTable, round_up
+
+ObjectMasking = Literal["name", "word", "one"]
+ObjectAverage = Literal["mean", "sum"]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What to run for each relation, each row pointing at a range of rows of the next table.
+
+    Attributes:
+        first, count: [relation] each relation's rows of the first table.
+        blank, places_from, places: [f] first table: what fills the blank, and its range of places.
+        offset, tokens_from, tokens: [q] second table: the position in the object, and the range.
+        target, name: [a] third table: the token, and the name it is of.
+    """
+
+    first: np.ndarray
+    count: np.ndarray
+    blank: np.ndarray
+    places_from: np.ndarray
+    places: np.ndarray
+    offset: np.ndarray
+    tokens_from: np.ndarray
+    tokens: np.ndarray
+    target: np.ndarray
+    name: np.ndarray
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What to run and where to look for the likelihoods of the names that relations may answer.
+
+    Attributes:
+        names: the answers.
+        allowed: [relation, n] bool on the device.
+        blanks: [p, t] int64 on the device, distinct fillings of the blank, masks included.
+        blank_lengths: [p] how many tokens each filling has.
+        tables: what to run for each relation.
+        own: [n, t] the filling that asks for each token of each name, to train.
+        one_mask: whether no filling masks more than the token that is asked for.
+        average: how a name's score follows from its tokens'.
+        max_tokens: most tokens in one pass.
+    """
+
+    names: NameTable
+    allowed: Tensor
+    blanks: Tensor
+    blank_lengths: np.ndarray
+    tables: Tables
+    own: np.ndarray
+    one_mask: bool
+    average: ObjectAverage
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """One token of one name: what fills the blank, where to look, and for which token."""
+
+    blank: tuple[int, ...]
+    offset: int
+    target: int
+    name: int
+
+
+def make_spelling(
+    names: NameTable,
+    allowed: Tensor,
+    *,
+    mask_id: int | None,
+    masking: ObjectMasking,
+    average: ObjectAverage,
+    max_tokens: int,
+) -> Spelling:
+    """Lay out how the names that each relation may answer with are asked for.
+
+    Args:
+        allowed: [relation, n] bool on the device, which names each relation may answer with.
+        mask_id: the mask token; None for a causal model.
+        masking: "name" also masks what follows in the name, "word" what follows in the same word,
+            "one" nothing else.
+        average: "mean" of the tokens' log-likelihoods, or their "sum".
+        max_tokens: most tokens in one pass.
+    """
+    asks = [list(_asks(names, name, mask_id, masking)) for name in range(len(names))]
+    numbers: dict[tuple[int, ...], int] = {}
+    own = np.zeros_like(names.words)
+    for name, entries in enumerate(asks):
+        for step, ask in enumerate(entries):
+            own[name, step] = numbers.setdefault(ask.blank, len(numbers))
+    lengths = np.array([len(blank) for blank in numbers], dtype=np.int64)
+    table = np.zeros((len(numbers), max(1, int(lengths.max(initial=1)))), dtype=np.int64)
+    for row, blank in enumerate(numbers):
+        table[row, : len(blank)] = blank
+    columns = _tables(
+        [
+            [ask for name in np.flatnonzero(row).tolist() for ask in asks[name]]
+            for row in allowed.cpu().numpy()
+        ],
+        numbers,
+    )
+    return Spelling(
+        names,
+        allowed,
+        torch.from_numpy(table).to(allowed.device),
+        lengths,
+        Tables(*(np.array(column, dtype=np.int64) for column in columns)),
+        own,
+        all(blank.count(mask_id) == 1 for blank in numbers) if mask_id is not None else True,
+        average,
+        max_tokens,
+    )
+
+
+def _asks(
+    names: NameTable, name: int, mask_id: int | None, masking: ObjectMasking
+) -> Iterator[_Ask]:
+    """Yield one ask for each token of a name."""
+    length = int(names.lengths[name])
+    tokens = tuple(names.tokens[name, :length].tolist())
+    words = names.words[name, :length].tolist()
+    for step, token in enumerate(tokens):
+        if mask_id is None:
+            # One sentence holds all but the last token, and every output is about the next one.
+            yield _Ask(tokens[:-1], step, token, name)
+            continue
+        last = length - 1 if masking == "name" else step
+        while masking == "word" and last + 1 < length and words[last + 1] == words[step]:
+            last += 1
+        hidden = (mask_id,) * (last + 1 - step)
+        yield _Ask((*tokens[:step], *hidden, *tokens[last + 1 :]), step, token, name)
+
+
+def _tables(
+    relations: Sequence[Sequence[_Ask]], numbers: dict[tuple[int, ...], int]
+) -> tuple[list[int], ...]:
+    """Return the columns of a spelling's tables, from ``first`` to ``name``."""
+    columns: tuple[list[int], ...] = tuple([] for _ in range(10))
+    first, count, blank, places_from, places, offset, tokens_from, tokens, target, name = columns
+    for asks in relations:
+        grouped: dict[tuple[int, ...], dict[int, list[_Ask]]] = {}
+        for ask in asks:
+            grouped.setdefault(ask.blank, {}).setdefault(ask.offset, []).append(ask)
+        first.append(len(blank))
+        count.append(len(grouped))
+        # Short sentences first, so that passes hold sentences of one length.
+        for filling in sorted(grouped, key=lambda entry: (len(entry), numbers[entry])):
+            blank.append(numbers[filling])
+            places_from.append(len(offset))
+            places.append(len(grouped[filling]))
+            for place, entries in grouped[filling].items():
+                offset.append(place)
+                tokens_from.append(len(target))
+                tokens.append(len(entries))
+                target += [ask.target for ask in entries]
+                name += [ask.name for ask in entries]
+    return columns
+
+
+def score_names(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    vectors: Tensor | None,
+    spelling: Spelling,
+) -> Tensor:
+    """Return the log-likelihood of every name as the object, [b, n] float32; -inf if not allowed.
+
+    All sentences of all facts are asked in passes of at most ``spelling.max_tokens`` tokens.
+    """
+    tables = spelling.tables
+    relation = layout.relations[rows]
+    sentence, fact = _ranges(tables.first[relation], tables.count[relation])
+    lengths = layout.lengths[rows[fact]] - layout.object_lengths[rows[fact]]
+    lengths = lengths + spelling.blank_lengths[tables.blank[sentence]]
+    count = len(spelling.names)
+    # Sums of few numbers, but in an order that a GPU does not fix: float64 makes it immaterial.
+    total = torch.zeros(len(rows) * count, dtype=torch.float64, device=backbone.device)
+    for part in _passes(lengths, spelling.max_tokens):
+        value, name, owner = _look_up(
+            backbone, layout, rows[fact[part]], vectors, spelling, sentence[part]
+        )
+        total.index_add_(0, name + torch.from_numpy(fact[part]).to(name)[owner] * count, value)
+    scores = total.reshape(len(rows), count)
+    if spelling.average == "mean":
+        scores = scores / spelling.names.length
+    index = torch.from_numpy(rows).to(backbone.device)
+    allowed = spelling.allowed[layout.relation[index]]
+    return scores.float().masked_fill(~allowed, -torch.inf)
+
+
+def _look_up(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    vectors: Tensor | None,
+    spelling: Spelling,
+    sentence: np.ndarray,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run one pass; return log-likelihoods [a] float64, the names and the sentences they are of.
+
+    Args:
+        rows: [m] facts.
+        sentence: [m] rows of the spelling's first table.
+    """
+    device, tables = backbone.device, spelling.tables
+    blank = tables.blank[sentence]
+    filled = layout.filled(
+        rows, spelling.blanks[torch.from_numpy(blank).to(device)], spelling.blank_lengths[blank]
+    )
+    place, owner = _ranges(tables.places_from[sentence], tables.places[sentence])
+    token, place_of = _ranges(tables.tokens_from[place], tables.tokens[place])
+    of_place = torch.from_numpy(owner).to(device)
+    offset = torch.from_numpy(tables.offset[place]).to(device)
+    at = filled.object_at[of_place] + offset - int(backbone.causal)
+    logits = backbone.logits_at(filled.sentences(at).inputs(backbone, vectors), at, of_place)
+    index = torch.from_numpy(place_of).to(device)
+    target = torch.from_numpy(tables.target[token]).to(device)
+    value = logits[index, target].double() - logits.logsumexp(1).double()[index]
+    return value, torch.from_numpy(tables.name[token]).to(device), of_place[index]
+
+
+def ask_names(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    vectors: Tensor | None,
+    spelling: Spelling,
+    gold: Tensor,
+) -> TokenLikelihoods:
+    """Return how likely each token of the true objects is, as candidates are asked, to train.
+
+    Args:
+        gold: [n] the facts' objects, as ids of names.
+    """
+    device = backbone.device
+    index = torch.from_numpy(rows).to(device)
+    counts = layout.object_lengths[rows]
+    step, fact = _ranges(np.zeros_like(counts), counts)
+    owner, offset = torch.from_numpy(fact).to(device), torch.from_numpy(step).to(device)
+    target = layout.ids[index[owner], layout.object_at[index[owner]] + offset]
+    if backbone.causal:
+        whole = layout.filled(rows, _objects(layout, index, counts), counts)
+        at = whole.object_at[owner] + offset - 1
+        logits = backbone.logits_at(whole.sentences(at).inputs(backbone, vectors), at, owner)
+    else:
+        blank = spelling.own[gold.cpu().numpy()[rows[fact]], step]
+        fillings = spelling.blanks[torch.from_numpy(blank).to(device)]
+        filled = layout.filled(rows[fact], fillings, spelling.blank_lengths[blank])
+        at = filled.object_at + offset
+        logits = backbone.logits_at(filled.sentences(at).inputs(backbone, vectors), at)
+    return TokenLikelihoods(
+        log_likelihood=-functional.cross_entropy(logits, target, reduction="none"),
+        owner=owner,
+        count=layout.object_length[index],
+    )
+
+
+def _objects(layout: Layout, index: Tensor, counts: np.ndarray) -> Tensor:
+    """Return the true objects' tokens, [b, t]; what is beyond an object's length means nothing."""
+    steps = torch.arange(int(counts.max(initial=1)), device=layout.ids.device)
+    at = layout.object_at[index][:, None] + steps[None, :]
+    return layout.ids[index].gather(1, at.clamp(max=layout.ids.shape[1] - 1))
+
+
+def _ranges(start: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of all ranges, one range after the other, and which each is of."""
+    owner = np.repeat(np.arange(len(count)), count)
+    return np.arange(len(owner)) - (np.cumsum(count) - count - start)[owner], owner
+
+
+def _passes(lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
+    """Yield sets of sentences of one width each, at most ``max_tokens`` tokens or one sentence."""
+    widths = -(-lengths // 8) * 8
+    order = np.argsort(widths, kind="stable")
+    for width in np.unique(widths):
+        members = order[np.searchsorted(widths, width, sorter=order) :]
+        members = members[: int((widths == width).sum())]
+        most = max(1, max_tokens // round_up(int(width)))
+        for start in range(0, len(members), most):
+            yield members[start : start + most]

@@ -1,0 +1,325 @@
+"""Ask a finished run, with no more in memory than one relation's question needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.facts import Fact, Relation, Split, load_word_list
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel
+from symprompt.probing.config import SEVERAL_PROMPTS, RunConfig, model_dtype
+from symprompt.probing.finetuning import has_weights, load_weights
+from symprompt.probing.folder import CARD, VOCABULARY, RunFolder
+from symprompt.probing.methods import FineTune, Method, Sentences
+from symprompt.probing.predictions import Predictions, log_frequencies
+from symprompt.probing.prepare import (
+    Problem,
+    allowed_tokens,
+    lay_out,
+    make_method,
+    object_counts,
+    spell,
+)
+from symprompt.probing.rank import rerank, top_k
+from symprompt.prompts import Template, read_names
+
+_SUBJECTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One ranked answer: its text and its log-probabilities; backward and joint may be missing.
+
+    Backward holds the object's weighed frequency too where the run was fitted with it ("dev-fit").
+    """
+
+    text: str
+    forward: float
+    backward: float | None = None
+    joint: float | None = None
+
+
+class Run:
+    """A finished run, to be read or asked; final.
+
+    Example:
+        >>> run = Run.load("runs/capitals")                            # doctest: +SKIP
+        >>> run.ask("P36", subject="Luxembourg")[0].text               # doctest: +SKIP
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._backbone: dict[tuple[str, str], LanguageModel] = {}
+
+    @classmethod
+    def load(cls, path: str | Path) -> Run:
+        """Open a finished run folder; the model is loaded when a question is asked."""
+        folder = RunFolder(path)
+        folder.require_finished()
+        return cls(folder)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Everything in metrics.json."""
+        return self.folder.load_metrics()
+
+    def predictions(self, split: Split = "test") -> tuple[Predictions, list[Fact]]:
+        """Return a split's stored predictions and their facts."""
+        return self.folder.load_predictions(split)
+
+    def ask(
+        self,
+        relation: str,
+        *,
+        subject: str | None = None,
+        object: str | None = None,
+        top: int = 10,
+        model: str = "",
+        device: str = "auto",
+        tick: Tick = silent,
+    ) -> list[Answer]:
+        """Ask for the object of a subject, or for the subject of an object.
+
+        Args:
+            relation: a relation of the run.
+            subject: rank objects for this subject. Where the method asks back, the first K come
+                by joint score; all others follow in forward order, without the other two scores.
+            object: rank the known subjects by forward + weight * backward for this object. Here
+                backward is a mean over the subject's tokens even where the run sums them: a sum
+                would rank subjects of different lengths by their number of tokens.
+            top: how many answers.
+            model: where the model is now, if it moved since the run was made.
+            device: auto, cpu, cuda, cuda:N or mps.
+            tick: told of progress.
+
+        Raises:
+            SympromptError: one clear sentence; a question that no model is needed to refuse is
+                refused before it is loaded.
+        """
+        weight = self._check(relation, subject, object, top)
+        question = self._question(relation, model, device)
+        if subject is not None:
+            return _objects(question, subject.strip(), weight or 0.0, top)
+        assert object is not None
+        assert weight is not None
+        return _subjects(question, object, weight, tick)[:top]
+
+    def _check(
+        self, relation: str, subject: str | None, object: str | None, top: int
+    ) -> float | None:
+        """Refuse a bad question; return the relation's re-ranking weight, if it has one."""
+        if (subject is None) == (object is None):
+            raise ConfigError("give either a subject or an object to ask about.")
+        if top < 1:
+            raise ConfigError(f"top is {top}; it must be at least 1.")
+        card = self.folder.load_card()
+        rerank = self.folder.load_config().rerank
+        if rerank:
+            raise ConfigError(
+                f"{self.folder.path} re-ranked stored candidates by the way back of {rerank} and "
+                "cannot be asked new ones; ask that run, or look at the predictions."
+            )
+        names = list(card["relations"])
+        if relation not in names:
+            raise DataError(
+                f"relation {relation!r} is not in {self.folder.path}; it has: {', '.join(names)}."
+            )
+        if subject is not None and not subject.strip():
+            raise DataError("the subject is empty; give the name to ask about.")
+        weights = self.folder.load_weights()
+        if subject is None and weights is None:
+            raise ConfigError(
+                f"this run's method, {card['method']}, learned no way back; ask for objects, or "
+                "train spe."
+            )
+        return None if weights is None else float(weights[names.index(relation)])
+
+    def _question(self, relation: str, model: str, device: str) -> _Question:
+        """Put together what one relation's questions need."""
+        config, card = self.folder.load_config(), self.folder.load_card()
+        template = Template.parse(card["relations"][relation]["template"])
+        facts = self.folder.load_facts().select([relation])
+        place = list(card["relations"]).index(relation)
+        stored = self.folder.load_prompts(card["parts"])
+        if config.method.name == "finetune" and not has_weights(self.folder, place):
+            raise RunError(
+                f"{self.folder.path} was fine-tuned and its weights were not stored, so there is "
+                "no model left to ask; train it again with --save-weights."
+            )
+        backbone = self.load_backbone(model, device)
+        spelling = None
+        if config.facts.objects == "any-length":
+            spelling = spell(config, backbone, facts, (template,), self._words(config))
+            allowed = spelling.allowed
+        else:
+            allowed = self._allowed(config, backbone, facts[relation], template)
+        prompts = tuple(Template.parse(text) for text in self._prompts(card, relation))
+        allowed = allowed.to(backbone.device)
+        problem = Problem(backbone, facts, (template,), allowed, {}, (prompts,), spelling)
+        # The stored vectors stand in for any encoder, so the cheapest one is made.
+        prompt = replace(config.prompt, encoder="free", start="random")
+        method = make_method(replace(config, prompt=prompt), problem)
+        vectors = {part: value[place, None].to(backbone.device) for part, value in stored.items()}
+        if isinstance(method, FineTune):
+            vectors = {"forth": load_weights(self.folder, place, method)}
+        shares = self.folder.load_frequency_shares()
+        frequencies = torch.zeros(allowed.shape[1], device=backbone.device)
+        if shares is not None:
+            found = log_frequencies(object_counts(problem))[0]
+            frequencies = (shares[place] * found).to(frequencies)
+        return _Question(config, problem, method, vectors, frequencies)
+
+    def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
+        """Return the relation's written prompts, none where the method has one template."""
+        prompts = card["relations"][relation].get("prompts", [])
+        needs = card["method"] in SEVERAL_PROMPTS
+        if not isinstance(prompts, list) or (needs and not prompts):
+            raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
+        return [str(text) for text in prompts]
+
+    def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
+        """Load the model the run was made by, once.
+
+        Args:
+            model: where it is now, if it moved since.
+
+        Raises:
+            RunError: it is another model.
+        """
+        config, card = self.folder.load_config(), self.folder.load_card()
+        if (model, device) not in self._backbone:
+            where = model or config.model
+            backbone = LanguageModel.load(
+                where, device=device, dtype=model_dtype(config.method.name, config.dtype)
+            )
+            if backbone.fingerprint != card["base_model_fingerprint"]:
+                raise RunError(
+                    f"{self.folder.path} was made by another model than {where}: its weights "
+                    "differ; name the right one with --model."
+                )
+            self._backbone = {(model, device): backbone}
+        return self._backbone[model, device]
+
+    def _allowed(
+        self, config: RunConfig, backbone: LanguageModel, relation: Relation, template: Template
+    ) -> Tensor:
+        """Return the answers the relation may give, [1, v] bool, as in training."""
+        vocabulary = backbone.vocabulary
+        allowed = torch.zeros(1, backbone.vocabulary_size, dtype=torch.bool)
+        if config.facts.vocabulary == "full":
+            allowed[:, : len(vocabulary)] = True
+            return allowed
+        if config.facts.vocabulary == "objects":
+            words = sorted({fact.object for fact in relation.train})
+        else:
+            words = list(self._words(config))
+        allowed[0, allowed_tokens(vocabulary, template, words)] = True
+        if not bool(allowed.any()):
+            raise RunError(f"{self.folder.path} allows no answer for relation {relation.name}.")
+        return allowed
+
+    def _words(self, config: RunConfig) -> tuple[str, ...]:
+        """Return the word list of the run, its own copy: the list may have moved."""
+        named = config.facts.vocabulary not in ("full", "objects")
+        return load_word_list(self.folder.path / VOCABULARY) if named else ()
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One relation of a run, ready to be asked."""
+
+    config: RunConfig
+    problem: Problem
+    method: Method
+    vectors: dict[str, Tensor]
+    frequencies: Tensor
+    """[v] what each answer's frequency adds to its backward score; zero where it is no part."""
+
+    def lay_out(self, subjects: list[str], object: str) -> Sentences:
+        """Lay out the subjects with one object."""
+        (relation,) = self.problem.relations
+        return lay_out(
+            self.problem.backbone,
+            self.problem.templates,
+            self.problem.relations,
+            [Fact(relation, subject, object) for subject in subjects],
+            {(relation, subject): [object] for subject in subjects},
+            swapped=self.config.method.blanks == "swapped",
+            several=bool(self.problem.prompts),
+            spelling=self.problem.spelling,
+        )
+
+
+@torch.no_grad()
+def _objects(question: _Question, subject: str, weight: float, top: int) -> list[Answer]:
+    """Return the first objects: K by joint score where asked back, then in forward order."""
+    backbone, method = question.problem.backbone, question.method
+    vocabulary = backbone.vocabulary
+    if vocabulary.mask_id in vocabulary.encode_words([subject])[0]:
+        raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
+    # The true object is not known: any object of the relation holds its place, masked anyway.
+    placeholder = question.problem.facts.relations[0].all()[0].object
+    sentences = question.lay_out([subject], placeholder)
+    rows = torch.zeros(1, dtype=torch.long).numpy()
+    allowed = question.problem.allowed
+    scores = method.scores(sentences, rows, question.vectors)
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    asked = min(question.config.method.k, int(allowed.sum())) if method.asks_back else 0
+    forward, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
+    texts = [question.problem.text(answer) for answer in tokens[0].tolist()]
+    first: list[Answer] = []
+    if asked:
+        backward = method.subject_scores(
+            sentences,
+            rows,
+            tokens[:, :asked],
+            question.vectors,
+            max_tokens=backbone.token_budget(),
+        ).float()
+        backward = backward + question.frequencies[tokens[:, :asked]].to(backward)
+        first = _by_joint(texts[:asked], forward[0, :asked], backward[0], weight)
+    others = zip(texts[asked:], forward[0, asked:].tolist(), strict=True)
+    return [*first, *(Answer(text, score) for text, score in others)][:top]
+
+
+@torch.no_grad()
+def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> list[Answer]:
+    """Return the relation's known subjects by joint score, backward a mean over their tokens."""
+    backbone, method = question.problem.backbone, question.method
+    after_space = question.problem.templates[0].space_before("object")
+    spelling = question.problem.spelling
+    if spelling is not None:
+        (read,) = read_names(backbone.vocabulary, [object], [after_space])
+        if spelling.names.find(read or ()) is None:
+            raise DataError(f"object {object!r} is not among the candidates of the run.")
+    elif backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
+        raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
+    names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
+    sentences = question.lay_out(names, object)
+    forward, backward = [], []
+    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
+        rows = torch.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names))).numpy()
+        gold = sentences.gold[rows, None]
+        forward.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
+        score = method.subject_scores(
+            sentences, rows, gold, question.vectors, max_tokens=backbone.token_budget()
+        )[:, 0]
+        if question.config.method.average == "sum":
+            score = score / torch.from_numpy(sentences.back.subject_lengths[rows]).to(score)
+        backward.append(score.float())
+        tick("asking back", int(rows[-1]) + 1, len(names), "")
+    return _by_joint(names, torch.cat(forward), torch.cat(backward), weight)
+
+
+def _by_joint(texts: list[str], forward: Tensor, backward: Tensor, weight: float) -> list[Answer]:
+    """Return answers by forward + weight * backward, best first; ties keep their order."""
+    joint = rerank(forward[None], backward[None], weight=weight)[0].cpu()
+    scores = zip(texts, forward.tolist(), backward.tolist(), joint.tolist(), strict=True)
+    answers = [Answer(*entry) for entry in scores]
+    return [answers[row] for row in joint.argsort(descending=True, stable=True).tolist()]

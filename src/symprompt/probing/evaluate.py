@@ -1,0 +1,184 @@
+"""Ask a method about a split's facts: forward ranks, candidates, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.files.progress import Tick, silent
+from symprompt.probing.config import TrainingConfig
+from symprompt.probing.methods.base import Method, Sentences, Vectors
+from symprompt.probing.predictions import Predictions
+from symprompt.probing.queries import chunks
+from symprompt.probing.rank import ranks, top_k
+
+_FACTS_AT_ONCE = 2048
+
+
+@torch.no_grad()
+def predict(
+    method: Method,
+    sentences: Sentences,
+    vectors: Vectors,
+    *,
+    allowed: Tensor,
+    k: int,
+    max_tokens: int,
+    tick: Tick = silent,
+    stage: str = "asking",
+) -> Predictions:
+    """Ask for every fact's object and, where the method asks back, re-score the top k.
+
+    Args:
+        allowed: [relation, v] bool, the answers each relation may give.
+        k: candidates per fact.
+
+    Returns:
+        Predictions in the order of the facts.
+    """
+    parts: list[Predictions] = []
+    passes = _asking_passes(method, sentences, k if method.asks_back else 0, max_tokens)
+    done = 0
+    for rows in passes:
+        parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
+        done += len(rows)
+        tick(stage, done, len(sentences), "")
+    found = Predictions.concatenate(parts)
+    return found.take(torch.from_numpy(np.argsort(np.concatenate(passes), kind="stable")))
+
+
+@torch.no_grad()
+def ask_back(
+    method: Method,
+    sentences: Sentences,
+    vectors: Vectors,
+    found: Predictions,
+    *,
+    max_tokens: int,
+    tick: Tick = silent,
+    stage: str = "asking back",
+) -> Predictions:
+    """Return predictions whose candidates were asked back by a method, whoever found them.
+
+    Args:
+        method: one that asks back.
+        sentences: the facts of the predictions, in their order.
+    """
+    backward = torch.zeros_like(found.forward)
+    done = 0
+    for rows in _asking_passes(method, sentences, found.candidates.shape[1], max_tokens):
+        candidates = found.candidates[rows].to(method.backbone.device)
+        scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
+        backward[rows] = scores.float().cpu()
+        done += len(rows)
+        tick(stage, done, len(sentences), "")
+    return replace(found, backward=backward)
+
+
+def _asking_passes(
+    method: Method, sentences: Sentences, k: int, max_tokens: int
+) -> list[np.ndarray]:
+    """Return the row sets in which a split is asked, k candidates of each fact back."""
+    order = np.argsort(sentences.forth.lengths, kind="stable")
+    # Asking back reads k sentences for every subject token, or k for a causal model; passes are
+    # kept to what it can hold.
+    asked = 1 if method.backbone.causal else sentences.back.subject_lengths[order]
+    return _passes(sentences, order, max_tokens, np.ones_like(order) + k * asked)
+
+
+def _predict_rows(
+    method: Method,
+    sentences: Sentences,
+    rows: np.ndarray,
+    vectors: Vectors,
+    allowed: Tensor,
+    k: int,
+    max_tokens: int,
+) -> Predictions:
+    index = torch.from_numpy(rows).to(method.backbone.device)
+    gold, relation = sentences.gold[index], sentences.forth.relation[index]
+    known = sentences.known[index]
+    scores = method.scores(sentences, rows, vectors)
+    scores = scores.masked_fill(~allowed[relation], -torch.inf)
+    raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
+    forward, candidates = top_k(scores, k)
+    if method.asks_back:
+        backward = method.subject_scores(
+            sentences, rows, candidates, vectors, max_tokens=max_tokens
+        ).float()
+    else:
+        backward = torch.full_like(forward, torch.nan)
+    is_known = (candidates[:, :, None] == known[:, None, :]).any(2)
+    found = Predictions(
+        relation=relation,
+        gold=gold,
+        gold_score=scores.gather(1, gold[:, None])[:, 0],
+        better=raw.better,
+        equal=raw.equal,
+        better_filtered=filtered.better,
+        equal_filtered=filtered.equal,
+        candidates=candidates,
+        forward=forward,
+        backward=backward,
+        known=is_known & (candidates != gold[:, None]),
+    )
+    return Predictions(**{name: value.cpu() for name, value in vars(found).items()})
+
+
+@torch.no_grad()
+def dev_scores(
+    method: Method,
+    sentences: Sentences,
+    config: TrainingConfig,
+    *,
+    allowed: Tensor,
+    max_tokens: int,
+) -> Mapping[str, np.ndarray]:
+    """Return each part's dev score per relation, higher is better.
+
+    "forth" is scored as ``config.select`` says; other parts by their negative loss.
+    """
+    vectors = {part: value.detach() for part, value in method.vectors().items()}
+    relations = len(allowed)
+    totals: dict[str, Tensor] = {}
+    order = np.argsort(sentences.forth.lengths, kind="stable")
+    count = torch.bincount(sentences.forth.relation, minlength=relations).double()
+    counts = method.sentences_per_fact(sentences, order)
+    for rows in _passes(sentences, order, max_tokens, counts):
+        index = torch.from_numpy(rows).to(method.backbone.device)
+        relation = sentences.forth.relation[index]
+        scores = method.scores(sentences, rows, vectors)
+        values = {"forth": _select(scores, sentences.gold[index], allowed[relation], config.select)}
+        values |= {
+            part: -loss for part, loss in method.dev_losses(sentences, rows, vectors).items()
+        }
+        for part, value in values.items():
+            total = totals.setdefault(part, torch.zeros_like(count))
+            total.index_add_(0, relation, value.double())
+    return {part: (total / count).cpu().numpy() for part, total in totals.items()}
+
+
+def _select(scores: Tensor, gold: Tensor, allowed: Tensor, select: str) -> Tensor:
+    if select == "loss":
+        return -functional.nll_loss(scores, gold, reduction="none")
+    rank = ranks(scores.masked_fill(~allowed, -torch.inf), gold).realistic
+    return (rank <= 1).double() if select == "p@1" else 1 / rank
+
+
+def _passes(
+    sentences: Sentences, order: np.ndarray, max_tokens: int, counts: np.ndarray
+) -> list[np.ndarray]:
+    """Return row sets, short sentences first, small enough for one forward pass each."""
+    lengths = sentences.forth.lengths[order]
+    passes: list[np.ndarray] = []
+    for part in chunks(lengths, counts, max_tokens, apart=True):
+        rows = order[part]
+        passes += [
+            rows[start : start + _FACTS_AT_ONCE] for start in range(0, len(rows), _FACTS_AT_ONCE)
+        ]
+    return passes

@@ -1,0 +1,175 @@
+"""What a method is: encoders to train, a loss per fact, scores per answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel
+from symprompt.probing.any_length import Spelling, ask_names, score_names
+from symprompt.probing.queries import Asks, ask_object, object_asks
+from symprompt.prompts import Layout, Names
+
+Vectors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """One split, laid out.
+
+    Attributes:
+        forth, back: the sentences of the way forth and of the way back.
+        gold: [n] int64, the true objects: their tokens, or ids of names.
+        known: [n, m] int64 padded with -1, every known true object of each fact's subject.
+        names: the subjects as tokens, for methods with several prompts.
+        spelling: how names of any length are asked for; None where tokens are the answers.
+    """
+
+    forth: Layout
+    back: Layout
+    gold: Tensor
+    known: Tensor
+    names: Names | None = None
+    spelling: Spelling | None = None
+
+    def __len__(self) -> int:
+        return len(self.forth)
+
+    def take(self, rows: np.ndarray, relations: np.ndarray) -> Sentences:
+        """Return some facts, as facts of the relations with these indices."""
+        index = torch.from_numpy(rows).to(self.gold.device)
+        forth = self.forth.take(rows, relations)
+        back = forth if self.back is self.forth else self.back.take(rows, relations)
+        return Sentences(forth, back, self.gold[index], self.known[index])
+
+    @cached_property
+    def relations(self) -> np.ndarray:
+        """Each fact's relation, [n] on the CPU."""
+        found: np.ndarray = self.forth.relation.cpu().numpy()
+        return found
+
+
+class Method(ABC):
+    """Abstract: asks a model for objects.
+
+    ``encoders`` maps a part ("forth", "back") to what makes its vectors: a prompt encoder, or for
+    fine-tuning each relation's weights. Every parameter and what a call gives have a leading
+    relation axis. Parts share no parameter, so each relation's best epoch is chosen for each part
+    by itself.
+    """
+
+    asks_back: ClassVar[bool] = False
+
+    def __init__(self, backbone: LanguageModel, encoders: Mapping[str, nn.Module]) -> None:
+        self.backbone = backbone
+        self.encoders = dict(encoders)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of what the method learns and a run stores."""
+        return tuple(self.encoders)
+
+    def vectors(self) -> dict[str, Tensor]:
+        """Return every part's vectors, [relation, n, width]; of weights [relation, n]."""
+        return {part: encoder() for part, encoder in self.encoders.items()}
+
+    def dropout(self) -> AbstractContextManager[None]:
+        """Return a context in which the model's own dropout is on."""
+        return self.backbone.dropout()
+
+    def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
+        """Return how many sentences the loss of each row reads, to plan passes."""
+        if sentences.spelling is None or self.backbone.causal:
+            return np.ones_like(rows)
+        lengths: np.ndarray = sentences.forth.object_lengths[rows]
+        return lengths
+
+    def wordings(self) -> list[dict[str, Any]] | None:
+        """Return each relation's prompt for people to read, where it is made of words."""
+        return None
+
+    @abstractmethod
+    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the training loss of each row, [b]."""
+
+    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
+        """Learn from the training facts without gradient steps; most methods have no such part.
+
+        Args:
+            allowed: [relation, v] bool, the answers each relation may give.
+        """
+        return
+
+    def after_epoch(self) -> None:
+        """Update what is learned once an epoch without gradients; most methods learn no such."""
+        return
+
+    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
+        """Return the loss of the rows as sentences that ask for one token each, to be recorded.
+
+        None where the loss is not of that form.
+        """
+        return None
+
+    def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the log-probability of every token as the object, [b, v], float32.
+
+        Where answers are names of any length, that of every name, [b, n], as it is averaged.
+        """
+        if sentences.spelling is not None:
+            return score_names(
+                self.backbone, sentences.forth, rows, vectors.get("forth"), sentences.spelling
+            )
+        logits = ask_object(self.backbone, sentences.forth, rows, vectors.get("forth"))
+        return torch.log_softmax(logits, dim=-1).float()
+
+    def subject_scores(
+        self,
+        sentences: Sentences,
+        rows: np.ndarray,
+        candidates: Tensor,
+        vectors: Vectors,
+        *,
+        max_tokens: int,
+    ) -> Tensor:
+        """Return how likely the subject is given each candidate, [b, k]; only if ``asks_back``."""
+        raise TypeError(f"{type(self).__name__} does not ask back")
+
+    def dev_losses(
+        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+    ) -> dict[str, Tensor]:
+        """Return losses [b] by which parts other than "forth" choose their best epoch."""
+        return {}
+
+
+def object_loss(
+    backbone: LanguageModel, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+) -> Tensor:
+    """Return the cross-entropy of the gold object over the full vocabulary, [b].
+
+    Of an object of several tokens it is the mean over them, each asked as candidates are.
+    """
+    if sentences.spelling is not None:
+        forth, spelling = vectors.get("forth"), sentences.spelling
+        asked = ask_names(backbone, sentences.forth, rows, forth, spelling, sentences.gold)
+        return -asked.mean_log()
+    logits = ask_object(backbone, sentences.forth, rows, vectors.get("forth"))
+    index = torch.from_numpy(rows).to(backbone.device)
+    return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
+
+
+def forth_asks(sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
+    """Return the loss of ``object_loss`` as sentences that ask for one token each, if it is so."""
+    if sentences.spelling is not None and not sentences.spelling.one_mask:
+        return None
+    return [object_asks(sentences.forth, rows)]

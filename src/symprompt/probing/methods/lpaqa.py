@@ -1,0 +1,254 @@
+"""LPAQA (Jiang et al., 2020, "How Can We Know What Language Models Know?"): many written prompts.
+
+Every relation has several prompts, mined and paraphrased. Their answers are combined as in the
+paper's section 4: by the single prompt with the best training P@1 (top1), by the mean of their
+log-probabilities (uniform), or by a mean whose weights make the training objects most likely
+(optimised). The weighted sum of log-probabilities is normalised again, as in the authors' code;
+``mixture`` = "probability" averages probabilities instead.
+
+Deviations from the paper and its authors' code. Softmaxes run over the model's whole vocabulary
+(the code: a common vocabulary of 21,018 words); that takes no table of log-probabilities, because
+a sum of logits is the product of a sum of states (``ReadOut``), in training as in asking. The loss
+is convex, so weights come from full-batch steps that end within 0.001 of the smallest loss, instead
+of Adam at rate 0.1 for up to 500 epochs. Facts weigh the same, whatever their object (the code can
+weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from asking
+back. Prompts that are the same tokens to the model count once. Ties in training P@1 go to the
+prompt with the higher mean log-likelihood. The manual template is one of the prompts unless
+``with_manual`` says otherwise. For a causal model prompts are cut after the object, and those with
+the subject behind it are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel, ReadOut
+from symprompt.probing.config import EnsembleConfig
+from symprompt.probing.methods.base import Method, Sentences, Vectors
+from symprompt.probing.methods.mixing import (
+    log_loss,
+    mix_probabilities,
+    optimise_weights,
+    probability_loss,
+)
+from symprompt.probing.pairs import Pairs
+from symprompt.probing.rank import ranks
+from symprompt.prompts import Template
+
+_LEAST_WEIGHT = 1e-4
+
+
+class LPAQA(Method):
+    """Ask through several written prompts and combine their answers; final.
+
+    The weights are the method's one part, "weights" [relation, p, 1]; a relation with fewer than p
+    prompts has zeros behind them.
+
+    Args:
+        prompts: each relation's templates, without vectors.
+        max_tokens: most tokens in one pass.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        prompts: Sequence[Sequence[Template]],
+        config: EnsembleConfig,
+        *,
+        max_tokens: int,
+    ) -> None:
+        super().__init__(backbone, {})
+        self.prompts = prompts
+        self.config = config
+        self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
+        self.read = ReadOut(backbone)
+        self._weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
+        for row, own in zip(self._weights, prompts, strict=True):
+            row[: len(own)] = 1 / len(own)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The weights."""
+        return ("weights",)
+
+    def vectors(self) -> dict[str, Tensor]:
+        """Return the weights, [relation, p, 1]: those learned last, equal ones at first."""
+        return {"weights": self._weights.to(self.backbone.device)}
+
+    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return minus the mixture's log-probability of the gold object, [b]."""
+        gold = sentences.gold[torch.from_numpy(rows).to(self.backbone.device)]
+        return -self._mix(sentences, rows, vectors).gather(1, gold[:, None])[:, 0]
+
+    def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the mixture's log-probability of every token as the object, [b, v], float32."""
+        return self._mix(sentences, rows, vectors).float()
+
+    @torch.no_grad()
+    def _mix(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        weights = vectors["weights"][:, :, 0]
+        used = weights.cpu().numpy() > 0
+        size = self.backbone.vocabulary_size if self.config.mixture != "log" else self.read.width
+        most = max(1, self.pairs.most_numbers // (int(used.sum(1).max()) * size))
+        found = []
+        for start in range(0, len(rows), most):
+            own = rows[start : start + most]
+            owner, prompts = self.pairs.of(sentences, own)
+            relation = sentences.relations[own][owner]
+            place = prompts - self.pairs.first[relation]
+            (kept,) = np.nonzero(used[relation, place])
+            owner, prompts, place = owner[kept], prompts[kept], place[kept]
+            states = self.pairs.ask(self.read, sentences, own[owner], prompts)
+            index = torch.from_numpy(np.stack((owner, prompts, place, relation[kept])))
+            found.append(self._combine(states, index.to(states.device), weights, len(own)))
+        return torch.cat(found)
+
+    def _combine(self, states: Tensor, index: Tensor, weights: Tensor, size: int) -> Tensor:
+        """Return the mixtures [size, v] of the states of pairs.
+
+        Args:
+            states: [m, width].
+            index: [4, m], each pair's row among ``size``, prompt, place among its relation's
+                prompts, and relation.
+            weights: [relation, p].
+        """
+        owner, prompts, place, relation = index
+        weight = weights[relation, place].to(states)
+        if self.config.mixture == "probability":
+            logits = self.pairs.put_spaced(self.read.logits(states), prompts)
+            return mix_probabilities(torch.log_softmax(logits, dim=-1), owner, weight, size)
+        groups = self.pairs.glued[prompts].long()
+        table = states.new_zeros(size, weights.shape[1], states.shape[1])
+        table[owner, place] = states
+        logits = states.new_zeros(size, self.backbone.vocabulary_size)
+        for group in range(1 if self.pairs.twins is None else 2):
+            share = states.new_zeros(size, weights.shape[1])
+            share[owner, place] = weight * (groups == group)
+            pooled = torch.bmm(share[:, None], table)[:, 0]
+            logits = logits + self._in_terms(self.read.logits(pooled, share.sum(1)), group)
+        return torch.log_softmax(logits, dim=-1)
+
+    def _in_terms(self, logits: Tensor, group: int) -> Tensor:
+        """Return logits of one group of prompts in terms of tokens after a space."""
+        twins = self.pairs.twins
+        return logits if group == 0 or twins is None else logits[:, twins]
+
+    @torch.no_grad()
+    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
+        """Learn the weights from the training facts, one relation after the other."""
+        for row in range(len(self.prompts)):
+            (rows,) = np.nonzero(sentences.relations == row)
+            weights = self._fit_relation(sentences, rows, row, allowed[row])
+            self._weights[row, :, 0] = 0
+            self._weights[row, : len(weights), 0] = weights
+            tick("weighing prompts", row + 1, len(self.prompts), "")
+
+    def _fit_relation(
+        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor
+    ) -> Tensor:
+        """Return one relation's weights, [p] float64 on the CPU."""
+        config, count = self.config, len(self.prompts[relation])
+        weights = torch.zeros(count, dtype=torch.float64)
+        some = 0 < config.most < count
+        if config.combine == "uniform" and not some:
+            return weights + 1 / count
+        if config.combine == "optimised" and config.mixture == "log" and not some:
+            return prune(self._optimise(sentences, rows, relation, list(range(count))))
+        found = self.answers(sentences, rows, relation, allowed)
+        best = found.best()[: config.most or count]
+        if config.combine == "top1":
+            weights[best[0]] = 1
+        elif config.combine == "uniform":
+            weights[best] = 1 / len(best)
+        elif config.mixture == "probability":
+            likelihood = found.likelihood[:, best]
+            evaluate = probability_loss(likelihood)
+            weights[best] = prune(optimise_weights(evaluate, len(best), like=likelihood).cpu())
+        else:
+            weights[best] = prune(self._optimise(sentences, rows, relation, best))
+        return weights
+
+    def answers(
+        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor
+    ) -> Answers:
+        """Ask a relation's facts through every prompt and keep how good each prompt is.
+
+        Args:
+            rows: facts of the relation.
+            allowed: [v] bool, the answers it may give.
+        """
+        count = len(self.prompts[relation])
+        hits, likelihood = [], []
+        most = max(1, self.pairs.most_numbers // (count * self.backbone.vocabulary_size))
+        for start in range(0, len(rows), most):
+            own = rows[start : start + most]
+            owner, prompts = self.pairs.of(sentences, own)
+            states = self.pairs.ask(self.read, sentences, own[owner], prompts)
+            index = torch.from_numpy(np.stack((own[owner], prompts))).to(states.device)
+            logits = self.pairs.put_spaced(self.read.logits(states), index[1])
+            scores = torch.log_softmax(logits, dim=-1)
+            gold = sentences.gold[index[0]]
+            likelihood.append(scores.gather(1, gold[:, None]).reshape(-1, count).double())
+            rank = ranks(scores.masked_fill(~allowed, -torch.inf), gold).realistic
+            hits.append((rank <= 1).reshape(-1, count))
+        return Answers(torch.cat(hits), torch.cat(likelihood))
+
+    def _optimise(
+        self, sentences: Sentences, rows: np.ndarray, relation: int, prompts: list[int]
+    ) -> Tensor:
+        """Return the weights [len(prompts)] of log-probabilities that make the facts likeliest."""
+        rows = _at_most(rows, max(1, self.pairs.most_numbers // (len(prompts) * self.read.width)))
+        each = np.tile(self.pairs.first[relation] + np.array(prompts), len(rows))
+        states = self.pairs.ask(self.read, sentences, np.repeat(rows, len(prompts)), each)
+        gold = sentences.gold[torch.from_numpy(rows).to(states.device)]
+        numbers = torch.from_numpy(each[: len(prompts)]).to(states.device)
+        evaluate = log_loss(
+            states.reshape(len(rows), len(prompts), -1),
+            gold,
+            partial(self._pool, self.pairs.glued[numbers]),
+            rows=max(1, self.pairs.most_numbers // 4 // self.backbone.vocabulary_size),
+        )
+        return optimise_weights(evaluate, len(prompts), like=states).double().cpu()
+
+    def _pool(self, glued: Tensor, states: Tensor, weights: Tensor) -> Tensor:
+        """Return the logits [n, v] of weighted sums of states [n, p, width], one p for all."""
+        logits = states.new_zeros(())
+        for group in range(1 if self.pairs.twins is None else 2):
+            own = weights * (glued == bool(group))
+            pooled = torch.einsum("npd,p->nd", states, own)
+            share = own.sum().expand(len(states))
+            logits = logits + self._in_terms(self.read.logits(pooled, share), group)
+        return logits
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """One relation's training facts under its prompts: hits and gold log-likelihoods [n, p]."""
+
+    hits: Tensor
+    likelihood: Tensor
+
+    def best(self) -> list[int]:
+        """Return the prompts by P@1, ties by mean log-likelihood, then as they stand."""
+        first, then = self.hits.double().mean(0).tolist(), self.likelihood.mean(0).tolist()
+        return sorted(range(len(first)), key=lambda prompt: (-first[prompt], -then[prompt]))
+
+
+def prune(weights: Tensor) -> Tensor:
+    """Return the weights without those that hardly count, each of which would cost a pass."""
+    kept = weights.masked_fill(weights < min(_LEAST_WEIGHT, 1 / len(weights)), 0.0)
+    return kept / kept.sum()
+
+
+def _at_most(rows: np.ndarray, most: int) -> np.ndarray:
+    """Return rows, evenly left out where their table would be too large to keep."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]

@@ -1,0 +1,39 @@
+"""The majority baseline: each relation's training objects by how often they occur.
+
+It reads no subject and asks no model, so what it gets right is what a method could get right by
+knowing the relation alone. All tokens that never occur in training share one pseudo-count, so that
+a gold object among them ties with the others instead of having no rank.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from symprompt.models import LanguageModel
+from symprompt.probing.methods.base import Method, Sentences, Vectors
+
+
+class Majority(Method):
+    """Answer every subject with the relation's most frequent training objects; final.
+
+    Args:
+        counts: [relation, v], how often each token is the object of a training fact.
+    """
+
+    def __init__(self, backbone: LanguageModel, counts: Tensor) -> None:
+        super().__init__(backbone, {})
+        counted = counts.to(backbone.device, torch.float64)
+        smooth = counted + 1 / counted.shape[1]
+        self._log_share = (smooth / smooth.sum(1, keepdim=True)).log()
+
+    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return minus the log of the gold object's share, [b]; nothing is trained with it."""
+        index = torch.from_numpy(rows).to(self.backbone.device)
+        return -self._log_share[sentences.forth.relation[index], sentences.gold[index]]
+
+    def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the log of every token's share of the training objects, [b, v], float32."""
+        index = torch.from_numpy(rows).to(self.backbone.device)
+        return self._log_share[sentences.forth.relation[index]].float()

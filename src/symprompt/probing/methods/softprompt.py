@@ -1,0 +1,186 @@
+"""SoftPrompt (Qin and Eisner, 2021, "Learning How to Ask"): a mixture of soft prompts per relation.
+
+Every relation has several prompts, written ones whose words have become free vectors (section 2.2).
+The object's probability is the weighted mean of the prompts' (section 2.4):
+p(y | x, r) = sum_t w_t p(y | t(x)), and all of it is trained to make the training objects likely.
+With ``deep`` the prompt's hidden states are moved before every layer too, by changes that start at
+zero (section 2.3).
+
+As in the authors' code: Adam at 1e-3, batches of 32, at most 16 epochs, four without a better dev
+P@1 end a relation; vectors start at the words' embeddings; the model's dropout is off; weights are
+learned by EM. Its step for the vectors follows the gradient of the mixture's log-likelihood, which
+is that of each prompt's own times its responsibility, so there is no E-step apart.
+
+Deviations. Responsibilities for the weights are those each fact had in its last training step, not
+from a pass over all facts with the vectors held still (Neal and Hinton's incremental EM), and the
+weights are set once an epoch; ``weighing`` = "gradient" learns them by Adam instead. The vectors
+themselves are the parameters, not a difference to the words' embeddings: without a penalty on it
+that is the same. Changes after the last layer are left out, as nothing reads them. The number of
+prompts is bounded by ``most``, chosen by P@1 on some training facts (the code takes all mined ones;
+here paraphrased ones and the manual template may be among them). With ``prompt.start`` = "random"
+vectors are drawn with mean and deviation of the embedding table, one mean and one deviation for
+every dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.models import Inputs, LanguageModel
+from symprompt.probing.methods.base import Method, Sentences, Vectors
+from symprompt.probing.methods.mixing import mix_probabilities
+from symprompt.probing.pairs import Pairs
+from symprompt.prompts import Question, SoftMixture, Template
+
+_FEWEST = {"cuda": 1024}
+"""Widths with fewer sentences join the next wider one: a pass of its own would cost more."""
+
+
+class SoftPrompt(Method):
+    """Ask through several soft prompts whose probabilities are mixed; final.
+
+    Parts: "forth" [relation, n, width], all prompts' vectors; "weights" [relation, p, 1]; and for
+    deep prompts "deep" [relation, (layers - 1) x n, hidden].
+
+    Args:
+        prompts: each relation's templates, of vectors and blanks alone.
+        mixture: what is learned.
+        max_tokens: most tokens in one pass.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        prompts: Sequence[Sequence[Template]],
+        mixture: SoftMixture,
+        *,
+        max_tokens: int,
+    ) -> None:
+        super().__init__(backbone, {"forth": mixture})
+        self.mixture = mixture
+        self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
+        # Refused here, before anything is trained, where the model's layers cannot be found.
+        self._layers = backbone.layers.count - 1 if mixture.changes is not None else 0
+        self._shares: Tensor | None = None
+        self._owners: Tensor | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The vectors, the weights, and the changes of the layers' inputs."""
+        return ("forth", "weights", "deep") if self._layers else ("forth", "weights")
+
+    def vectors(self) -> dict[str, Tensor]:
+        """Return every part."""
+        found = {"forth": self.mixture(), "weights": self.mixture.weights()[:, :, None]}
+        if self.mixture.changes is not None:
+            found["deep"] = self.mixture.changes.flatten(1, 2)
+        return found
+
+    def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
+        """Return how many prompts each row's relation has."""
+        counts: np.ndarray = self.pairs.counts[sentences.relations[rows]]
+        return counts
+
+    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return minus the mixture's log-probability of the gold object, [b]."""
+        owner, prompts = self.pairs.of(sentences, rows)
+        found: list[Tensor] = []
+        places: list[Tensor] = []
+        fewest = _FEWEST.get(self.backbone.device.type, 1)
+        for place, question in self.pairs.questions(sentences, rows[owner], prompts, fewest=fewest):
+            logits = self._logits(question, prompts, place, vectors)
+            found.append(-functional.cross_entropy(logits, question.target, reduction="none"))
+            places.append(place)
+        order = torch.cat(places)
+        index = torch.from_numpy(self._index(sentences, rows, owner, prompts)).to(order.device)
+        weights = vectors["weights"][index[2], index[1], 0].clamp(min=1e-30)
+        likelihood = torch.cat(found)
+        table = likelihood.new_full((len(rows), vectors["weights"].shape[1]), -torch.inf)
+        joint = likelihood + weights.log()[order].to(likelihood)
+        table = table.index_put((index[0][order], index[1][order]), joint)
+        total = torch.logsumexp(table, dim=1)
+        if torch.is_grad_enabled():
+            self._remember(sentences, rows, (table - total[:, None]).detach().exp())
+        return -total
+
+    def _index(
+        self, sentences: Sentences, rows: np.ndarray, owner: np.ndarray, prompts: np.ndarray
+    ) -> np.ndarray:
+        """Return each pair's row among ``rows``, place among its prompts and relation, [3, m]."""
+        relation = sentences.relations[rows][owner]
+        return np.stack((owner, prompts - self.pairs.first[relation], relation))
+
+    def _remember(self, sentences: Sentences, rows: np.ndarray, shares: Tensor) -> None:
+        """Keep each prompt's share in the likelihood of the rows, until the epoch ends."""
+        if self._shares is None or len(self._shares) != len(sentences):
+            size = (len(sentences), shares.shape[1])
+            self._shares = torch.full(size, torch.nan, dtype=torch.float64, device=shares.device)
+            self._owners = sentences.forth.relation
+        self._shares[torch.from_numpy(rows).to(shares.device)] = shares.double()
+
+    @torch.no_grad()
+    def after_epoch(self) -> None:
+        """Set the weights to the prompts' mean shares in the epoch's training facts (M-step)."""
+        if self._shares is None or self._owners is None:
+            return
+        shares, self._shares = self._shares, None
+        if self.mixture.mix.requires_grad:
+            return
+        relations = len(self.mixture.mix)
+        steps = torch.arange(relations, device=shares.device)
+        # A product, not a sum by index: the same every time.
+        seen = (self._owners[None, :] == steps[:, None]) & ~shares[:, 0].isnan()[None, :]
+        mean = seen.double() @ shares.nan_to_num() / seen.sum(1, keepdim=True).clamp(min=1)
+        self.mixture.set_weights(mean, seen.any(1))
+
+    def _logits(
+        self, question: Question, prompts: np.ndarray, place: Tensor, vectors: Vectors
+    ) -> Tensor:
+        """Return the logits [k, v] of a pass, in terms of tokens after a space."""
+        inputs = question.inputs(self.backbone, vectors["forth"])
+        logits = self.backbone.logits_at(self._deepen(inputs, question, vectors), question.at)
+        if self.pairs.twins is None:
+            return logits
+        numbers = torch.from_numpy(prompts).to(place.device)
+        return self.pairs.put_spaced(logits, numbers[place])
+
+    def _deepen(self, inputs: Inputs, question: Question, vectors: Vectors) -> Inputs:
+        """Return the inputs with the changes that the layers' inputs get at the vectors' places."""
+        if not self._layers:
+            return inputs
+        count = vectors["forth"].shape[1]
+        deep = vectors["deep"].reshape(-1, self._layers, count, self.backbone.layers.width)
+        tables = [table.flatten(0, 1) for table in deep.unbind(1)]
+        index = question.relation[:, None] * count + question.slots.clamp(min=0)
+        is_slot = (question.slots >= 0)[:, :, None]
+
+        def added(layer: int) -> Tensor:
+            return functional.embedding(index, tables[layer - 1]) * is_slot
+
+        return Inputs(inputs.embeddings, inputs.mask, added)
+
+    def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        """Return the mixture's log-probability of every token as the object, [b, v], float32."""
+        size = self.backbone.vocabulary_size
+        most = max(1, self.pairs.most_numbers // (int(self.pairs.counts.max()) * size))
+        parts = [rows[start : start + most] for start in range(0, len(rows), most)]
+        return torch.cat([self._mixed(sentences, part, vectors) for part in parts]).float()
+
+    def _mixed(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
+        owner, prompts = self.pairs.of(sentences, rows)
+        index = torch.from_numpy(self._index(sentences, rows, owner, prompts))
+        index = index.to(self.backbone.device)
+        weights = vectors["weights"][index[2], index[1], 0]
+        found: Tensor | None = None
+        for place, question in self.pairs.questions(sentences, rows[owner], prompts):
+            logits = self._logits(question, prompts, place, vectors)
+            if found is None:
+                found = logits.new_empty(len(owner), logits.shape[1])
+            found[place] = torch.log_softmax(logits, dim=-1)
+        assert found is not None
+        return mix_probabilities(found, index[0], weights, len(rows))

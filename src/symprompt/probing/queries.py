@@ -1,0 +1,315 @@
+"""The two questions every method is made of: which object, and how likely is the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.models import LanguageModel
+from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question, round_up
+
+Masking = Literal["one", "whole"]
+Average = Literal["log", "probability", "sum"]
+
+
+def ask_object(
+    backbone: LanguageModel, layout: Layout, rows: np.ndarray, vectors: Tensor | None
+) -> Tensor:
+    """Return the logits [b, v] of the object blank, the subject in place (equation 5).
+
+    A causal model's are its output just before the blank (P-tuning, section 4.1).
+    """
+    index = torch.from_numpy(rows).to(backbone.device)
+    return _ask_tokens(backbone, layout, rows, index, layout.object_at[index], vectors)[0]
+
+
+def _ask_tokens(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    index: Tensor,
+    at: Tensor,
+    vectors: Tensor | None,
+    objects: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return logits [b, v] and tokens [b] of one position in each of some rows.
+
+    Args:
+        rows, index: [b] facts, on the CPU and on the device.
+        at: [b] positions.
+        objects: [b] candidates that replace the true objects.
+    """
+    mask_id, longest = backbone.vocabulary.mask_id, int(layout.lengths[rows].max())
+    learning = torch.is_grad_enabled() and vectors is not None and vectors.requires_grad
+    question: Question | PackedQuestion
+    if mask_id is not None and longest <= backbone.longest_packed and not learning:
+        question = packed_question(
+            layout,
+            index,
+            at,
+            tokens=int(layout.lengths[rows].sum()),
+            longest=longest,
+            mask_id=mask_id,
+            objects=objects,
+        )
+    else:
+        width = layout.width(rows)
+        question = layout.question(
+            index,
+            at,
+            width=width,
+            mask_id=mask_id,
+            objects=objects,
+            padded=layout.is_padded(rows, width),
+        )
+    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
+
+
+@dataclass(frozen=True, eq=False)
+class Asks:
+    """Sentences that ask for one token each, whose cross-entropies add up to facts' losses.
+
+    Attributes:
+        part: whose vectors stand in the sentences.
+        layout: the sentences.
+        base: [n] int64 on the device, where each fact's blank begins.
+        rows: [m] facts.
+        offset: [m] which token of the blank is asked for.
+        share: [m] what the sentence counts in its fact's loss.
+        owner: [m] index of the fact among those that were asked about.
+    """
+
+    part: str
+    layout: Layout
+    base: Tensor
+    rows: np.ndarray
+    offset: np.ndarray
+    share: np.ndarray
+    owner: np.ndarray
+
+
+def object_asks(layout: Layout, rows: np.ndarray) -> Asks:
+    """Return the sentences that ask for each object token once (equation 5), for their mean."""
+    owner, offset = _tokens_of(layout.object_lengths[rows])
+    return Asks(
+        part="forth",
+        layout=layout,
+        base=layout.object_at,
+        rows=rows[owner],
+        offset=offset,
+        share=1 / layout.object_lengths[rows][owner],
+        owner=owner,
+    )
+
+
+def subject_asks(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Asks:
+    """Return the sentences that ask for each subject token, ``weight`` for the subject's mean."""
+    owner, offset = _tokens_of(layout.subject_lengths[rows])
+    return Asks(
+        part=part,
+        layout=layout,
+        base=layout.subject_at,
+        rows=rows[owner],
+        offset=offset,
+        share=weight / layout.subject_lengths[rows][owner],
+        owner=owner,
+    )
+
+
+def _tokens_of(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for every token of names with so many, the name's index and the token's place."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+@dataclass(frozen=True)
+class TokenLikelihoods:
+    """Log-likelihoods of subject tokens, flat, with the row each belongs to."""
+
+    log_likelihood: Tensor
+    owner: Tensor
+    count: Tensor
+
+    def average(self, how: Average) -> Tensor:
+        """Return each row's score, [b]."""
+        if how == "sum":
+            return self.sum_log()
+        return self.mean_log() if how == "log" else self.log_mean()
+
+    def sum_log(self) -> Tensor:
+        """Return each row's sum of log-likelihoods, [b]."""
+        total = self.log_likelihood.new_zeros(len(self.count))
+        return total.index_add(0, self.owner, self.log_likelihood)
+
+    def mean_log(self) -> Tensor:
+        """Return each row's mean of log-likelihoods, [b]."""
+        return self.sum_log() / self.count
+
+    def log_mean(self) -> Tensor:
+        """Return the log of each row's mean likelihood, [b]."""
+        total = torch.zeros(len(self.count), dtype=torch.float64, device=self.count.device)
+        # float64 holds likelihoods down to e^-745, below anything a softmax here gives.
+        total = total.index_add(0, self.owner, self.log_likelihood.double().exp())
+        return (total / self.count).log().to(self.log_likelihood.dtype)
+
+
+def ask_subject(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    vectors: Tensor | None,
+    *,
+    masking: Masking,
+    objects: Tensor | None = None,
+) -> TokenLikelihoods:
+    """Return how likely each subject token is, the object in place (equation 6).
+
+    Args:
+        layout: the sentences of the way back.
+        rows: [b] fact indices; one may stand several times, with different objects.
+        masking: "one" masks one token and leaves the subject's others visible, in as many
+            sentences as the subject has tokens; "whole" masks all of them in one sentence. A causal
+            model masks none, see ``_follow_subject``.
+        objects: [b] candidates that replace the true objects.
+    """
+    device = backbone.device
+    index = torch.from_numpy(rows).to(device)
+    counts = layout.subject_lengths[rows]
+    owner, offset = (torch.from_numpy(x).to(device) for x in _tokens_of(counts))
+    width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
+    padded = layout.is_padded(rows, width)
+    if backbone.causal:
+        logits, target = _follow_subject(
+            backbone, layout, index, owner, offset, vectors, objects, width=width
+        )
+    elif masking == "one":
+        each = index[owner]
+        logits, target = _ask_tokens(
+            backbone,
+            layout,
+            np.repeat(rows, counts),
+            each,
+            layout.subject_at[each] + offset,
+            vectors,
+            None if objects is None else objects[owner],
+        )
+    else:
+        # Shorter subjects repeat their last position, which the flat selection below leaves out.
+        last = layout.subject_length[index] - 1
+        steps = torch.arange(int(layout.subject_lengths[rows].max()), device=device)
+        at = layout.subject_at[index, None] + torch.minimum(steps[None, :], last[:, None])
+        question = layout.question(
+            index, at, width=width, mask_id=mask_id, objects=objects, padded=padded
+        )
+        real = steps[None, :] <= last[:, None]
+        logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)[real]
+        target = question.target[real]
+    return TokenLikelihoods(
+        log_likelihood=-functional.cross_entropy(logits, target, reduction="none"),
+        owner=owner,
+        count=layout.subject_length[index],
+    )
+
+
+def _follow_subject(
+    backbone: LanguageModel,
+    layout: Layout,
+    index: Tensor,
+    owner: Tensor,
+    offset: Tensor,
+    vectors: Tensor | None,
+    objects: Tensor | None,
+    *,
+    width: int,
+) -> tuple[Tensor, Tensor]:
+    """Return logits [m, v] and tokens [m] of subject tokens, given the object and those before.
+
+    The chain rule: the subject stands last, and one pass over its sentence gives the likelihood of
+    each of its tokens (teacher forcing). Our extension of SPE, which is about masked models.
+
+    Args:
+        index: [b] facts.
+        owner, offset: [m] which of those facts each subject token is of, and its place there.
+    """
+    at = layout.subject_at[index][owner] + offset
+    last = layout.subject_at[index] + layout.subject_length[index] - 1
+    question = layout.question(index, last, width=width, mask_id=None, objects=objects)
+    logits = backbone.logits_at(question.inputs(backbone, vectors), at - 1, owner)
+    return logits, layout.ids[index[owner], at]
+
+
+def score_subjects(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    candidates: Tensor,
+    vectors: Tensor | None,
+    *,
+    masking: Masking,
+    average: Average,
+    max_tokens: int,
+    names: NameTable | None = None,
+) -> Tensor:
+    """Return each row's subject score for each candidate object, [b, k], float32.
+
+    All candidates of all rows are asked in passes of at most ``max_tokens`` tokens.
+
+    Args:
+        candidates: [b, k] tokens, or ids of ``names``.
+    """
+    k = candidates.shape[1]
+    each = np.repeat(rows, k)
+    one_each = masking == "whole" or backbone.causal
+    sentences = np.ones_like(each) if one_each else layout.subject_lengths[each]
+    objects = candidates.reshape(-1)
+    lengths = layout.lengths[each]
+    if names is not None:
+        tokens = names.lengths[objects.cpu().numpy()]
+        lengths = lengths - layout.object_lengths[each] + tokens
+    scores = []
+    packed = masking == "one" and int(lengths.max()) <= backbone.longest_packed
+    for part in chunks(lengths, sentences, max_tokens, apart=not packed):
+        asked, here, filled = layout, each[part], objects[part]
+        if names is not None:
+            asked = layout.filled(here, names.tokens[filled], tokens[part])
+            here = np.arange(len(here))
+        found = ask_subject(
+            backbone,
+            asked,
+            here,
+            vectors,
+            masking=masking,
+            objects=filled if names is None else None,
+        )
+        scores.append(found.average(average))
+    return torch.cat(scores).reshape(len(rows), k)
+
+
+def chunks(
+    lengths: np.ndarray, sentences: np.ndarray, max_tokens: int, *, apart: bool = False
+) -> Iterator[slice]:
+    """Yield slices of consecutive rows whose padded passes hold at most ``max_tokens`` tokens.
+
+    A row that alone is larger gets a pass of its own.
+
+    Args:
+        apart: end a pass also where the length changes, unless it is small: a pass of one length
+            needs no padding and no mask.
+    """
+    start, width, count, before = 0, 0, 0, 0
+    for row, (length, several) in enumerate(zip(lengths.tolist(), sentences.tolist(), strict=True)):
+        wider = max(width, round_up(length))
+        other = apart and length != before and width * count >= max_tokens // 4
+        before = length
+        if row > start and (other or wider * (count + several) > max_tokens):
+            yield slice(start, row)
+            start, wider, count = row, round_up(length), 0
+        width, count = wider, count + several
+    if len(lengths) > start:
+        yield slice(start, len(lengths))

@@ -1,0 +1,270 @@
+"""Ranks of the true answers: tie-aware, filtered, re-ranked. Averages are in ``averages``.
+
+Shapes: b facts, v vocabulary, k candidates, m other true answers. Ties are counted, never hidden:
+scores of a half-precision head tie at the top often enough to move P@1 by half a point, so such
+scores are refused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from symprompt.errors import SympromptError
+from symprompt.runs.statistics import (
+    METRICS,
+    OVER_FACTS,
+    OVER_RELATIONS,
+    Difference,
+    Interval,
+    Summary,
+    bootstrap,
+    by_relation,
+    hits,
+    paired_bootstrap,
+    summarise,
+)
+
+__all__ = [
+    "METRICS",
+    "OVER_FACTS",
+    "OVER_RELATIONS",
+    "Difference",
+    "Interval",
+    "Ranks",
+    "Summary",
+    "bootstrap",
+    "by_relation",
+    "hits",
+    "paired_bootstrap",
+    "ranks",
+    "rerank",
+    "reranked_ranks",
+    "summarise",
+    "top_k",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """How many others score higher than the true answer, and how many score exactly the same.
+
+    Attributes:
+        better: ``[b]`` int64, others with a higher score.
+        equal: ``[b]`` int64, others with exactly the same score.
+    """
+
+    better: Tensor
+    equal: Tensor
+
+    @property
+    def optimistic(self) -> Tensor:
+        """The rank if every tie is won, ``[b]`` int64."""
+        return self.better + 1
+
+    @property
+    def pessimistic(self) -> Tensor:
+        """The rank if every tie is lost, ``[b]`` int64."""
+        return self.better + self.equal + 1
+
+    @property
+    def realistic(self) -> Tensor:
+        """The mean of the optimistic and the pessimistic rank, ``[b]`` float64."""
+        return self.better.double() + self.equal.double() / 2 + 1
+
+
+def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks:
+    """Count, for every fact, the others that beat or tie with the true answer.
+
+    Args:
+        scores: ``[b, v]`` float32 or float64; ``-inf`` marks what is no candidate.
+        gold: ``[b]`` int64, the true answer's id. A gold of ``-inf`` comes after all finite scores
+            and ties with every other ``-inf``.
+        ignore: ``[b, m]`` int64, padded with -1: other true answers, not counted (filtered ranks).
+            The gold itself and repeated ids in a row change nothing.
+
+    Raises:
+        SympromptError: half-precision or NaN scores, a wrong shape, or an id out of range.
+
+    Example:
+        >>> ranks(torch.tensor([[0.5, 2.0, 0.5]]), torch.tensor([0])).realistic
+        tensor([2.5000], dtype=torch.float64)
+    """
+    _check_scores("scores", scores)
+    _check_no_nan("scores", scores)
+    rows, width = scores.shape
+    _check_ids("gold", gold, (rows,), 0, width)
+    gold_score = scores.gather(1, gold[:, None])
+    better = (scores > gold_score).sum(dim=1)
+    equal = (scores == gold_score).sum(dim=1) - 1  # without the gold itself
+    if ignore is None:
+        return Ranks(better, equal)
+    _check_ids("ignore", ignore, (rows, None), -1, width)
+    ordered = ignore.sort(dim=1).values
+    counted = (ordered >= 0) & (ordered != gold[:, None])
+    counted[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    ignored_score = scores.gather(1, ordered.clamp(min=0))
+    better = better - ((ignored_score > gold_score) & counted).sum(dim=1)
+    equal = equal - ((ignored_score == gold_score) & counted).sum(dim=1)
+    return Ranks(better, equal)
+
+
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return values and ids of the k best per row, best first, ties broken by the lower id.
+
+    The answer is the same on every device; ``torch.topk`` alone leaves the order of ties open.
+
+    Args:
+        scores: ``[b, v]`` float32 or float64; ``-inf`` marks what is no candidate.
+        k: how many, at most the number of candidates in every row.
+
+    Returns:
+        Values ``[b, k]`` and ids ``[b, k]`` int64 (equation 8 of the SPE paper).
+
+    Raises:
+        SympromptError: half-precision or NaN scores, or k out of range.
+    """
+    _check_scores("scores", scores)
+    width = scores.shape[1]
+    if not 1 <= k <= width:
+        raise SympromptError(f"k is {k}, allowed is 1 to {width}, the number of scores in a row.")
+    values, ids = torch.topk(scores, k, dim=1)
+    _check_no_nan("scores", values)  # topk puts NaN first, so a look at its values is enough
+    border = values[:, -1:]
+    if bool((border == -torch.inf).any()):
+        fewest = int((scores > -torch.inf).sum(dim=1).min())
+        raise SympromptError(
+            f"k is {k}, but a row has only {fewest} finite scores; choose k <= {fewest}."
+        )
+    tied_everywhere = (scores == border).sum(dim=1)
+    crowded = (tied_everywhere > (values == border).sum(dim=1)).nonzero().squeeze(1)
+    if crowded.numel():
+        ids[crowded] = _best_ids_by_border(scores[crowded], border[crowded], k)
+    ids = ids.sort(dim=1).values
+    values = scores.gather(1, ids)
+    # Adding zero turns -0.0 into 0.0: a sort by bits would tell the two apart.
+    order = torch.sort(values + 0.0, stable=True, dim=1, descending=True).indices
+    return values.gather(1, order), ids.gather(1, order)
+
+
+def _best_ids_by_border(scores: Tensor, border: Tensor, k: int) -> Tensor:
+    """Return the ids above the border, filled up to k with the lowest ids on the border."""
+    above = scores > border
+    tied = scores == border
+    room = k - above.sum(dim=1, keepdim=True)
+    chosen = above | (tied & (tied.cumsum(dim=1) <= room))
+    return chosen.nonzero()[:, 1].view(-1, k)
+
+
+def rerank(forward: Tensor, backward: Tensor, *, weight: float | Tensor) -> Tensor:
+    """Return the joint score of every candidate: forward + weight * backward (SPE, equation 10).
+
+    Args:
+        forward: ``[b, k]`` log-probabilities of the candidates given the subject.
+        backward: ``[b, k]`` log-probabilities of the subject given each candidate.
+        weight: a number, or one per fact as ``[b]`` or ``[b, 1]``. Where it is zero the forward
+            score stays as it is, even if the backward score is ``-inf``.
+    """
+    _check_scores("forward", forward)
+    _check_scores("backward", backward)
+    if forward.shape != backward.shape:
+        raise SympromptError(
+            f"forward is {list(forward.shape)} and backward {list(backward.shape)}; "
+            "both must be [facts, candidates]."
+        )
+    factor = torch.as_tensor(weight, dtype=forward.dtype, device=forward.device)
+    rows = forward.shape[0]
+    if factor.ndim and tuple(factor.shape) not in {(rows,), (rows, 1)}:
+        raise SympromptError(
+            f"weight is {list(factor.shape)}, allowed are a number, [{rows}] or [{rows}, 1]."
+        )
+    if factor.ndim == 1:
+        factor = factor[:, None]
+    return torch.where(factor == 0, forward, forward + factor * backward)
+
+
+def reranked_ranks(
+    scores: Tensor,
+    gold: Tensor,
+    candidates: Tensor,
+    joint: Tensor,
+    ignore: Tensor | None = None,
+) -> Ranks:
+    """Count who beats or ties with the true answer when the candidates come first.
+
+    The candidates are ordered by joint score, all others follow in forward order. Candidates tie by
+    equal joint scores, the others by equal forward scores; the two groups never tie.
+
+    Args:
+        scores: ``[b, v]`` forward scores.
+        gold: ``[b]`` int64.
+        candidates: ``[b, k]`` int64, distinct ids in a row, normally those of ``top_k``.
+        joint: ``[b, k]`` joint scores of the candidates, see ``rerank``.
+        ignore: ``[b, m]`` int64 padded with -1, see ``ranks``; ignored candidates are not counted.
+    """
+    base = ranks(scores, gold, ignore)
+    rows, width = scores.shape
+    _check_scores("joint", joint)
+    _check_no_nan("joint", joint)
+    _check_ids("candidates", candidates, (rows, joint.shape[1]), 0, width)
+    if joint.shape[0] != rows:
+        raise SympromptError(f"joint has {joint.shape[0]} rows, scores have {rows}.")
+    ordered = candidates.sort(dim=1).values
+    if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
+        raise SympromptError("candidates holds an id twice in a row; the ids must be distinct.")
+
+    is_gold = candidates == gold[:, None]
+    counted = ~is_gold
+    if ignore is not None:
+        counted &= ~(candidates[:, :, None] == ignore[:, None, :]).any(dim=2)
+    gold_joint = joint.masked_fill(~is_gold, 0.0).sum(dim=1, keepdim=True)
+    better_inside = ((joint > gold_joint) & counted).sum(dim=1)
+    equal_inside = ((joint == gold_joint) & counted).sum(dim=1)
+
+    # A gold outside: the candidates leave the forward count and all stand before it instead.
+    gold_forward = scores.gather(1, gold[:, None])
+    forward = scores.gather(1, candidates)
+    not_above = (counted & ~(forward > gold_forward)).sum(dim=1)
+    level = (counted & (forward == gold_forward)).sum(dim=1)
+    inside = is_gold.any(dim=1)
+    return Ranks(
+        torch.where(inside, better_inside, base.better + not_above),
+        torch.where(inside, equal_inside, base.equal - level),
+    )
+
+
+def _check_scores(name: str, scores: Tensor) -> None:
+    if scores.dtype not in (torch.float32, torch.float64):
+        raise SympromptError(
+            f"{name} has dtype {scores.dtype}, allowed are torch.float32 and torch.float64: "
+            "coarser scores tie. Compute the last product and the softmax in float32."
+        )
+    if scores.ndim != 2:
+        raise SympromptError(f"{name} has shape {list(scores.shape)}, needed are two axes.")
+
+
+def _check_no_nan(name: str, scores: Tensor) -> None:
+    if bool(torch.isnan(scores).any()):
+        raise SympromptError(f"{name} holds NaN, which has no rank; check the model's output.")
+
+
+def _check_ids(
+    name: str, ids: Tensor, shape: tuple[int | None, ...], lowest: int, width: int
+) -> None:
+    fits = ids.ndim == len(shape) and all(
+        wanted in (None, got) for wanted, got in zip(shape, ids.shape, strict=True)
+    )
+    if not fits or ids.dtype != torch.int64:
+        wanted = ["any" if size is None else size for size in shape]
+        raise SympromptError(
+            f"{name} is {ids.dtype} of shape {list(ids.shape)}, needed is torch.int64 of {wanted}."
+        )
+    if ids.numel() == 0:
+        return
+    low, high = (int(bound) for bound in torch.aminmax(ids))
+    if low < lowest or high >= width:
+        raise SympromptError(
+            f"{name} holds ids {low} to {high}, allowed are {lowest} to {width - 1}."
+        )

@@ -1,0 +1,466 @@
+"""One part of a method around the recorded passes: its encoder before them, its optimiser after.
+
+Training steps as CUDA graphs: the same arithmetic, without a launch per kernel.
+
+A step of stacked relations is some thousand small kernels, and launching them from Python takes
+longer than running them. Here the sentences of a step are put into passes of a few fixed shapes,
+each recorded once as a CUDA graph and replayed with new indices; the prompt encoders and the
+optimiser are recorded too. What fills a pass up to its shape counts nothing: its share of the loss
+is zero.
+
+The parts of a method (SPE's way forth and way back with vectors of their own) go through the model
+in the same passes, as if the second part's relations were more relations: one large pass takes less
+time than two. Their encoders and optimisers run side by side: updates are bound by memory, encoders
+by waiting for one kernel after the other, so one part's vectors are made while the next one's
+parameters are still being updated. What a step's first pass reads, but for the vectors, is laid out
+while the step before it updates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from symprompt.engine.stacked_adam import Numbers, StackedAdam
+from symprompt.models import ReadOut
+from symprompt.probing.methods.base import Method, Sentences
+from symprompt.probing.passes import EpochPasses, Pass, Shape, plan_passes
+from symprompt.probing.queries import Asks
+from symprompt.prompts import (
+    Layout,
+    PackedQuestion,
+    PromptEncoder,
+    Question,
+    join_layouts,
+    packed_question,
+    slot_places,
+)
+from symprompt.runs.environment import quick_products, rehearse
+
+Replay = Callable[[], None]
+
+
+class CapturedPart:
+    """What one part does before and after the passes: its encoder, its optimiser; final.
+
+    Args:
+        first: whose parameters are updated first where several parts' are ready.
+
+    Attributes:
+        start: [relation, n, width] the vectors at first.
+    """
+
+    def __init__(
+        self, method: Method, part: str, optimizer: StackedAdam, *, first: bool, capture: bool
+    ) -> None:
+        self.encoder = method.encoders[part]
+        self.optimizer = optimizer
+        self.device = device = method.backbone.device
+        # A body in half precision reads no more of the vectors than 8 bits.
+        self._half = method.backbone.dtype.itemsize == 2
+        with torch.no_grad():
+            self.start = self.encoder().detach()
+        self._active = torch.zeros(len(self.start), dtype=torch.bool, device=device)
+        self._rate = torch.zeros(len(self.start), dtype=torch.float64, device=device)
+        self._vectors: Tensor | None = None
+        # What another stream reads is kept until this one has waited for it.
+        self._kept: list[Tensor] = []
+        self._ends: tuple[Replay, Replay] | None = None
+        self._stream = self._aside = None
+        if capture:
+            # The most urgent first: encoders, then updates.
+            self._stream = torch.cuda.Stream(device, priority=-2)  # type: ignore[no-untyped-call]
+            self._aside = torch.cuda.Stream(device, priority=-int(first))  # type: ignore[no-untyped-call]
+
+    def catch_up(self) -> None:
+        """Let what is begun next wait for what was done so far, to the parameters above all."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+
+    def begin(self) -> None:
+        """Make the vectors, and put them where the passes read them; they are there after join.
+
+        Waits for this part's last update alone, and for what was done before ``catch_up``.
+        """
+        with self._on_stream():
+            self._replays[0]()
+
+    def end(self, active: Tensor, rate: Tensor) -> None:
+        """Update the parameters by the vectors' gradient, and clear it.
+
+        Args:
+            active: [relation] bool, what moves.
+            rate: [relation] learning rates.
+        """
+        self.catch_up()
+        with self._on_stream():
+            self._active.copy_(active)
+            self._rate.copy_(rate)
+            self._replays[1]()
+
+    @property
+    def _replays(self) -> tuple[Replay, Replay]:
+        if self._ends is None:
+            raise TypeError("plan comes before step")
+        return self._ends
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def join(self) -> None:
+        """Let what follows wait for what was begun."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+
+    def record(self, leaf: Tensor, gradient: Tensor) -> None:
+        """Record both ends, once.
+
+        Args:
+            leaf: [relation, most, width], written with the vectors.
+            gradient: of the same shape; what is this part's is read, and then cleared.
+        """
+        if self._ends is not None:
+            return
+        count = self.start.shape[1]
+        leaf, gradient = leaf.detach()[:, :count], gradient[:, :count]
+
+        def begin() -> None:
+            self._vectors = self.encoder()
+            with torch.no_grad():
+                leaf.copy_(self._vectors)
+
+        def end() -> None:
+            self._update(gradient)
+            gradient.zero_()
+
+        self._ends = begin, end
+        if self._stream is not None:
+            self._ends = self._record_ends(begin, end, self._stream)
+
+    def _update(self, gradient: Tensor) -> None:
+        vectors = self._vectors
+        assert vectors is not None
+        with self._set_aside():
+            numbers = self.optimizer.begin(self._active, self._rate)
+        if vectors.is_leaf:
+            # Free vectors are parameters themselves: autograd has nothing to do, and would wait
+            # for a stream that is not being recorded.
+            vectors.grad = gradient
+        else:
+            values = list(self.optimizer.parameters.values())
+            with self._factoring(numbers):
+                found = torch.autograd.grad(vectors, values, gradient, allow_unused=True)
+            for value, own in zip(values, found, strict=True):
+                value.grad = own
+        self._vectors = None
+        if self._aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._aside)
+        self._kept.clear()
+        self.optimizer.finish(numbers)
+
+    @contextmanager
+    def _factoring(self, numbers: Numbers) -> Iterator[None]:
+        """Update matrices by factors of their gradients, where encoder and optimiser can.
+
+        The updates are bound by memory, what is left of the walk back by waiting for one kernel
+        after the other; so they run at the same time, the walk first wherever both are ready.
+        """
+        if not isinstance(self.encoder, PromptEncoder) or not self.optimizer.takes_factors:
+            yield
+            return
+
+        def take(name: str, left: Tensor, right: Tensor) -> None:
+            self._kept += left, right
+            with self._set_aside():
+                self.optimizer.update_by_factors(name, left, right, numbers)
+
+        with self.encoder.factoring(take):
+            yield
+
+    @contextmanager
+    def _set_aside(self) -> Iterator[None]:
+        """Do what is done within beside what follows, after what was done so far."""
+        if self._aside is None:
+            yield
+            return
+        self._aside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._aside):
+            yield
+
+    def _record_ends(
+        self, begin: Replay, end: Replay, stream: torch.cuda.Stream
+    ) -> tuple[Replay, Replay]:
+        self.optimizer.compile()
+        if isinstance(self.encoder, PromptEncoder):
+            self.encoder.compile_steps(half=self._half)
+
+        def both() -> None:
+            begin()
+            end()
+
+        first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with quick_products(self.device) if self._half else nullcontext():
+            # Nothing is active yet, so these rehearsals change no parameter.
+            rehearse(both, stream)
+            with torch.cuda.graph(first, stream=stream):
+                begin()
+            with torch.cuda.graph(second, pool=first.pool(), stream=stream):
+                end()
+        return first.replay, second.replay
+
+
+@dataclass(frozen=True, eq=False)
+class _Slot:
+    """The fixed places a recorded pass reads from; ``ready`` lays its sentences out for ``run``.
+
+    Recordings share their memory, so no other pass may come between the two.
+    """
+
+    rows: Tensor
+    offset: Tensor
+    share: Tensor
+    ready: Replay
+    run: Replay
+
+
+class CapturedSteps:
+    """Runs training steps from recorded graphs; final.
+
+    Args:
+        method: what is trained; its ``asks`` must give its loss.
+        sentences: the training facts.
+        optimizers: one per part of the method.
+        max_tokens: most tokens in one pass.
+        capture: record CUDA graphs; otherwise the same passes run one kernel at a time.
+
+    Attributes:
+        seconds: time spent on recording, rehearsals and compiling included.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        sentences: Sentences,
+        optimizers: Mapping[str, StackedAdam],
+        *,
+        max_tokens: int,
+        capture: bool = True,
+    ) -> None:
+        self.method = method
+        self.sentences = sentences
+        self.max_tokens = max_tokens
+        self.device = device = method.backbone.device
+        self.seconds = 0.0
+        self.parts = {
+            part: CapturedPart(method, part, optimizer, first=not number, capture=capture)
+            for number, (part, optimizer) in enumerate(optimizers.items())
+        }
+        self._read = ReadOut(method.backbone)
+        vectors = [part.start for part in self.parts.values()]
+        self._relations = len(vectors[0])
+        most, width = max(one.shape[1] for one in vectors), vectors[0].shape[2]
+        # Part after part, as if a part's relations were relations of their own.
+        self._leaf = vectors[0].new_zeros(len(vectors) * self._relations, most, width)
+        self._leaf.requires_grad_()
+        self._gradient = torch.zeros_like(self._leaf)
+        self._losses = torch.zeros(len(self._leaf), device=device)
+        self._layout: Layout | None = None
+        self._slots: dict[Shape, _Slot] = {}
+        self._pool = torch.cuda.graph_pool_handle() if capture else None
+        self._stream = self._early = self._passed = None
+        if capture:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._early = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def plan(self, plan: Sequence[Sequence[np.ndarray]]) -> EpochPasses:
+        """Return an epoch's passes, recording those of new shapes.
+
+        Args:
+            plan: [step][relation] -> rows, as the trainer shuffled them.
+
+        Raises:
+            RuntimeError: the model does something that cannot be recorded.
+        """
+        steps: list[tuple[list[Asks], np.ndarray]] = []
+        for batches in plan:
+            rows = np.concatenate(batches)
+            weight = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
+            asks = self.method.asks(self.sentences, rows)
+            if asks is None:
+                raise TypeError(f"{type(self.method).__name__} gives no questions to record")
+            steps.append((asks, weight))
+        if self._layout is None:
+            self._lay_out(steps[0][0])
+        longest = max(int(ask.layout.lengths.max()) for ask in steps[0][0])
+        found = plan_passes(
+            steps, max_tokens=self.max_tokens, packed=self._packed(longest), device=self.device
+        )
+        begun = time.perf_counter()
+        try:
+            self._record(found)
+        finally:
+            self.seconds += time.perf_counter() - begun
+        # A step that was broken off may have left something.
+        for part in self.parts.values():
+            part.join()
+        self._gradient.zero_()
+        self._losses.zero_()
+        for part in self.parts.values():
+            part.catch_up()
+        self._note_passed()
+        return found
+
+    def _record(self, passes: EpochPasses) -> None:
+        """Record the passes of new shapes, and once the encoders and optimisers."""
+        for shape in dict.fromkeys(entry.shape for step in passes.steps for entry in step):
+            if shape not in self._slots:
+                self._slots[shape] = self._record_pass(shape)
+        for number, part in enumerate(self.parts.values()):
+            part.record(self._of(self._leaf, number), self._of(self._gradient, number))
+
+    def _lay_out(self, questions: Sequence[Asks]) -> None:
+        """Put the sentences of all questions under one another."""
+        order = list(self.parts)
+        layouts = [
+            replace(
+                ask.layout,
+                relation=ask.layout.relation + order.index(ask.part) * self._relations,
+            )
+            for ask in questions
+        ]
+        self._layout = join_layouts(layouts)
+        self._base = torch.cat([ask.base for ask in questions])
+        self._places = slot_places(self._layout, self._leaf.shape[1])
+
+    def _of(self, values: Tensor, number: int) -> Tensor:
+        """Return what is one part's, [relation, n, width]."""
+        return values.view(len(self.parts), self._relations, *values.shape[1:])[number]
+
+    def _packed(self, longest: int) -> bool:
+        backbone = self.method.backbone
+        # Packed attention has no dropout.
+        return longest <= backbone.longest_packed and not backbone.model.training
+
+    def step(
+        self,
+        epoch: EpochPasses,
+        step: int,
+        active: Mapping[str, Tensor],
+        rate: Tensor,
+        losses: Tensor,
+    ) -> None:
+        """Run one step: vectors, passes, gradients, update; write each relation's mean loss.
+
+        Args:
+            active: per part, [relation] bool.
+            rate: [relation] learning rates.
+            losses: [relation], written.
+        """
+        for part in self.parts.values():
+            part.begin()
+        passes = epoch.steps[step]
+        with self._after_passes():
+            self._ready(epoch, passes[0])
+        self._join_early()
+        for part in self.parts.values():
+            part.join()
+        for number, entry in enumerate(passes):
+            if number:
+                self._ready(epoch, entry)
+            self._slots[entry.shape].run()
+        self._note_passed()
+        for name, part in self.parts.items():
+            part.end(active[name], rate)
+        losses.copy_(self._losses.view(len(self.parts), -1).sum(0))
+        self._losses.zero_()
+        for part in self.parts.values():
+            part.join()
+
+    def _note_passed(self) -> None:
+        """Note that no pass is under way after what was begun so far."""
+        if self._passed is not None:
+            self._passed.record(torch.cuda.current_stream(self.device))
+
+    def _after_passes(self) -> AbstractContextManager[Any]:
+        """Do what is done within as soon as the passes noted last are over."""
+        if self._early is None or self._passed is None:
+            return nullcontext()
+        self._early.wait_event(self._passed)
+        return torch.cuda.stream(self._early)
+
+    def _join_early(self) -> None:
+        if self._early is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._early)
+
+    def _ready(self, epoch: EpochPasses, entry: Pass) -> None:
+        """Lay a pass's sentences out."""
+        slot = self._slots[entry.shape]
+        here = slice(entry.start, entry.start + entry.shape.sentences)
+        slot.rows.copy_(epoch.rows[here])
+        slot.offset.copy_(epoch.offset[here])
+        slot.share.copy_(epoch.share[here])
+        slot.ready()
+
+    def _question(self, shape: Shape, rows: Tensor, offset: Tensor) -> Question | PackedQuestion:
+        """Return the sentences of one pass."""
+        layout, mask_id = self._layout, self.method.backbone.vocabulary.mask_id
+        assert layout is not None
+        at = self._base[rows] + offset.clamp(min=0)
+        if shape.width or mask_id is None:
+            return layout.question(rows, at, width=shape.width, mask_id=mask_id)
+        return packed_question(
+            layout,
+            rows,
+            at,
+            tokens=shape.tokens,
+            longest=min(shape.longest, layout.ids.shape[1]),
+            mask_id=mask_id,
+            real=offset >= 0,
+            places=self._places,
+        )
+
+    def _ask(self, question: Question | PackedQuestion, words: Tensor, share: Tensor) -> None:
+        """Add the loss and its gradient of one pass to what the step has so far."""
+        inputs = question.inputs(self.method.backbone, self._leaf, words)
+        weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
+        (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
+        self._gradient.add_(gradient)
+        self._losses.index_add_(0, question.relation, weighted.detach().float())
+
+    def _record_pass(self, shape: Shape) -> _Slot:
+        numbers = torch.zeros(2, shape.sentences, dtype=torch.long, device=self.device)
+        # Nothing but filling, until there is something to ask.
+        numbers[1] = -1
+        share = torch.zeros(shape.sentences, dtype=torch.float64, device=self.device)
+        laid: list[tuple[Question | PackedQuestion, Tensor]] = []
+
+        def ready() -> None:
+            question = self._question(shape, numbers[0], numbers[1])
+            laid[:] = [(question, self.method.backbone.embed(question.ids))]
+
+        def run() -> None:
+            self._ask(*laid[0], share)
+
+        def both() -> None:
+            ready()
+            run()
+
+        if self._stream is None:
+            return _Slot(numbers[0], numbers[1], share, ready, run)
+        # Dropout draws from a state that depends on seed and epoch alone.
+        state = torch.cuda.get_rng_state(self.device)
+        rehearse(both, self._stream)
+        graphs = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        for graph, work in zip(graphs, (ready, run), strict=True):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
+        torch.cuda.set_rng_state(state, self.device)
+        return _Slot(numbers[0], numbers[1], share, graphs[0].replay, graphs[1].replay)

@@ -1,0 +1,294 @@
+"""Asking back on top of any method: its candidates, re-ranked by the way back of an SPE run.
+
+A finished run stores every fact's top K candidates with their forward scores, whatever method found
+them. How likely the subject is given each of them (SPE, equation 9) does not depend on that method,
+so the way back another run learned on the same model can re-rank them (equation 10).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from symprompt.errors import ConfigError, RunError
+from symprompt.facts import SPLITS, FactSet, Split, load_word_list
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel
+from symprompt.probing.ask import Run
+from symprompt.probing.config import RunConfig, check_config
+from symprompt.probing.evaluate import ask_back
+from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
+from symprompt.probing.methods import Method, Sentences
+from symprompt.probing.predictions import Predictions
+from symprompt.probing.prepare import Problem, lay_out, make_method, object_counts, spell
+from symprompt.probing.results import method_name, require_dev, write_results
+from symprompt.prompts import Template
+from symprompt.runs.environment import describe_environment
+from symprompt.runs.folder import ENVIRONMENT
+
+ASKED: tuple[Split, ...] = ("dev", "test")
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """The way back of a finished SPE run, laid out for the facts that are to be asked back.
+
+    Attributes:
+        path: the run it comes from.
+        sentences: each split that is asked.
+        vectors: of the relations asked, each part [relation, n, width].
+    """
+
+    path: Path
+    method: Method
+    sentences: dict[Split, Sentences]
+    vectors: dict[str, Tensor]
+    max_tokens: int
+
+    def ask(
+        self, found: Mapping[Split, Predictions], *, tick: Tick, seconds: dict[str, float]
+    ) -> dict[Split, Predictions]:
+        """Return predictions with the subject's score given each candidate.
+
+        Raises:
+            RunError: the run reads an object as another token than the one that found it.
+        """
+        asked: dict[Split, Predictions] = {}
+        for split, predictions in found.items():
+            sentences = self.sentences[split]
+            if not torch.equal(sentences.gold.cpu(), predictions.gold):
+                raise RunError(
+                    f"{self.path} reads objects as other tokens than the run to be re-ranked (one "
+                    "template has [Y] at its start, the other after a space); their candidates do "
+                    "not fit each other."
+                )
+            begun = time.perf_counter()
+            asked[split] = ask_back(
+                self.method,
+                sentences,
+                self.vectors,
+                predictions,
+                max_tokens=self.max_tokens,
+                tick=tick,
+                stage=f"asking back {split}",
+            )
+            seconds[f"asking back {split}"] = time.perf_counter() - begun
+        return asked
+
+
+def with_way_back(config: RunConfig, source: RunFolder) -> RunConfig:
+    """Return a config whose re-ranking is that of an SPE run, K excepted.
+
+    Raises:
+        RunError: there is no finished run, or it learned no way back.
+    """
+    source.require_finished()
+    theirs = source.load_config()
+    if theirs.method.name != "spe" or theirs.rerank:
+        raise RunError(
+            f"{source.path} was made by {method_name(theirs)} and learned no way back; give a run "
+            "of spe."
+        )
+    method = replace(theirs.method, name=config.method.name, k=config.method.k)
+    return replace(config, rerank=str(source.path), method=method)
+
+
+def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
+    """Load the way back that a config names, for a problem's facts and answers.
+
+    Raises:
+        RunError: the run was made on another model, or about other facts.
+    """
+    source, backbone, facts = RunFolder(config.rerank), problem.backbone, problem.facts
+    card, theirs = source.load_card(), source.load_config()
+    if card["base_model_fingerprint"] != backbone.fingerprint:
+        raise RunError(
+            f"{source.path} was made by another model ({card['base_model']}); a way back fits only "
+            "the model it was learned on."
+        )
+    _require_same_facts(source, facts)
+    names = list(card["relations"])
+    rows = [names.index(name) for name in facts.names]
+    stored = source.load_prompts(card["parts"])
+    vectors = {part: value[rows].to(backbone.device) for part, value in stored.items()}
+    templates = tuple(Template.parse(card["relations"][name]["template"]) for name in facts.names)
+    # The stored vectors stand in for any encoder, so the cheapest one is made.
+    prompt = replace(theirs.prompt, encoder="free", start="random")
+    method = make_method(replace(theirs, prompt=prompt), replace(problem, templates=templates))
+    answers = facts.true_objects()
+    sentences = {
+        split: lay_out(
+            backbone,
+            templates,
+            facts.names,
+            facts.facts(split),
+            answers,
+            swapped=theirs.method.blanks == "swapped",
+            spelling=problem.spelling,
+        )
+        for split in ASKED
+        if facts.facts(split)
+    }
+    return WayBack(
+        source.path,
+        method,
+        sentences,
+        vectors,
+        config.max_tokens or backbone.token_budget(),
+    )
+
+
+def _require_same_facts(source: RunFolder, facts: FactSet) -> None:
+    """Refuse a way back that was learned from other facts: what it saw could be asked here."""
+    theirs = source.load_facts()
+    for relation in facts.relations:
+        if relation.name not in theirs.names:
+            raise RunError(
+                f"{source.path} has no relation {relation.name}; it has: {', '.join(theirs.names)}."
+            )
+        for split in SPLITS:
+            here, there = relation.split(split), theirs[relation.name].split(split)
+            if here != there:
+                raise RunError(
+                    f"{source.path} was made with other {split} facts of relation {relation.name}: "
+                    f"{len(there)} there, {len(here)} here, "
+                    f"{len(set(here) & set(there))} shared; use the same data and limits for both."
+                )
+
+
+def rerank_run(
+    run: str | Path,
+    way_back: str | Path,
+    out: str | Path,
+    *,
+    k: int = 0,
+    choose_weight: str = "",
+    model: str = "",
+    device: str = "auto",
+    max_tokens: int = 0,
+    tick: Tick = silent,
+    backbone: LanguageModel | None = None,
+) -> Run:
+    """Re-rank a finished run's candidates by the way back of an SPE run; write a new run folder.
+
+    The new run is what training the first one's config with ``rerank`` would give; its candidates
+    and forward scores are those that are stored, so the first method is not asked again.
+
+    Args:
+        run: a finished run of any method.
+        way_back: a finished SPE run on the same model and facts.
+        out: the new run's folder; a finished one of the same config is returned as it is.
+        k: how many of the stored candidates to ask back; 0 takes all.
+        choose_weight: fixed, dev, dev-relation or dev-fit; "" does as the SPE run does.
+        model: where the model is now, if it moved since the runs were made.
+        device: auto, cpu, cuda, cuda:N or mps.
+        max_tokens: most tokens in one pass; 0 chooses by device.
+        tick: told of progress.
+        backbone: the model, if it is loaded already.
+
+    Raises:
+        SympromptError: one clear sentence.
+    """
+    source, back = RunFolder(run), RunFolder(way_back)
+    source.require_finished()
+    found = {split: source.load_predictions(split)[0] for split in _asked(source)}
+    config = _config(source, back, out, k or found["test"].candidates.shape[1], choose_weight)
+    if config.method.k > found["test"].candidates.shape[1]:
+        raise ConfigError(
+            f"k is {config.method.k}, but {source.path} stores "
+            f"{found['test'].candidates.shape[1]} candidates; choose a smaller k, or train again "
+            "with a larger one."
+        )
+    require_dev(config, found)
+    folder = RunFolder(out)
+    if folder.has("config.toml") and folder.start(config, resume=True):
+        return Run(folder)
+    backbone = backbone or LanguageModel.load(
+        model or config.model, device=device, dtype=config.dtype
+    )
+    if source.load_card()["base_model_fingerprint"] != backbone.fingerprint:
+        raise RunError(
+            f"{source.path} was made by another model than {model or config.model}: its weights "
+            "differ; name the right one with --model."
+        )
+    problem = _problem(source, config, backbone)
+    loaded = load_way_back(replace(config, max_tokens=max_tokens), problem)
+    seconds: dict[str, float] = {}
+    cut = {split: _first(predictions, config.method.k) for split, predictions in found.items()}
+    asked = loaded.ask(cut, tick=tick, seconds=seconds)
+    folder.start(config, resume=True)
+    _copy(source, folder, config, backbone)
+    before = source.load_metrics()
+    write_results(
+        folder,
+        config,
+        problem.facts,
+        asked,
+        problem.text,
+        lambda: object_counts(problem),
+        candidates=problem.counts(),
+        dropped=before["dropped"],
+        seconds=seconds,
+        unfilled=before.get("unfilled", []),
+    )
+    return Run(folder)
+
+
+def _problem(source: RunFolder, config: RunConfig, backbone: LanguageModel) -> Problem:
+    """Return what a finished run was about, to be asked back: facts and answers, not laid out."""
+    facts, card = source.load_facts(), source.load_card()
+    templates = tuple(Template.parse(about["template"]) for about in card["relations"].values())
+    allowed, spelling = torch.zeros(len(templates), 0, dtype=torch.bool), None
+    if config.facts.objects == "any-length":
+        words = load_word_list(source.path / VOCABULARY) if source.has(VOCABULARY) else ()
+        spelling = spell(config, backbone, facts, templates, words)
+        allowed = spelling.allowed
+    return Problem(backbone, facts, templates, allowed, {}, spelling=spelling)
+
+
+def _asked(source: RunFolder) -> list[Split]:
+    return [split for split in ASKED if source.has(f"predictions/{split}.jsonl")]
+
+
+def _config(
+    source: RunFolder, back: RunFolder, out: str | Path, k: int, choose_weight: str
+) -> RunConfig:
+    config = with_way_back(source.load_config(), back)
+    method = replace(config.method, k=k)
+    if choose_weight:
+        if choose_weight not in ("fixed", "dev", "dev-relation", "dev-fit"):
+            raise ConfigError(
+                f"choose_weight is {choose_weight!r}; allowed are: fixed, dev, dev-relation, "
+                "dev-fit."
+            )
+        method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
+    config = replace(config, out=str(out), method=method)
+    check_config(config)
+    return config
+
+
+def _first(found: Predictions, k: int) -> Predictions:
+    """Return predictions with the first k candidates only."""
+    return replace(
+        found,
+        candidates=found.candidates[:, :k],
+        forward=found.forward[:, :k],
+        backward=found.backward[:, :k],
+        known=found.known[:, :k],
+    )
+
+
+def _copy(source: RunFolder, folder: RunFolder, config: RunConfig, backbone: LanguageModel) -> None:
+    """Write what the new run is about, which is what the first one was about."""
+    environment = source.load_environment() | describe_environment(backbone.device)
+    environment |= {"dtype": str(backbone.dtype).removeprefix("torch.")}
+    folder.write_json(ENVIRONMENT, environment)
+    folder.write_json(CARD, source.load_card() | {"method": method_name(config)})
+    for name in (FACTS, PROMPTS, VOCABULARY):
+        if source.has(name):
+            folder.write(name, (source.path / name).read_bytes())

@@ -1,0 +1,358 @@
+"""Train a run: facts, model and method in, a finished run folder out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from symprompt.errors import ConfigError, RunError
+from symprompt.facts import Split, load_word_list
+from symprompt.files.progress import Tick, silent
+from symprompt.models import LanguageModel
+from symprompt.probing.ask import Run
+from symprompt.probing.config import RunConfig, check_config, model_dtype
+from symprompt.probing.drop_unusable import needed_splits
+from symprompt.probing.evaluate import dev_scores, predict
+from symprompt.probing.finetuning import fine_tune, forget_stacks
+from symprompt.probing.folder import CARD, ENCODER, PROMPTS, VOCABULARY, RunFolder
+from symprompt.probing.methods import AutoPrompt, FineTune, Method
+from symprompt.probing.predictions import Predictions
+from symprompt.probing.prepare import (
+    Problem,
+    load_config_facts,
+    make_method,
+    object_counts,
+    prepare,
+)
+from symprompt.probing.rerank import WayBack, load_way_back, with_way_back
+from symprompt.probing.results import (
+    add_prompt_weights,
+    add_wordings,
+    method_name,
+    require_dev,
+    write_results,
+)
+from symprompt.probing.search import Searcher
+from symprompt.probing.trainer import Learner, Trainer, load_state, state_note, state_tensors
+from symprompt.probing.warm_start import load_encoders
+from symprompt.runs.environment import describe_environment
+from symprompt.runs.folder import ENVIRONMENT, HISTORY, STATE
+from symprompt.runs.shapes import require
+
+Vectors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One run in the making; ``seconds`` fills up stage by stage."""
+
+    folder: RunFolder
+    config: RunConfig
+    problem: Problem
+    method: Method
+    tick: Tick
+    way_back: WayBack | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def train(
+    config: RunConfig,
+    *,
+    resume: bool = False,
+    tick: Tick = silent,
+    backbone: LanguageModel | None = None,
+) -> Run:
+    """Train a method on all relations at once, evaluate it, and write the run folder.
+
+    Args:
+        config: what to do; ``model``, ``data`` and ``out`` must be set.
+        resume: go on with an unfinished run; the numbers are those of an unbroken one.
+        tick: told of progress.
+        backbone: the model, if it is loaded already.
+
+    Returns:
+        The finished run; one that was finished before is returned as it is.
+
+    Raises:
+        SympromptError: one clear sentence; an interrupted run keeps what it had.
+    """
+    check_config(config)
+    for name in ("model", "data", "out"):
+        if not getattr(config, name):
+            raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
+    if config.rerank:
+        config = with_way_back(config, RunFolder(config.rerank))
+    folder = RunFolder(config.out)
+    if folder.has("config.toml") and folder.start(config, resume=resume):
+        return Run(folder)
+    # Everything that can be wrong with the input is found before the folder is made.
+    facts = load_config_facts(config.data, config.facts)
+    dtype = model_dtype(config.method.name, config.dtype)
+    backbone = backbone or LanguageModel.load(config.model, device=config.device, dtype=dtype)
+    if config.compile:
+        backbone.compile_layers()
+    problem = prepare(config, backbone, facts, prompts=_chosen(folder))
+    method = make_method(config, problem)
+    if method.asks_back or config.rerank:
+        require_dev(config, problem.sentences)
+    way_back = load_way_back(config, problem) if config.rerank else None
+    if config.start_from:
+        load_encoders(method, RunFolder(config.start_from), config, problem)
+    if isinstance(method, AutoPrompt):
+        method.require_steps(config.training.epochs * config.search.steps)
+        if config.training.epochs:
+            method.require_candidates()
+    folder.start(config, resume=resume)
+    job = _Job(folder, config, problem, method, tick, way_back)
+    _record(job)
+    if isinstance(method, FineTune):
+        _evaluate(job, _fine_tune(job, method))
+        forget_stacks(folder, problem)
+    else:
+        _evaluate(job, _predict(job, _learn(job)))
+    return Run(folder)
+
+
+def _chosen(folder: RunFolder) -> dict[str, list[str]]:
+    """Return the prompts that an unfinished run has chosen, so that it goes on with the same."""
+    about = folder.load_card()["relations"] if folder.has(CARD) else {}
+    return {name: own["prompts"] for name, own in about.items() if own.get("prompts")}
+
+
+def _record(job: _Job) -> None:
+    """Write what the run is about, or on resuming check that model and facts are the same."""
+    folder, config, problem = job.folder, job.config, job.problem
+    about = {
+        "model": config.model,
+        "model_fingerprint": problem.backbone.fingerprint,
+        "facts_fingerprint": problem.facts.fingerprint(),
+        "dtype": str(problem.backbone.dtype).removeprefix("torch."),
+    }
+    if folder.has(ENVIRONMENT):
+        stored = folder.load_environment()
+        for key in ("model_fingerprint", "facts_fingerprint"):
+            if stored[key] != about[key]:
+                what = key.removesuffix("_fingerprint")
+                raise RunError(
+                    f"{folder.path} was begun with other {what} than are there now; give the same "
+                    f"{what}, or choose another --out."
+                )
+        if stored["dtype"] != about["dtype"]:
+            raise RunError(
+                f"{folder.path} was begun in {stored['dtype']} and would go on in "
+                f"{about['dtype']}; resume on the same kind of device, or choose another --out."
+            )
+    folder.write_json(ENVIRONMENT, about | describe_environment(problem.backbone.device))
+    folder.write_json(CARD, _card(config, problem, job.method))
+    folder.write_facts(problem.facts)
+    if config.facts.vocabulary not in ("full", "objects"):
+        # A copy, so that the run can be asked when the list has moved.
+        words = load_word_list(config.facts.vocabulary)
+        folder.write(VOCABULARY, "".join(word + "\n" for word in words).encode())
+
+
+def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]:
+    return {
+        "base_model": config.model,
+        "base_model_fingerprint": problem.backbone.fingerprint,
+        "method": method_name(config),
+        "parts": list(method.parts),
+        "relations": {
+            relation.name: {
+                "label": relation.label,
+                "template": str(template),
+                "manual_template": relation.template,
+                **({"prompts": [str(prompt) for prompt in prompts]} if prompts else {}),
+            }
+            for relation, template, prompts in zip(
+                problem.facts.relations,
+                problem.templates,
+                problem.several,
+                strict=True,
+            )
+        },
+    }
+
+
+def _learn(job: _Job) -> Vectors:
+    """Train, or take up where a killed run was; write the prompts; return them."""
+    folder, method = job.folder, job.method
+    if not method.parts:
+        return {}
+    if not folder.has(PROMPTS):
+        # Without epochs there need be no training facts: stored prompts may be asked new ones.
+        history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
+        if not method.encoders:
+            history["seconds"] = _fit(job)
+        elif job.config.training.epochs:
+            history = _train(job)
+        folder.write_json(HISTORY, history)
+        note: dict[str, Any] = {"relations": job.problem.relations}
+        if job.config.keep_encoder and method.encoders:
+            tensors = {
+                f"{part}/{name}": value
+                for part, encoder in method.encoders.items()
+                for name, value in encoder.named_parameters()
+            }
+            folder.write_tensors(ENCODER, tensors, note)
+        wordings = method.wordings()
+        note |= {} if wordings is None else {"wordings": wordings}
+        folder.write_tensors(PROMPTS, method.vectors(), note)
+    # Read back even when just written: a resumed run must see the same numbers.
+    stored = folder.load_prompts(list(method.parts))
+    job.seconds.update(_trained_seconds(folder))
+    folder.remove(STATE)
+    return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
+
+
+def _fit(job: _Job) -> float:
+    """Let the method learn what it learns without gradient steps; return the seconds it took."""
+    config, problem = job.config, job.problem
+    begun = time.perf_counter()
+    # Where no split but test is needed, what a method starts with is all it has to know.
+    if "train" in needed_splits(config):
+        job.method.fit(
+            problem.sentences["train"],
+            allowed=problem.allowed,
+            tick=job.tick,
+        )
+    return round(time.perf_counter() - begun, 2)
+
+
+def _train(job: _Job) -> dict[str, Any]:
+    """Train the method's encoders in place; return the run's history."""
+    folder, config, problem, method = job.folder, job.config, job.problem, job.method
+    begun = time.perf_counter()
+    trainer = _make_learner(job)
+    before = load_state(trainer, *folder.read_tensors(STATE)) if folder.has(STATE) else 0.0
+
+    def seconds() -> float:
+        return before + time.perf_counter() - begun
+
+    trainer.run(
+        lambda: dev_scores(
+            method,
+            problem.sentences["dev"],
+            config.training,
+            allowed=problem.allowed,
+            max_tokens=config.max_tokens or problem.backbone.token_budget(),
+        ),
+        tick=job.tick,
+        score_start=bool(config.start_from),
+        checkpoint=lambda state: folder.write_tensors(
+            STATE, state_tensors(state), state_note(state, seconds=seconds())
+        ),
+        checkpoint_seconds=config.checkpoint_seconds,
+    )
+    epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
+    found: dict[str, Any] = {
+        "epochs": trainer.history,
+        "best_epoch": epochs,
+        "seconds": round(seconds(), 2),
+        "recording": round(trainer.recording, 2),
+    }
+    if isinstance(method, AutoPrompt):
+        found["unfilled"] = method.unfilled_relations()
+    return found
+
+
+def _make_learner(job: _Job) -> Learner:
+    """Return what learns the method's encoders: a search for words, else gradient steps."""
+    config, method, backbone = job.config, job.method, job.problem.backbone
+    sentences, relations = job.problem.sentences["train"], job.problem.relations
+    max_tokens = config.max_tokens or backbone.token_budget(training=True)
+    if isinstance(method, AutoPrompt):
+        return Searcher(
+            method,
+            sentences,
+            relations,
+            config.training,
+            seed=config.seed,
+            max_tokens=max_tokens,
+            trial_tokens=config.max_tokens or backbone.token_budget(),
+        )
+    return Trainer(
+        method, sentences, relations, config.training, seed=config.seed, max_tokens=max_tokens
+    )
+
+
+def _trained_seconds(folder: RunFolder) -> dict[str, float]:
+    """Return the time that all the processes that took part in it spent in training.
+
+    Recording steps stands apart where there was any: it takes as long however much is trained.
+    """
+    history = folder.read_json(HISTORY)
+    try:
+        require(history, {"epochs": list})
+        # Earlier histories did not tell recording apart, those of 0.1.0 did not count at all.
+        whole = float(history.get("seconds", 0.0))
+        recording = float(history.get("recording", 0.0))
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{folder.path / HISTORY} is damaged: {error}.") from error
+    if not recording:
+        return {"training": whole}
+    return {"recording": recording, "training": max(0.0, whole - recording)}
+
+
+def _unfilled(job: _Job) -> list[str]:
+    """Return the relations for which a search did not find all words of the prompt."""
+    if not isinstance(job.method, AutoPrompt):
+        return []
+    # Histories of version 0.1.0 did not say.
+    return list(job.folder.read_json(HISTORY).get("unfilled", []))
+
+
+def _fine_tune(job: _Job, method: FineTune) -> dict[Split, Predictions]:
+    """Fine-tune every relation and ask it; write the history."""
+    tuned = fine_tune(job.folder, job.config, job.problem, method, job.tick)
+    job.folder.write_json(HISTORY, tuned.history)
+    job.seconds.update(tuned.seconds)
+    return tuned.found
+
+
+def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
+    """Ask back if another run is to, and write what was found; the metrics come last."""
+    folder, facts = job.folder, job.problem.facts
+    if job.way_back is not None:
+        found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
+    if job.method.wordings() is not None:
+        card = folder.load_card()
+        add_wordings(folder, card["relations"])
+        folder.write_json(CARD, card)
+    add_prompt_weights(folder)
+    write_results(
+        folder,
+        job.config,
+        facts,
+        found,
+        job.problem.text,
+        lambda: object_counts(job.problem),
+        candidates=job.problem.counts(),
+        dropped=facts.dropped_by_reason(),
+        seconds=job.seconds,
+        unfilled=_unfilled(job),
+    )
+
+
+def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
+    config, problem = job.config, job.problem
+    found: dict[Split, Predictions] = {}
+    for split in ("dev", "test"):
+        if split not in problem.sentences:
+            continue
+        begun = time.perf_counter()
+        found[split] = predict(
+            job.method,
+            problem.sentences[split],
+            vectors,
+            allowed=problem.allowed,
+            k=problem.candidates(config.method.k),
+            max_tokens=config.max_tokens or problem.backbone.token_budget(),
+            tick=job.tick,
+            stage=f"asking {split}",
+        )
+        job.seconds[f"asking {split}"] = time.perf_counter() - begun
+    return found

@@ -1,5 +1,0 @@
-"""Reproduce the papers' tables: make every run, then write tables, figures and pages from them."""
-
-from symprompt.report.paper.whole import Reproduction, reproduce
-
-__all__ = ["Reproduction", "reproduce"]

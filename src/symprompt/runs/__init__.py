@@ -1,0 +1,1 @@
+"""One run folder and its records, and the environment a run states."""

@@ -1,0 +1,153 @@
+"""Phrases in brackets, "(ARG1*", "*", "*)", as IOB2 tags.
+
+Sentences in columns, one word to a line, as the CoNLL shared tasks write them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from symprompt.errors import DataError
+from symprompt.files.reading import shorten
+from symprompt.tasks.data.build import Read
+from symprompt.tasks.data.examples import OUTSIDE, TaggedExample, is_tag, to_iob2
+from symprompt.tasks.data.reading import load_lines
+
+# CoNLL-2004 repeats the type at the end, "*A1)"; entities of one word may have no star.
+_CELL = re.compile(r"((?:\([^()*\s]+)*)(\*?)((?:[^()*\s]*\))*)")
+
+
+def tags_of_brackets(cells: Sequence[str]) -> tuple[tuple[str, ...] | None, int, str]:
+    """Return IOB2 tags of one bracketed column, or None with the place and what is wrong there.
+
+    Of phrases inside each other the outer one is taken, as a word has one tag.
+    """
+    tags: list[str] = []
+    opened: list[str] = []
+    for place, cell in enumerate(cells):
+        match = _CELL.fullmatch(cell)
+        if match is None or not cell:
+            return None, place, f"{cell!r} is no bracketed tag"
+        names = match[1].split("(")[1:]
+        outer = opened[0] if opened else None
+        opened += names
+        if outer is not None:
+            tags.append(f"I-{outer}")
+        else:
+            tags.append(f"B-{opened[0]}" if opened else OUTSIDE)
+        closed = match[3].count(")")
+        if closed > len(opened):
+            return None, place, f"{cell!r} closes a bracket that was not opened"
+        del opened[len(opened) - closed :]
+    if opened:
+        return None, len(cells) - 1, f"the bracket of {opened[0]!r} is never closed"
+    return tuple(tags), 0, ""
+
+
+_DOCUMENT = "-DOCSTART-"
+_SPACES = re.compile(r"[ \t]+")
+_BREAKS = ("#doc", "#begin", "#end")
+# IOBES and BILOU say more about where phrases end than IOB2, which is all that is kept.
+_MARKS = {"S": "B", "U": "B", "E": "I", "L": "I"}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence's cells, word by word, the line of its first word, and its document's number."""
+
+    rows: list[list[str]]
+    line: int
+    document: int
+
+
+def load_sentences(path: Path) -> Iterator[Sentence]:
+    """Yield the sentences of a file in columns, parted by tabs where a line has any, or by spaces.
+
+    Blank lines, lines that begin with #doc, #begin or #end, and -DOCSTART- lines part sentences.
+    Other lines that begin with # and stand before a sentence's first word are comments if their
+    number of columns is not that of the lines before them.
+    """
+    rows: list[list[str]] = []
+    first, document, width = 0, 0, 0
+    for number, line in enumerate(load_lines(path), start=1):
+        bare = line.strip(" \t")
+        # Other spaces, such as the one that does not break, may be part of a word.
+        cells = line.split("\t") if "\t" in bare else _SPACES.split(bare)
+        heading = line.startswith(_BREAKS) or cells[0] == _DOCUMENT
+        if heading or not bare:
+            if rows:
+                yield Sentence(rows, first, document)
+                rows = []
+            document += heading
+            continue
+        if line.startswith("#") and not rows and len(cells) != width:
+            continue
+        if rows and len(cells) != len(rows[0]):
+            raise DataError(
+                f"{path}, line {number}: got {len(cells)} column(s), but the sentence began with "
+                f"{len(rows[0])}, so words and tags are not aligned; every word needs as many."
+            )
+        if not rows:
+            first, width = number, len(cells)
+        rows.append([cell.strip(" ") for cell in cells])
+    if rows:
+        yield Sentence(rows, first, document)
+
+
+def read_tagged(
+    path: Path, split: str, *, word: int = 0, tag: int | None = -1
+) -> tuple[Read, list[int]]:
+    """Read tagged sentences in columns, and the document of each; IOB1 becomes IOB2.
+
+    Args:
+        word: the column of words, from 0 on; a negative one counts from the last.
+        tag: the column of tags; None if there is none.
+    """
+    read = Read(in_columns=True)
+    documents = []
+    for number, sentence in enumerate(load_sentences(path)):
+        words = tuple(_column(sentence, word, path, "words"))
+        tags = None
+        if tag is not None:
+            tags = _tags(_column(sentence, tag, path, "tags"), path, sentence.line)
+        read.add(TaggedExample(f"{split}-{number}", words, tags), path, sentence.line)
+        documents.append(sentence.document)
+    return read, documents
+
+
+def check_tags(tags: list[str], path: Path, line: int, *, in_columns: bool) -> tuple[str, ...]:
+    """Return tags in IOB2, or refuse the first that is none with its line."""
+    found = []
+    for offset, tag in enumerate(tags):
+        mark = _MARKS.get(tag[:1], tag[:1])
+        entry = mark + tag[1:] if tag[1:2] == "-" else tag
+        if not is_tag(entry):
+            raise DataError(
+                f"{path}, line {line + offset * in_columns}: {shorten(tag)} is no tag; allowed are "
+                "O, and B- or I- before a type, such as B-PER."
+            )
+        found.append(entry)
+    return to_iob2(found)
+
+
+def _tags(tags: list[str], path: Path, line: int) -> tuple[str, ...]:
+    return check_tags(tags, path, line, in_columns=True)
+
+
+def _column(sentence: Sentence, column: int, path: Path, what: str) -> list[str]:
+    width = len(sentence.rows[0])
+    if not -width <= column < width:
+        raise DataError(
+            f"{path}, line {sentence.line}: there are {width} column(s), so the {what} cannot be "
+            f"column {column}; give another column or correct the file."
+        )
+    cells = [row[column] for row in sentence.rows]
+    if "" in cells:
+        raise DataError(
+            f"{path}, line {sentence.line + cells.index('')}: the column of {what} is empty, so "
+            "words and tags are not aligned; fill it in."
+        )
+    return cells

@@ -1,0 +1,316 @@
+"""The labels of a task, known from its training split alone, and tags as spans.
+
+What the labelled tasks are about: one frozen class per kind of example, and a data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from symprompt.errors import DataError
+from symprompt.runs.environment import derive_seed
+
+OUTSIDE = "O"
+NULL = "NULL"
+"""The class of spans, and of pairs of spans, that are of no interest."""
+NO_LABEL = -100
+Span = tuple[str, int, int]  # type, first word, word after the last
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A label of another split that the training split does not have."""
+
+    split: str
+    label: str
+    count: int
+    path: str
+    line: int
+
+    def describe(self) -> str:
+        """Return where it stands, for a message."""
+        return f"{self.label!r} ({self.path}, line {self.line}; {self.count} in {self.split})"
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """The labels that a head scores, in its order; final."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of_classes(cls, labels: Iterable[str]) -> LabelSet:
+        """Return the classes that occur, sorted."""
+        return cls(tuple(sorted(set(labels))))
+
+    @classmethod
+    def of_tags(cls, tags: Iterable[str]) -> LabelSet:
+        """Return O and, for each type that occurs, sorted, B- and I-.
+
+        Both are there for every type, as one more word in a phrase is no new type.
+        """
+        types = sorted({tag[2:] for tag in set(tags) if tag != OUTSIDE})
+        return cls((OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI")))
+
+    @classmethod
+    def of_spans(cls, types: Iterable[str]) -> LabelSet:
+        """Return NULL and the types of spans, or relations, that occur, sorted."""
+        return cls((NULL, *sorted(set(types) - {NULL})))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, label: str) -> bool:
+        return label in self.index
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Each label's place."""
+        return {name: place for place, name in enumerate(self.names)}
+
+    def find(self, label: str) -> int:
+        """Return a label's place, or refuse it."""
+        if label not in self.index:
+            raise DataError(
+                f"the label {label!r} does not occur in training, which has "
+                f"{', '.join(self.names[:12])}{' ...' if len(self.names) > 12 else ''}; "
+                "correct it or train with it."
+            )
+        return self.index[label]
+
+
+def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return tags in IOB2, where every phrase starts with B-; IOB1 and IOB2 are both read right.
+
+    In IOB1 a phrase starts with I-, and with B- only right after another one of its type. A tag
+    I-X that does not go on with a phrase of type X starts one, in both.
+    """
+    converted: list[str] = []
+    previous = OUTSIDE
+    for tag in tags:
+        goes_on = tag[:2] == "I-" and previous != OUTSIDE and previous[2:] == tag[2:]
+        converted.append("B-" + tag[2:] if tag[:2] == "I-" and not goes_on else tag)
+        previous = tag
+    return tuple(converted)
+
+
+def repaired(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return predicted tags as valid IOB2, read as conlleval does: a stray I-X starts a phrase."""
+    return to_iob2(tags)
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """Return the phrases of a sentence's tags, as conlleval reads them."""
+    found: list[Span] = []
+    start, kind = 0, ""
+    for place, tag in enumerate((*to_iob2(tags), OUTSIDE)):
+        if kind and tag[:2] != "I-":
+            found.append((kind, start, place))
+            kind = ""
+        if tag[:2] == "B-":
+            start, kind = place, tag[2:]
+    return found
+
+
+def is_tag(tag: str) -> bool:
+    """Return whether a text is O, B-type or I-type."""
+    return tag == OUTSIDE or (tag[:2] in ("B-", "I-") and len(tag) > 2)
+
+
+TaskKind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
+KINDS: tuple[TaskKind, ...] = get_args(TaskKind)
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """One text and its class; a label of None is not known."""
+
+    id: str
+    text: str
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class PairExample:
+    """Two texts and the class of the two together."""
+
+    id: str
+    first: str
+    second: str
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class TaggedExample:
+    """A sentence in words with a tag for each, in IOB2 ("B-PER", "I-PER", "O")."""
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RolesExample:
+    """A sentence in words, the place of one predicate in it, and the roles of that predicate.
+
+    Attributes:
+        tags: in IOB2 ("B-ARG0", "I-ARG0", "B-V", "O").
+    """
+
+    id: str
+    words: tuple[str, ...]
+    predicate_index: int
+    tags: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A part of a context: its text, and the character it starts at."""
+
+    start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class QuestionExample:
+    """A question about a context, whose answer is a part of that context, or nothing.
+
+    Attributes:
+        answers: all that count as right; the first one is trained on.
+        impossible: whether the context does not answer the question; if it does and there are no
+            answers, they are not known.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    impossible: bool = False
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How two spans of a sentence are related, by their places among its spans."""
+
+    name: str
+    one: int
+    other: int
+
+
+@dataclass(frozen=True)
+class SpanExample:
+    """A sentence in words and its spans, which may lie in one another.
+
+    Attributes:
+        spans: (type, first word, word after the last); None if they are not known.
+        relations: between two of the spans; None if they are not known.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    spans: tuple[Span, ...] | None = None
+    relations: tuple[Relation, ...] | None = None
+
+
+Example = TextExample | PairExample | TaggedExample | RolesExample | QuestionExample | SpanExample
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A labelled data set; final.
+
+    Attributes:
+        kind: what the examples are, and so which head and metric they need.
+        name: what to call it in reports.
+        splits: examples by split; "train", "dev" and "test" where the source has them.
+        labels: the classes or tags of the training split, and of no other; empty for questions.
+        unseen: labels that other splits have and training has not. Nothing can predict them, so
+            they count as errors.
+        dropped: how many examples a reason left out ("train: no gold label": 3).
+        relations: the relations between spans of the training split; empty for other kinds.
+    """
+
+    kind: TaskKind
+    name: str
+    splits: Mapping[str, Sequence[Example]]
+    labels: LabelSet
+    unseen: tuple[Unseen, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    relations: LabelSet = field(default_factory=lambda: LabelSet(()))
+
+    def split(self, name: str) -> Sequence[Example]:
+        """Return a split's examples, or refuse its name."""
+        if name not in self.splits:
+            raise DataError(
+                f"{self.name} has no split {name!r}; it has {', '.join(self.splits) or 'none'}."
+            )
+        return self.splits[name]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of examples of each split."""
+        return {name: len(examples) for name, examples in self.splits.items()}
+
+
+def hold_out(
+    data: TaskData, share: float, *, seed: int = 0, split: str = "dev", groups: bool = True
+) -> TaskData:
+    """Return the data with a part of train moved to another split, drawn by the seed.
+
+    Args:
+        share: of the training examples, between 0 and 1; at least one is moved and one stays.
+        split: what the new split is called; it must not exist.
+        groups: keep the questions of one context, and the predicates of one sentence, together.
+    """
+    train = data.split("train")
+    if split in data.splits:
+        raise DataError(f"{data.name} has a split {split!r} already; hold out another name.")
+    if not 0 < share < 1 or len(train) < 2:
+        raise DataError(
+            f"cannot hold out a share of {share} of {len(train)} training example(s) of "
+            f"{data.name}; a share between 0 and 1 of at least two is needed."
+        )
+    moved = _draw(train, share, np.random.default_rng(derive_seed(seed, "held out")), groups)
+    splits = dict(data.splits)
+    splits["train"] = [example for row, example in enumerate(train) if row not in moved]
+    splits[split] = [example for row, example in enumerate(train) if row in moved]
+    return replace(data, splits=splits)
+
+
+def _draw(
+    examples: Sequence[Example], share: float, random: np.random.Generator, groups: bool
+) -> set[int]:
+    """Return the rows that are moved, whole groups at a time."""
+    keys: dict[object, list[int]] = {}
+    for row, example in enumerate(examples):
+        keys.setdefault(_group(example) if groups else row, []).append(row)
+    if len(keys) < 2:
+        keys = {row: [row] for row in range(len(examples))}
+    listed = list(keys.values())
+    wanted = max(1, round(share * len(examples)))
+    moved: set[int] = set()
+    for index in random.permutation(len(listed))[: len(listed) - 1]:
+        if len(moved) >= wanted:
+            break
+        moved.update(listed[index])
+    return moved
+
+
+def _group(example: Example) -> object:
+    if isinstance(example, QuestionExample):
+        return example.context
+    if isinstance(example, RolesExample):
+        return example.words
+    return example.id
+
+
+def cut_words(kind: TaskKind) -> str:
+    """Return what sentences are that were not read or learned whole, for a note."""
+    long = "sentences with a word too long for the model, whose end was left out"
+    if kind in ("spans", "relations"):
+        return f"{long}, or with spans or relations that no window shows whole"
+    return long

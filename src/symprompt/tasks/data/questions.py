@@ -1,0 +1,205 @@
+"""Questions about contexts: SQuAD 1.1 and 2.0, as their authors write them and as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from symprompt.errors import DataError
+from symprompt.files.reading import load_text, shorten
+from symprompt.tasks.data.build import Read, find_files, make_task
+from symprompt.tasks.data.examples import Answer, QuestionExample, TaskData
+from symprompt.tasks.data.reading import Row, load_rows, text_in
+
+QUESTION_SETS = ("squad", "squad2")
+
+_FILES: dict[str, dict[str, tuple[str, ...]]] = {
+    "squad": {
+        "train": ("train-v1.1.json", "train-v1.1.jsonl", "train.jsonl"),
+        "dev": ("dev-v1.1.json", "dev-v1.1.jsonl", "dev.jsonl"),
+    },
+    "squad2": {
+        "train": ("train-v2.0.json", "train-v2.0.jsonl"),
+        "dev": ("dev-v2.0.json", "dev-v2.0.jsonl"),
+    },
+}
+
+
+def load_question_set(name: str, folder: Path) -> TaskData:
+    """Load SQuAD 1.1 or 2.0 from its folder: official JSON, or one paragraph per JSON line."""
+    files = find_files(folder, _FILES[name], name)
+    parts = {split: read_paragraphs(paths[0], split) for split, paths in files.items()}
+    return make_task("question", name, parts, unseen="keep")
+
+
+def read_paragraphs(path: Path, split: str) -> Read:
+    """Read paragraphs with their questions: a .json file as SQuAD's, or a .jsonl file of them."""
+    read = Read()
+    paragraphs = _official(path) if path.suffix.lower() == ".json" else load_rows(path)
+    for number, paragraph in paragraphs:
+        context = paragraph.get("context")
+        if not isinstance(context, str) or not context.strip():
+            raise DataError(f"{_at(path, number)}: a paragraph has no 'context'; add it.")
+        questions = paragraph.get("qas")
+        if not isinstance(questions, list):
+            raise DataError(f"{_at(path, number)}: a paragraph has no list of 'qas'; add it.")
+        for place, entry in enumerate(questions):
+            if not isinstance(entry, dict):
+                raise DataError(
+                    f"{_at(path, number)}: {shorten(entry)} is no question; write an object."
+                )
+            name = str(entry.get("id", f"{split}-{number}-{place}"))
+            read.add(make_question(entry, context, name, path, number), path, number)
+    return read
+
+
+def read_flat(
+    path: Path, split: str, *, question: str, context: str, answers: str, identity: str
+) -> Read:
+    """Read one question per row, with its context and its answers."""
+    read = Read()
+    for number, row in load_rows(path):
+        name = str(row.get(identity, f"{split}-{number}"))
+        text = row.get(context)
+        text_in(row, (context,), path, number)
+        fields = {**row, "question": text_in(row, (question,), path, number)}
+        if answers in row:
+            fields["answers"] = _parsed(row[answers])
+        assert isinstance(text, str)
+        read.add(make_question(fields, text, name, path, number), path, number)
+    return read
+
+
+def make_question(row: Row, context: str, name: str, path: Path, line: int) -> QuestionExample:
+    """Make an example of a question's fields; an answer that is not in its place is refused."""
+    question = text_in(row, ("question",), path, line)
+    given = row.get("answers")
+    impossible = bool(row.get("is_impossible", False))
+    found = () if impossible else tuple(_answers(given, context, name, path, line))
+    # A list that is there and empty says that there is no answer.
+    impossible = impossible or (given is not None and not found)
+    return QuestionExample(name, question, context, found, impossible)
+
+
+def _answers(given: object, context: str, name: str, path: Path, line: int) -> Iterator[Answer]:
+    if given is None:
+        return
+    if isinstance(given, str):
+        given = [{"text": given}]
+    if isinstance(given, Mapping):
+        texts, starts = given.get("text"), given.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise DataError(
+                f"{_at(path, line)}: the answers of {name!r} need as many starts as texts; "
+                "correct them."
+            )
+        given = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+    if not isinstance(given, list):
+        raise DataError(
+            f"{_at(path, line)}: the answers of {name!r} are {shorten(given)}, but only a list "
+            "is allowed; correct them."
+        )
+    for entry in given:
+        yield _answer(
+            entry if isinstance(entry, Mapping) else {"text": entry}, context, name, path, line
+        )
+
+
+def _answer(entry: Mapping[str, object], context: str, name: str, path: Path, line: int) -> Answer:
+    """Return an answer at its place; without a place it is the first match that is whole words."""
+    text = entry.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(
+            f"{_at(path, line)}: an answer of {name!r} is {shorten(text)}, but only text is "
+            "allowed; for no answer give an empty list."
+        )
+    start = next((entry[key] for key in ("answer_start", "start") if key in entry), None)
+    if start is None:
+        found = first_match(context, text)
+        if found is None:
+            raise DataError(
+                f"{_at(path, line)}: the answer {shorten(text)} of {name!r} does not occur in "
+                "its context; an answer must be a part of it."
+            )
+        return Answer(found, text)
+    if isinstance(start, str) and start.strip().lstrip("-").isdigit():
+        start = int(start)
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise DataError(
+            f"{_at(path, line)}: the answer {shorten(text)} of {name!r} starts at "
+            f"{shorten(start)}, but only a whole number is allowed; correct it."
+        )
+    if not 0 <= start <= len(context) - len(text):
+        raise DataError(
+            f"{_at(path, line)}: the answer {shorten(text)} of {name!r} at {start} lies outside "
+            f"its context of {len(context)} characters; correct its start."
+        )
+    if context[start : start + len(text)] != text:
+        raise DataError(
+            f"{_at(path, line)}: the answer of {name!r} is {shorten(text)}, but its context has "
+            f"{shorten(context[start : start + len(text)])} at {start}; correct its start."
+        )
+    return Answer(start, text)
+
+
+def first_match(context: str, text: str) -> int | None:
+    """Return where a text first stands as whole words, else where it first stands, else None."""
+    first = at = context.find(text)
+    while at >= 0:
+        before, after = context[max(0, at - 1) : at], context[at + len(text) : at + len(text) + 1]
+        inside = (before.isalnum() and text[0].isalnum()) or (
+            after.isalnum() and text[-1].isalnum()
+        )
+        if not inside:
+            return at
+        at = context.find(text, at + 1)
+    return first if first >= 0 else None
+
+
+def _at(path: Path, number: int) -> str:
+    """Return where something stands; a JSON file has no lines that mean anything."""
+    kind = "paragraph" if path.suffix.lower() == ".json" else "line"
+    return f"{path}, {kind} {number}"
+
+
+def _official(path: Path) -> Iterator[tuple[int, Row]]:
+    """Yield the paragraphs of a SQuAD file, counted from 1 on, as it has no lines."""
+    try:
+        value = json.loads(load_text(path))
+        articles = value["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise DataError(
+            f"{path} is no SQuAD file: it needs 'data', a list of articles with 'paragraphs'; give "
+            "the official JSON file."
+        ) from None
+    for number, paragraph in enumerate(paragraphs, start=1):
+        if not isinstance(paragraph, dict):
+            raise DataError(f"{path}: paragraph {number} is {shorten(paragraph)}, not an object.")
+        yield number, paragraph
+
+
+def _parsed(value: object) -> object:
+    """Return answers written as JSON in a cell of a table as what they say."""
+    if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    if isinstance(value, str) and not value.strip():
+        return []
+    return value
+
+
+def join_questions(parts: Sequence[TaskData], name: str) -> TaskData:
+    """Join sets of questions split by split, as multi-task training reads SQuAD 1.1 and 2.0."""
+    splits: dict[str, list[QuestionExample]] = {}
+    for part in parts:
+        for split, examples in part.splits.items():
+            splits.setdefault(split, []).extend(
+                example for example in examples if isinstance(example, QuestionExample)
+            )
+    return TaskData("question", name, splits, parts[0].labels)

@@ -1,0 +1,210 @@
+"""Sentences with spans and relations between them: from tags, CoNLL-2004, files of your own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from symprompt.errors import DataError
+from symprompt.files.reading import shorten
+from symprompt.tasks.data.build import Read, find_files, make_task
+from symprompt.tasks.data.columns import Sentence, check_tags, load_sentences
+from symprompt.tasks.data.examples import (
+    NULL,
+    Example,
+    LabelSet,
+    Relation,
+    Span,
+    SpanExample,
+    TaggedExample,
+    TaskData,
+    spans_of,
+)
+from symprompt.tasks.data.reading import Row, load_rows, words_in
+
+ANY = "SPAN"
+"""The one type of spans that are only to be found."""
+_FILES = {"train": ("train.txt",), "dev": ("dev.txt",), "test": ("test.txt",)}
+_COLUMNS = 5
+
+
+def to_spans(data: TaskData) -> TaskData:
+    """Return tagged sentences as sentences with spans."""
+    types = {name[2:] for name in data.labels.names if name[1:2] == "-"}
+    splits = {split: [_spanned(entry) for entry in own] for split, own in data.splits.items()}
+    return replace(data, kind="spans", splits=splits, labels=LabelSet.of_spans(types))
+
+
+def with_spans(read: Read) -> Read:
+    """Return what was read with spans in place of tags."""
+    return replace(read, examples=[_spanned(entry) for entry in read.examples], in_columns=False)
+
+
+def identified(data: TaskData) -> TaskData:
+    """Return the data with one type for all spans: where they are is asked, not what they are."""
+    splits = {
+        split: [_identified(entry) for entry in examples] for split, examples in data.splits.items()
+    }
+    return replace(data, splits=splits, labels=LabelSet.of_spans([ANY]), unseen=())
+
+
+def load_relation_set(name: str, folder: Path) -> TaskData:
+    """Load CoNLL-2004: entities, and relations between them.
+
+    A line is a word's number, the word, its tag, and lists of relations that the entity which ends
+    here has and of the last words of the entities it has them to; the list of a word without
+    relations is ['N'] and its own number.
+    """
+    parts = {}
+    for split, files in find_files(folder, _FILES, name).items():
+        read = Read()
+        for number, sentence in enumerate(load_sentences(files[0])):
+            example = _related(f"{split}-{number}", sentence, files[0])
+            read.add(example, files[0], sentence.line)
+        parts[split] = read
+    return make_task("relations", name, parts, unseen="keep")
+
+
+def read_spans(
+    path: Path,
+    split: str,
+    *,
+    words: str,
+    spans: str,
+    relations: str | None,
+    identity: str,
+    labelled: bool | None,
+) -> Read:
+    """Read a table with a sentence's words, its spans and their relations in each row.
+
+    A span is [type, first word, word after the last]; a relation is [name, place of the one span
+    in the list of spans, place of the other], both counted from 0.
+
+    Args:
+        relations: the column of relations; None if they are not asked for.
+        labelled: whether every row must have its spans; None takes what is there.
+    """
+    read = Read()
+    for number, row in load_rows(path):
+        own = words_in(row, (words,), path, number)
+        found: tuple[Span, ...] | None = None
+        related: tuple[Relation, ...] | None = None
+        if labelled or spans in row:
+            found = tuple(
+                _span(entry, len(own), path, number) for entry in _list(row, spans, path, number)
+            )
+            if len({entry[1:] for entry in found}) < len(found):
+                raise DataError(
+                    f"{path}, line {number}: two spans of {spans!r} are the same words; a span has "
+                    "one type."
+                )
+        if relations is not None and found is not None and (labelled or relations in row):
+            listed = _list(row, relations, path, number)
+            related = tuple(_relation(entry, len(found), path, number) for entry in listed)
+        name = str(row.get(identity, f"{split}-{number}"))
+        read.add(SpanExample(name, own, found, related), path, number)
+    return read
+
+
+def _spanned(example: Example) -> SpanExample:
+    if not isinstance(example, TaggedExample):
+        raise TypeError(f"a {type(example).__name__} has no tags")
+    spans = None if example.tags is None else tuple(spans_of(example.tags))
+    return SpanExample(example.id, example.words, spans)
+
+
+def _identified(example: Example) -> Example:
+    if not isinstance(example, SpanExample) or example.spans is None:
+        return example
+    return replace(example, spans=tuple((ANY, *span[1:]) for span in example.spans))
+
+
+def _related(name: str, sentence: Sentence, path: Path) -> SpanExample:
+    """Return a sentence of CoNLL-2004 with its entities and relations."""
+    rows = sentence.rows
+    if len(rows[0]) != _COLUMNS:
+        raise DataError(
+            f"{path}, line {sentence.line}: got {len(rows[0])} column(s), but entities with "
+            "relations have five: number, word, tag, relations, their last words."
+        )
+    tags = check_tags([row[2] for row in rows], path, sentence.line, in_columns=True)
+    spans = tuple(spans_of(tags))
+    ends = {end - 1: place for place, (_, _, end) in enumerate(spans)}
+    relations = []
+    for word, row in enumerate(rows):
+        names = _cell(row[3], str, path, sentence.line + word)
+        heads = _cell(row[4], int, path, sentence.line + word)
+        if len(names) != len(heads):
+            raise DataError(
+                f"{path}, line {sentence.line + word}: {len(names)} relation(s) but {len(heads)} "
+                "place(s); every relation needs one."
+            )
+        for relation, other in zip(names, heads, strict=True):
+            if relation == "N":
+                continue
+            if word not in ends or other not in ends:
+                raise DataError(
+                    f"{path}, line {sentence.line + word}: the relation {shorten(relation)} is "
+                    f"between words {word} and {other}, and not both end an entity; correct it."
+                )
+            relations.append(Relation(str(relation), ends[word], ends[int(other)]))
+    return SpanExample(name, tuple(row[1] for row in rows), spans, tuple(dict.fromkeys(relations)))
+
+
+def _cell(text: str, kind: type, path: Path, line: int) -> list[str] | list[int]:
+    """Read a list written as Python writes it, of words or of numbers."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(type(entry) is kind for entry in value):
+        raise DataError(
+            f"{path}, line {line}: {shorten(text)} is no list of "
+            f"{'words' if kind is str else 'whole numbers'}, such as "
+            f"{'[' + repr('Live_In') + ']' if kind is str else '[4]'}; correct it."
+        )
+    return value
+
+
+def _list(row: Row, column: str, path: Path, number: int) -> Sequence[object]:
+    value = row.get(column)
+    if not isinstance(value, list):
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but only a list is allowed; "
+            "an empty one says that there is nothing."
+        )
+    return value
+
+
+def _span(value: object, words: int, path: Path, number: int) -> Span:
+    name, start, end = _three(value, "a span [type, first word, word after the last]", path, number)
+    if not 0 <= start < end <= words:
+        raise DataError(
+            f"{path}, line {number}: the span {shorten(value)} is not within the {words} word(s); "
+            "words are counted from 0, and the end is the word after the last."
+        )
+    return name, start, end
+
+
+def _relation(value: object, spans: int, path: Path, number: int) -> Relation:
+    name, one, other = _three(value, "a relation [name, one span, other span]", path, number)
+    if not (0 <= one < spans and 0 <= other < spans and one != other):
+        raise DataError(
+            f"{path}, line {number}: the relation {shorten(value)} is not between two of the "
+            f"{spans} span(s), which are counted from 0; correct it."
+        )
+    return Relation(name, one, other)
+
+
+def _three(value: object, what: str, path: Path, number: int) -> tuple[str, int, int]:
+    if isinstance(value, list) and len(value) == 3:
+        name, one, other = value
+        named = isinstance(name, str) and bool(name.strip()) and name != NULL
+        if named and type(one) is int and type(other) is int:
+            return name, one, other
+    raise DataError(
+        f"{path}, line {number}: {shorten(value)} is not {what}; correct it (the name {NULL} is "
+        "taken)."
+    )

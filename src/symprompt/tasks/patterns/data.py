@@ -1,0 +1,307 @@
+"""SuperGLUE's files as examples: FewGLUE_32dev, full SuperGLUE folders, and RTE as GLUE has it.
+
+A folder holds ``train``, ``val`` and perhaps ``test`` and ``dev32``, as .jsonl or (RTE) as .tsv,
+where GLUE calls ``val`` dev. ``dev32`` is the split that chooses; where there is none, part of the
+training examples is held out for that, so that nothing is ever chosen on ``val``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.files.reading import shorten
+from symprompt.runs.environment import derive_seed
+from symprompt.tasks.data.reading import load_rows
+from symprompt.tasks.patterns.superglue import VerbalData, VerbalExample, VerbalTask, find_task
+
+_FILES = {
+    "train": ("train.jsonl", "train.tsv"),
+    "dev": ("dev32.jsonl",),
+    "val": ("val.jsonl", "dev.tsv"),
+    "test": ("test.jsonl", "test.tsv"),
+}
+_GLUE = {"sentence1": "premise", "sentence2": "hypothesis", "index": "idx"}
+# What rows of a task's file have, where it is not what its patterns name.
+_COLUMNS = {
+    "multirc": ("passage",),
+    "wsc": ("text", "target"),
+    "copa": ("premise", "choice1", "choice2", "question"),
+}
+_MARKS = " \t.,;:!?'\"()[]`"
+Row = Mapping[str, Any]
+
+
+def load_verbal(
+    name: str, path: str | Path, *, held_out: float = 0.1, split_seed: int = 0
+) -> VerbalData:
+    """Load a task from its own folder, or from a folder of tasks named as SuperGLUE names them.
+
+    Args:
+        name: boolq, cb, wic, rte, multirc, wsc or copa.
+        path: for example FewGLUE_32dev, or FewGLUE_32dev/RTE.
+        held_out: share of the training examples that chooses where there is no dev32 file.
+        split_seed: what draws them.
+
+    Raises:
+        DataError: no such task or folder, a line that is no example of the task, a label that is
+            none of the task's, or a training example without one.
+    """
+    task = find_task(name)
+    folder = _find_folder(task, Path(path))
+    notes: list[str] = []
+    splits: dict[str, Sequence[VerbalExample]] = {}
+    for split, names in _FILES.items():
+        found = next((folder / entry for entry in names if (folder / entry).is_file()), None)
+        if found is not None:
+            splits[split] = _load_split(task, found, notes, labelled=split != "test")
+    if "train" not in splits or "val" not in splits:
+        missing = "train" if "train" not in splits else "val"
+        raise DataError(
+            f"{folder} has no {' or '.join(_FILES[missing])}; give a folder of {task.folder} in "
+            "SuperGLUE's format."
+        )
+    if "dev" not in splits:
+        splits |= _hold_out(splits["train"], held_out, split_seed)
+        notes.append(f"{len(splits['dev'])} training examples are held out to choose on")
+    order = [split for split in _FILES if split in splits]
+    return VerbalData(task, {split: splits[split] for split in order}, str(path), tuple(notes))
+
+
+def load_verbal_file(
+    task: VerbalTask, path: str | Path, *, columns: Mapping[str, str] | None = None
+) -> list[VerbalExample]:
+    """Load a file of examples to answer: JSON lines, CSV or TSV; labels are taken if there are any.
+
+    Args:
+        columns: the task's name of a column -> the file's.
+
+    Raises:
+        DataError: it cannot be read, or a line is no example of the task.
+        ConfigError: a column that the task has not.
+    """
+    renamed = columns or {}
+    known = (*_COLUMNS.get(task.name, task.fields), "label", "idx")
+    for name in renamed:
+        if name not in known:
+            raise ConfigError(
+                f"--columns names {name!r}, which {task.name} has not; its columns are: "
+                f"{', '.join(known)}."
+            )
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        for line, row in load_rows(Path(path)):
+            own = dict(row)
+            if "premise" in task.fields and "premise" not in row:
+                own |= {_GLUE[key]: value for key, value in row.items() if key in _GLUE}
+            for name in renamed:
+                own.pop(name, None)
+            own |= {name: row[column] for name, column in renamed.items() if column in row}
+            yield line, own
+
+    return _make_examples(task, Path(path), rows(), [], labelled=False, renamable=True)
+
+
+def _find_folder(task: VerbalTask, path: Path) -> Path:
+    for folder in (path / task.folder, path / task.name, path):
+        if any((folder / name).is_file() for name in _FILES["train"]):
+            return folder
+    raise DataError(
+        f"{path} holds no files of {task.name} (looked for {task.folder}/train.jsonl and "
+        "train.jsonl); give the folder of the task or the one above it."
+    )
+
+
+def _hold_out(
+    train: Sequence[VerbalExample], share: float, seed: int
+) -> dict[str, Sequence[VerbalExample]]:
+    """Part the training examples; answers to one question stay together."""
+    groups = list(dict.fromkeys(example.group or example.id for example in train))
+    count = max(1, round(len(groups) * share))
+    if not 0 < share < 1 or count >= len(groups):
+        raise DataError(
+            f"{len(groups)} training examples and held_out = {share} leave nothing to learn from "
+            "or nothing to choose on; held_out is a share between 0 and 1."
+        )
+    order = np.random.default_rng(derive_seed(seed, "held out")).permutation(len(groups))
+    taken = {groups[place] for place in order[:count]}
+    return {
+        "train": [one for one in train if (one.group or one.id) not in taken],
+        "dev": [one for one in train if (one.group or one.id) in taken],
+    }
+
+
+def _load_split(
+    task: VerbalTask, path: Path, notes: list[str], *, labelled: bool
+) -> list[VerbalExample]:
+    return _make_examples(task, path, _rows(path), notes, labelled=labelled)
+
+
+def _make_examples(
+    task: VerbalTask,
+    path: Path,
+    rows: Iterator[tuple[int, Row]],
+    notes: list[str],
+    *,
+    labelled: bool,
+    renamable: bool = False,
+) -> list[VerbalExample]:
+    examples: list[VerbalExample] = []
+    for line, row in rows:
+        try:
+            examples += _READ[task.name](task, row, notes)
+        except (KeyError, TypeError, ValueError) as error:
+            what = str(error)
+            if isinstance(error, KeyError):
+                what = f"it has no {error}, only {shorten(list(row), 200)}"
+            todo = "write it in SuperGLUE's format"
+            todo += ", or say with --columns what it calls its columns" if renamable else ""
+            raise DataError(
+                f"{path} line {line} is no example of {task.name}: {what}; {todo}."
+            ) from error
+        if labelled and any(example.label is None for example in examples):
+            raise DataError(
+                f"{path} line {line} has no label; allowed are: {', '.join(task.labels)}."
+            )
+    if not examples:
+        raise DataError(f"{path} holds no examples; give a file in SuperGLUE's format.")
+    return _numbered(examples)
+
+
+def _numbered(examples: Sequence[VerbalExample]) -> list[VerbalExample]:
+    """Give examples without an id, or with another's, their place in the file for one."""
+    seen: set[str] = set()
+    found = []
+    for place, example in enumerate(examples):
+        name = example.id
+        if not name or name in seen:
+            name = f"line-{place}"
+        seen.add(name)
+        found.append(
+            VerbalExample(name, example.fields, example.label, example.choices, example.group)
+        )
+    return found
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Row]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}.") from error
+    if path.suffix == ".tsv":
+        # GLUE's fields are never quoted, but hold quotes.
+        table = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+        for line, row in enumerate(table, start=2):
+            yield line, {_GLUE.get(key, key): value for key, value in row.items() if key}
+        return
+    for line, entry in enumerate(text.split("\n"), start=1):
+        if not entry.strip():
+            continue
+        try:
+            row = json.loads(entry)
+        except ValueError as error:
+            raise DataError(f"{path} line {line} is not JSON: {error}.") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{path} line {line} is no JSON object; write one example a line.")
+        yield line, row
+
+
+def _text(row: Row, key: str) -> str:
+    value = row[key]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{key} is {value!r}, which is no text")
+    return " ".join(value.split())
+
+
+def _label(task: VerbalTask, row: Row) -> int | None:
+    value = row.get("label")
+    if value is None or value == "":
+        return None
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    if shown not in task.labels:
+        raise ValueError(f"its label is {value!r}, allowed are: {', '.join(task.labels)}")
+    return task.labels.index(shown)
+
+
+def _read_fields(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExample]:
+    fields = {name: _text(row, name) for name in task.fields}
+    return [VerbalExample(str(row.get("idx", "")), fields, _label(task, row))]
+
+
+def _read_copa(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExample]:
+    links = {"cause": "because", "effect": "so"}
+    if row["question"] not in links:
+        raise ValueError(f"question is {row['question']!r}, allowed are: cause, effect")
+    fields = {name: _text(row, name) for name in ("premise", "choice1", "choice2")}
+    fields["link"] = links[row["question"]]
+    choices = fields["choice1"], fields["choice2"]
+    return [VerbalExample(str(row.get("idx", "")), fields, _label(task, row), choices)]
+
+
+def _read_wsc(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExample]:
+    target = row["target"]
+    words = _text(row, "text").split()
+    pronoun, span = _text(target, "span2_text"), _text(target, "span1_text")
+    at, stated = _find_word(words, pronoun, target["span2_index"])
+    if at != stated:
+        notes.append(
+            f"WSC {row.get('idx', '')}: the pronoun {pronoun!r} stands at word {at}, not {stated}"
+        )
+    # The pronoun is marked with stars, as T5 and PET mark it.
+    end = at + len(pronoun.split())
+    word = " ".join(words[at:end])
+    head = len(word) - len(word.lstrip(_MARKS))
+    tail = len(word.rstrip(_MARKS))
+    marked = f"{word[:head]}*{word[head:tail]}*{word[tail:]}"
+    fields = {
+        "text": " ".join([*words[:at], marked, *words[end:]]),
+        "pronoun": pronoun,
+        "span": span,
+    }
+    return [VerbalExample(str(row.get("idx", "")), fields, _label(task, row), (span,))]
+
+
+def _find_word(words: Sequence[str], wanted: str, stated: Any) -> tuple[int, int]:
+    """Return where a word stands, nearest to its stated place, and that place."""
+    if not isinstance(stated, int) or isinstance(stated, bool):
+        raise ValueError(f"span2_index is {stated!r}, which is no number")
+    parts = [part.strip(_MARKS).lower() for part in wanted.split()]
+    bare = [word.strip(_MARKS).lower() for word in words]
+    places = [at for at in range(len(words)) if bare[at : at + len(parts)] == parts]
+    if not places:
+        raise ValueError(f"its text has no word {wanted!r}")
+    return min(places, key=lambda at: abs(at - stated)), stated
+
+
+def _read_multirc(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExample]:
+    passage = row["passage"]
+    text = _text(passage, "text")
+    found = []
+    for place, question in enumerate(passage["questions"]):
+        group = f"{row.get('idx', '')}/{question.get('idx', place)}"
+        for number, answer in enumerate(question["answers"]):
+            fields = {"passage": text, "question": _text(question, "question")}
+            # A few answers of the real data are empty; they are answers all the same.
+            fields["answer"] = " ".join(str(answer["text"]).split())
+            name = f"{group}/{answer.get('idx', number)}"
+            found.append(VerbalExample(name, fields, _label(task, answer), group=group))
+    if not found:
+        raise ValueError("its passage has no answers")
+    return found
+
+
+_READ: dict[str, Callable[[VerbalTask, Row, list[str]], list[VerbalExample]]] = {
+    "boolq": _read_fields,
+    "cb": _read_fields,
+    "wic": _read_fields,
+    "rte": _read_fields,
+    "multirc": _read_multirc,
+    "wsc": _read_wsc,
+    "copa": _read_copa,
+}

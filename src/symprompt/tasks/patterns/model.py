@@ -1,0 +1,229 @@
+"""A language model that answers through a pattern: learned vectors in, scores of answers out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from symprompt.files.progress import Tick, silent
+from symprompt.models import Inputs, LanguageModel, body_states
+from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PrefixEncoder, PromptEncoder
+from symprompt.runs.environment import make_generator
+from symprompt.tasks.patterns.config import EncoderKind
+from symprompt.tasks.patterns.layout import VerbalLayout
+
+_HEAD_SCALE = 0.02
+
+
+def make_encoder(
+    kind: EncoderKind, count: int, width: int, *, seed: int, task: str, lstm_hidden: int = 0
+) -> PromptEncoder:
+    """Make what gives the learned vectors, drawn from the seed and the task's name.
+
+    Args:
+        lstm_hidden: LSTM size per direction; 0 is the width, as in P-tuning's few-shot code.
+    """
+    parts = (seed, "pattern")
+    if kind == "free":
+        return FreeVectors((task,), count, width, seed=parts)
+    if kind == "mlp":
+        return MLPEncoder((task,), count, width, seed=parts)
+    return BiLSTMEncoder((task,), count, width, seed=parts, lstm_hidden=lstm_hidden or width)
+
+
+class ClassHead(nn.Module):
+    """A layer with tanh and a linear one on a hidden state, as BERT's fine-tuning has; final."""
+
+    def __init__(self, hidden: int, classes: int, *, seed: int, task: str) -> None:
+        super().__init__()
+        generator = make_generator(seed, "head", task)
+        self.inner = nn.Parameter(torch.randn(hidden, hidden, generator=generator) * _HEAD_SCALE)
+        self.inner_bias = nn.Parameter(torch.zeros(hidden))
+        self.outer = nn.Parameter(torch.randn(classes, hidden, generator=generator) * _HEAD_SCALE)
+        self.outer_bias = nn.Parameter(torch.zeros(classes))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return scores [.., classes] of states [.., hidden]."""
+        inner = functional.linear(states, self.inner, self.inner_bias).tanh()
+        return functional.linear(inner, self.outer, self.outer_bias)
+
+
+class VerbalModel:
+    """Scores answers of laid out examples; final.
+
+    With an encoder its vectors stand in the pattern, with one of prefixes every layer reads its
+    keys and values; with a head the head's classes are scored instead of words. The vocabulary
+    product, the head and the encoder run in the weights' own precision whatever the body's.
+
+    Args:
+        backbone: the language model.
+        extra: an encoder of vectors or of a prefix, a class head, or None for a manual pattern.
+        half: run the body in bfloat16 (autocast), its weights staying as they are; None does so on
+            a GPU where they are float32.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        extra: PromptEncoder | ClassHead | None = None,
+        *,
+        half: bool | None = None,
+    ) -> None:
+        self.backbone = backbone
+        exact = _exact(backbone.dtype)
+        self.extra = None if extra is None else extra.to(backbone.device, exact).eval()
+        wide = backbone.dtype == torch.float32 and backbone.decoder is not None
+        self.half = (wide and backbone.device.type == "cuda") if half is None else half
+
+    def scores(self, layout: VerbalLayout, rows: Tensor, width: int) -> Tensor:
+        """Return the answers' scores [b, c]: log-likelihoods, or a head's logits.
+
+        Args:
+            layout: the examples.
+            rows: [b] which of them.
+            width: no sentence of theirs is longer.
+        """
+        inputs = self._inputs(layout, rows, width)
+        sentences = layout.ids.shape[1]
+        first = torch.arange(len(rows), device=rows.device)[:, None] * sentences
+        which = (first + layout.sentence[rows]).flatten()
+        at = layout.at[rows].flatten()
+        if isinstance(self.extra, ClassHead):
+            return self._classes(self.extra, inputs, at, which, layout.answers)
+        with self._precision():
+            logits = self.backbone.logits_at(inputs, at, rows=which)
+        target = layout.target[rows]
+        likelihoods = logits.log_softmax(-1).gather(1, target.flatten()[:, None]).view_as(target)
+        weighted = likelihoods * layout.weight[rows].to(likelihoods.dtype)
+        nothing = weighted.new_zeros(len(rows), layout.answers)
+        return nothing.scatter_add(1, layout.slot[rows], weighted)
+
+    def token_logits(self, inputs: Inputs, at: Tensor, which: Tensor) -> Tensor:
+        """Return the logits at places of sentences, [n, v], in the body's precision."""
+        with self._precision():
+            return self.backbone.logits_at(inputs, at, rows=which)
+
+    def inputs(self, layout: VerbalLayout, rows: Tensor, width: int, ids: Tensor) -> Inputs:
+        """Return what the model reads where ids [b, s, width] take the place of the layout's."""
+        return self._inputs(layout, rows, width, ids)
+
+    def loss(self, layout: VerbalLayout, rows: Tensor, width: int) -> Tensor:
+        """Return the losses [b]: cross-entropy among the answers, or minus the only one's score."""
+        scores = self.scores(layout, rows, width)
+        if layout.answers == 1:
+            return -scores[:, 0]
+        return functional.cross_entropy(scores, layout.labels[rows], reduction="none")
+
+    def _inputs(
+        self, layout: VerbalLayout, rows: Tensor, width: int, ids: Tensor | None = None
+    ) -> Inputs:
+        tokens = (layout.ids[rows, :, :width] if ids is None else ids).flatten(0, 1)
+        embeddings = self.backbone.embed(tokens)
+        prefix = self.extra.prefix() if isinstance(self.extra, PrefixEncoder) else None
+        if isinstance(self.extra, PromptEncoder) and prefix is None:
+            places = layout.vectors[rows].flatten(0, 1)[:, :, None]
+            size = (*places.shape[:2], embeddings.shape[2])
+            vectors = self.extra()[0].to(embeddings.dtype).expand(size)
+            embeddings = embeddings.scatter(1, places.expand(size), vectors)
+        lengths = layout.lengths[rows].flatten()
+        mask = torch.arange(width, device=rows.device) < lengths[:, None]
+        return Inputs(embeddings, mask, prefix=prefix)
+
+    def _classes(
+        self, head: ClassHead, inputs: Inputs, at: Tensor, which: Tensor, answers: int
+    ) -> Tensor:
+        """Return [b, answers]: one state's classes, or one class of each choice's state."""
+        states = self._states_at(inputs, at, which)
+        scores: Tensor = head(states.to(head.outer.dtype))
+        return scores.view(-1, answers)
+
+    def _states_at(self, inputs: Inputs, at: Tensor, which: Tensor) -> Tensor:
+        """Return the body's hidden states at places of sentences, [n, h]."""
+        with self._precision():
+            hidden = body_states(self.backbone, inputs, grad_model=True)
+        return hidden.flatten(0, 1).index_select(0, which * hidden.shape[1] + at)
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        """Run the body in half precision and the vocabulary product in the weights' own."""
+        decoder = self.backbone.decoder
+        if not self.half or decoder is None:
+            yield
+            return
+        before = decoder.forward
+        decoder.forward = lambda hidden: _whole(decoder, hidden)  # type: ignore[method-assign, assignment]
+        try:
+            # Every weight is cast once a pass, and a cache of casts would outlive a recorded pass.
+            with torch.autocast(self.backbone.device.type, torch.bfloat16, cache_enabled=False):
+                yield
+        finally:
+            decoder.forward = before  # type: ignore[method-assign]
+
+    @contextmanager
+    def training(self, *, dropout: bool) -> Iterator[None]:
+        """Run with the prefix's dropout on, and with the language model's own if asked for."""
+        inner: AbstractContextManager[None] = self.backbone.dropout() if dropout else nullcontext()
+        if self.extra is not None:
+            self.extra.train()
+        try:
+            with inner:
+                yield
+        finally:
+            if self.extra is not None:
+                self.extra.eval()
+
+
+def _whole(decoder: nn.Linear, hidden: Tensor) -> Tensor:
+    with torch.autocast(hidden.device.type, enabled=False):
+        return functional.linear(hidden.to(decoder.weight.dtype), decoder.weight, decoder.bias)
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> Iterator[list[int]]:
+    """Give the rows of each pass over a split: sorted by length, bounded in tokens and logits.
+
+    Args:
+        max_tokens: most tokens in one pass.
+        vocabulary: how many logits one place has; a pass has no more than 256 of them for each of
+            its tokens at most.
+    """
+    order = sorted(range(len(layout)), key=lambda row: (int(layout.widths[row]), row))
+    sentences, asks = int(layout.ids.shape[1]), int(layout.at.shape[1])
+    rows: list[int] = []
+    for row in order:
+        tokens = (len(rows) + 1) * sentences * int(layout.widths[row])
+        logits = (len(rows) + 1) * asks * vocabulary
+        if rows and (tokens > max_tokens or logits > 256 * max(max_tokens, vocabulary)):
+            yield rows
+            rows = []
+        rows.append(row)
+    if rows:
+        yield rows
+
+
+@torch.no_grad()
+def score_split(
+    model: VerbalModel, layout: VerbalLayout, *, max_tokens: int, tick: Tick = silent
+) -> Tensor:
+    """Return the answers' scores of every example of a split, [n, c] on the host."""
+    found = torch.zeros(len(layout), layout.answers, dtype=torch.float64)
+    size = model.backbone.vocabulary_size
+    waiting: list[tuple[list[int], Tensor]] = []
+    done = 0
+    for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
+        width = min(math.ceil(max(layout.widths[rows]) / 8) * 8, layout.ids.shape[2])
+        place = torch.tensor(rows, device=layout.ids.device)
+        waiting.append((rows, model.scores(layout, place, width)))
+        done += len(rows)
+        tick("predicting", done, len(layout), "")
+    for rows, scores in waiting:
+        found[rows] = scores.to("cpu", torch.float64)
+    return found

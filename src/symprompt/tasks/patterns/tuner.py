@@ -1,0 +1,188 @@
+"""Training a problem for any number of seeds, over a grid of rates and batches that dev chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from symprompt.prompts import PrefixEncoder
+from symprompt.tasks.patterns.config import LearningConfig, batches_of, rates_of, trains_model
+from symprompt.tasks.patterns.model import ClassHead, VerbalModel
+from symprompt.tasks.patterns.prepare import Answers, VerbalProblem
+from symprompt.tasks.patterns.stepping import Stepper
+from symprompt.tasks.patterns.training import Look, Recipe, Training
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of one seed; final.
+
+    Attributes:
+        metrics: on the validation set, asked once, after everything was chosen on dev.
+        recipe: the rate and batch that dev chose; None where nothing was trained.
+        tried: every setting of the grid: rate, batch, best look at dev, steps made, seconds.
+        trained: how many numbers were trained.
+        prompt: what was learned beside the model and serves without training again: "vectors"
+            [n, width] or the "prefix" [layers, 2, kv_heads, length, head_dim].
+    """
+
+    seed: int
+    metrics: dict[str, float]
+    dev: Look
+    recipe: Recipe | None
+    tried: tuple[dict[str, Any], ...]
+    answers: Answers
+    trained: int = 0
+    prompt: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is stored of it, as plain values."""
+        chosen = self.recipe
+        return {
+            "seed": self.seed,
+            "val": self.metrics,
+            "dev": {"accuracy": self.dev.accuracy, "loss": self.dev.loss, "step": self.dev.step},
+            "rate": None if chosen is None else chosen.rate,
+            "batch": None if chosen is None else chosen.batch,
+            "trained": self.trained,
+            "tried": list(self.tried),
+        }
+
+
+def ask_zero_shot(problem: VerbalProblem, seed: int = 0) -> Outcome:
+    """Return what the model answers as it is; dev is looked at, and chooses nothing."""
+    model = problem.make_model(seed)
+    accuracy, loss = problem.look(model)
+    answers = problem.answer(model, "val")
+    metrics = problem.measure("val", answers)
+    return Outcome(seed, metrics, Look(0, accuracy, loss, 0.0), None, (), answers)
+
+
+class VerbalTuner:
+    """Trains one problem, seed after seed, through the same recordings; final.
+
+    Use ``tuning`` to make one: it puts the language model's weights back at the end.
+
+    Args:
+        problem: what is trained.
+        learning: the grid, steps, looks at dev.
+        capture: record CUDA graphs; None does so on a GPU.
+        state: where an unfinished training is kept.
+        key: what the checkpoint must be of.
+    """
+
+    def __init__(
+        self,
+        problem: VerbalProblem,
+        learning: LearningConfig,
+        *,
+        capture: bool | None = None,
+        state: Path | None = None,
+        key: str = "",
+        checkpoint_seconds: float = 60.0,
+    ) -> None:
+        self.problem = problem
+        self.learning = learning
+        self.model: VerbalModel = problem.make_model(0)
+        self.stepper = Stepper(self.model, problem.layouts["train"], learning, capture=capture)
+        self.training = Training(
+            self.stepper,
+            learning,
+            partial(problem.look, self.model),
+            key=key,
+            state=state,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+
+    def run(self, seed: int) -> Outcome:
+        """Train a seed with every setting of the grid; the one that dev chose answers val."""
+        kept: dict[str, Tensor] = {}
+        best: Look | None = None
+        chosen: Recipe | None = None
+        tried: list[dict[str, Any]] = []
+        for recipe in self._grid(seed):
+            self.stepper.reset(self.problem.make_extra(seed))
+            progress = self.training.run(recipe)
+            found = progress.best
+            assert found is not None
+            tried.append(
+                {
+                    "rate": recipe.rate,
+                    "batch": recipe.batch,
+                    "accuracy": found.accuracy,
+                    "loss": found.loss,
+                    "step": found.step,
+                    "steps": progress.step,
+                    "seconds": round(progress.seconds, 2),
+                }
+            )
+            if found.better_than(best):
+                best, chosen = found, recipe
+                self.stepper.copy_parameters(kept)
+        assert best is not None
+        self.stepper.set_parameters(kept)
+        self.training.finish()
+        answers = self.problem.answer(self.model, "val")
+        metrics = self.problem.measure("val", answers)
+        trained = sum(value.numel() for value in self.stepper.parameters.values())
+        learned = (best, chosen, tuple(tried), answers, trained, self._prompt())
+        return Outcome(seed, metrics, *learned)
+
+    def _grid(self, seed: int) -> Iterator[Recipe]:
+        for rate in rates_of(self.learning):
+            for batch in batches_of(self.learning):
+                yield Recipe(seed, rate, min(batch, len(self.problem.layouts["train"])))
+
+    @torch.no_grad()
+    def _prompt(self) -> dict[str, Tensor]:
+        extra = self.model.extra
+        if extra is None or isinstance(extra, ClassHead):
+            return {}
+        name = "prefix" if isinstance(extra, PrefixEncoder) else "vectors"
+        return {name: extra()[0].detach().cpu().clone()}
+
+
+@contextmanager
+def tuning(
+    problem: VerbalProblem,
+    learning: LearningConfig,
+    *,
+    capture: bool | None = None,
+    state: Path | None = None,
+    key: str = "",
+    checkpoint_seconds: float = 60.0,
+) -> Iterator[VerbalTuner]:
+    """Give a tuner; when the block ends the language model is as it was before."""
+    model = problem.backbone.model
+    joint = trains_model(problem.config)
+    before = (
+        {name: value.detach().clone() for name, value in model.named_parameters()} if joint else {}
+    )
+    model.requires_grad_(joint)
+    tuner: VerbalTuner | None = None
+    try:
+        tuner = VerbalTuner(
+            problem,
+            learning,
+            capture=capture,
+            state=state,
+            key=key,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+        yield tuner
+    finally:
+        if tuner is not None:
+            tuner.stepper.close()
+        model.requires_grad_(False)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                value.grad = None
+                if name in before:
+                    value.copy_(before[name])

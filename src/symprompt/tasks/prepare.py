@@ -1,0 +1,264 @@
+"""From a config to a model and a task laid out on its device; several runs may share both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.models import LanguageModel
+from symprompt.runs.environment import derive_seed
+from symprompt.tasks.batches import Batch
+from symprompt.tasks.config import TaskConfig, TuneConfig
+from symprompt.tasks.data import Columns, load_task
+from symprompt.tasks.data.examples import (
+    Example,
+    QuestionExample,
+    RolesExample,
+    SpanExample,
+    TaggedExample,
+    TaskData,
+    hold_out,
+)
+from symprompt.tasks.data.spans import identified
+from symprompt.tasks.rows import takes_types
+from symprompt.tasks.tensorise import Features, make_features
+
+HELD_OUT = "held-out"
+_LEAST = 16
+
+
+@dataclass(frozen=True, eq=False)
+class LaidSplit:
+    """A split as arrays, and as tensors on the model's device."""
+
+    features: Features
+    inputs: Batch
+
+
+@dataclass(frozen=True, eq=False)
+class LaidTask:
+    """A task ready for training and asking; final.
+
+    Attributes:
+        name: what to call it.
+        data: its examples, with what was held out.
+        splits: the splits that are laid out, train among them.
+        choice: the split that chooses the epoch.
+        reported: the split whose numbers count.
+        max_length: most tokens of an input.
+    """
+
+    name: str
+    data: TaskData
+    splits: dict[str, LaidSplit]
+    choice: str
+    reported: str
+    max_length: int
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each training input [n]."""
+        return self.splits["train"].features.lengths
+
+    @property
+    def widest(self) -> int:
+        """Tokens of the widest training input."""
+        return int(self.splits["train"].features.ids.shape[1])
+
+
+class Session:
+    """Models and laid-out tasks that the runs of one process share; final."""
+
+    def __init__(self) -> None:
+        self._backbones: dict[tuple[str, ...], LanguageModel] = {}
+        self._data: dict[tuple[object, ...], TaskData] = {}
+        self._tasks: dict[tuple[object, ...], LaidTask] = {}
+
+    def backbone(self, config: TuneConfig) -> LanguageModel:
+        """Return the model a run needs: fine-tuning wants float32 weights on any device."""
+        dtype = "float32" if config.method == "ft" else config.dtype
+        key = (config.model, config.device, dtype)
+        if key not in self._backbones:
+            self._backbones[key] = LanguageModel.load(
+                config.model, device=config.device, dtype=dtype
+            )
+        return self._backbones[key]
+
+    def task(self, config: TuneConfig, backbone: LanguageModel, *, taken: int = 0) -> LaidTask:
+        """Return a task laid out on the model's device.
+
+        Args:
+            taken: positions that prompts take from the model.
+
+        Raises:
+            DataError: the data cannot be read, or has no training examples.
+        """
+        room = backbone.max_length - taken
+        if room < _LEAST:
+            raise DataError(
+                f"the prompt takes {taken} of the model's {backbone.max_length} positions, which "
+                f"leaves {room} for the text; make prefix.length smaller."
+            )
+        length = min(config.task.max_length, room)
+        task = config.task
+        source = (task, config.data)
+        key = (*source, config.model, str(backbone.device), length)
+        if key not in self._tasks:
+            if source not in self._data:
+                self._data[source] = read_task(task, config.data)
+            self._tasks[key] = lay_out_task(self._data[source], task, backbone, length)
+        return self._tasks[key]
+
+
+def read_task(task: TaskConfig, source: str) -> TaskData:
+    """Read a task's examples, hold some out where it has none to choose by, and limit them.
+
+    Raises:
+        DataError: the data cannot be read, or has no training examples.
+    """
+    if not source:
+        whose = f"the folder of {task.name}'s files" if task.name else "a folder or file of yours"
+        raise DataError(f"--data is missing; name {whose}.")
+    kind = None if task.kind == "auto" else task.kind
+    columns = columns_of(task.columns)
+    if task.name:
+        where = _folder_of(task.name, source)
+        data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
+    else:
+        data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
+    if task.identify:
+        if data.kind != "spans":
+            raise ConfigError(
+                f"task.identify finds spans, and {data.name} is read as {data.kind}; set task.kind "
+                'to "spans".'
+            )
+        data = identified(data)
+    related = data.kind == "relations"
+    bare = [name for name, own in data.splits.items() if not is_labelled(own, relations=related)]
+    if bare:
+        # Nothing can be measured there; predict is for such files.
+        dropped = {f"{name}: no labels": len(data.splits[name]) for name in bare}
+        kept = {name: own for name, own in data.splits.items() if name not in bare}
+        data = replace(data, splits=kept, dropped={**data.dropped, **dropped})
+    if not data.splits.get("train"):
+        raise DataError(
+            f"{data.name} has no training examples, only {_listed(data)}; put its training file "
+            f"into {source}."
+        )
+    if _needs_holding_out(data, task):
+        data = hold_out(data, task.held_out, seed=task.split_seed, split=HELD_OUT)
+    limits = {"train": task.train_limit, HELD_OUT: task.dev_limit, "test": task.test_limit}
+    limits["dev"] = task.test_limit if HELD_OUT in data.splits else task.dev_limit
+    splits = {
+        name: _limited(examples, limits.get(name, 0), (task.split_seed, name))
+        for name, examples in data.splits.items()
+    }
+    return replace(data, splits=splits)
+
+
+def lay_out_task(
+    data: TaskData, task: TaskConfig, backbone: LanguageModel, length: int
+) -> LaidTask:
+    """Lay every split out and bring it to the model's device, once."""
+    splits = {}
+    for name in data.splits:
+        if not data.splits[name]:
+            continue
+        features = make_features(
+            data,
+            name,
+            backbone.vocabulary,
+            max_length=length,
+            stride=min(task.stride, length // 4),
+            label_all_tokens=task.label_all_tokens,
+            token_types=takes_types(backbone),
+        )
+        splits[name] = LaidSplit(features, features.batch().to(backbone.device))
+    choice = HELD_OUT if HELD_OUT in splits else "dev"
+    reported = "test" if "test" in splits else "dev"
+    if choice not in splits or reported not in splits:
+        raise DataError(
+            f"{data.name} has {_listed(data)}; a dev or test split and a share of task.held_out "
+            "above 0 are needed to choose and to report."
+        )
+    return LaidTask(task.name or data.name, data, splits, choice, reported, length)
+
+
+def asked_splits(laid: LaidTask) -> list[str]:
+    """Return the splits that a run is asked about in the end: all but training."""
+    return [name for name in laid.splits if name != "train"]
+
+
+def is_labelled(examples: Sequence[Example], *, relations: bool = False) -> bool:
+    """Say whether every example has its label, tags, answers or spans.
+
+    Args:
+        relations: whether spans need relations too.
+    """
+    for example in examples:
+        if isinstance(example, QuestionExample):
+            known = bool(example.answers) or example.impossible
+        elif isinstance(example, TaggedExample | RolesExample):
+            known = example.tags is not None
+        elif isinstance(example, SpanExample):
+            known = (example.relations if relations else example.spans) is not None
+        else:
+            known = example.label is not None
+        if not known:
+            return False
+    return True
+
+
+def _needs_holding_out(data: TaskData, task: TaskConfig) -> bool:
+    """Say whether nothing is left to choose the epoch by once results are reported."""
+    both = bool(data.splits.get("dev")) and bool(data.splits.get("test"))
+    return task.held_out > 0 and not both
+
+
+def _limited(
+    examples: Sequence[Example], limit: int, seed: tuple[object, ...]
+) -> Sequence[Example]:
+    if not limit or len(examples) <= limit:
+        return examples
+    random = np.random.default_rng(derive_seed(*seed, "limit"))
+    chosen = np.sort(random.permutation(len(examples))[:limit])
+    return [examples[row] for row in chosen]
+
+
+def columns_of(pairs: Sequence[str]) -> Columns:
+    """Return the columns of a user's own files from role=column pairs.
+
+    Raises:
+        ConfigError: a pair is no pair, or names no role.
+    """
+    found: dict[str, str | int] = {}
+    known = {entry.name: entry for entry in fields(Columns)}
+    for pair in pairs:
+        role, equals, column = pair.partition("=")
+        if not equals or role not in known or not column:
+            raise ConfigError(
+                f"columns has {pair!r}; give role=column, as in text=review; roles are: "
+                f"{', '.join(known)}."
+            )
+        numbered = isinstance(known[role].default, int)
+        if numbered and not column.lstrip("-").isdigit():
+            raise ConfigError(f"columns has {pair!r}; {role} is the number of a column.")
+        found[role] = int(column) if numbered else column
+    return replace(Columns(), **found)  # type: ignore[arg-type]
+
+
+def _folder_of(name: str, source: str) -> str | None:
+    """Return where a known task's files are: a folder of its name in the one given, or that."""
+    if not source:
+        return None
+    inside = Path(source, name)
+    return str(inside) if inside.is_dir() else source
+
+
+def _listed(data: TaskData) -> str:
+    counts: Mapping[str, int] = data.counts()
+    return ", ".join(f"{count} of {name}" for name, count in counts.items()) or "nothing"

@@ -1,0 +1,248 @@
+"""Several tasks' prompts served from one model, inputs of all tasks in one batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from symprompt.errors import ConfigError, RunError
+from symprompt.models import Inputs, LanguageModel
+from symprompt.models.language_model import body_states
+from symprompt.models.prefix import Prefix
+from symprompt.tasks.batches import Batch
+from symprompt.tasks.data.build import labels_in
+from symprompt.tasks.data.examples import Example, cut_words
+from symprompt.tasks.heads import Head
+from symprompt.tasks.model import Gathered
+from symprompt.tasks.outcome import Outcome, decode, measure, to_rows
+from symprompt.tasks.passes import plan_asking
+from symprompt.tasks.prepare import is_labelled
+from symprompt.tasks.rows import takes_types
+from symprompt.tasks.stored import StoredPrompt
+from symprompt.tasks.tensorise import Features, lay_out
+from symprompt.tasks.trainables import DeepPrefix
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """One task's inputs, and where their scores go."""
+
+    features: Features
+    inputs: Batch
+    first: int
+
+
+class Server:
+    """One frozen model that answers for many tasks; final.
+
+    Prefixes of different lengths stand side by side, and each row of a batch reads its own task's;
+    so a batch may mix inputs of all tasks, and gives what each task gives alone.
+
+    Args:
+        backbone: the model all prompts were learned for.
+        prompts: deep prefixes (pt2, mpt2), each of another task.
+
+    Raises:
+        RunError: a prompt is for another model, or is no deep prefix.
+        ConfigError: two prompts are of tasks of one name, or differ in whether positions shift.
+
+    Example:
+        >>> server = Server(backbone, [StoredPrompt.load(run) for run in runs])  # doctest: +SKIP
+        >>> server.answer({"rte": pairs, "conll2003": sentences})                # doctest: +SKIP
+    """
+
+    def __init__(self, backbone: LanguageModel, prompts: Sequence[StoredPrompt]) -> None:
+        if not prompts:
+            raise ConfigError("no prompt was given; a server needs one or more.")
+        self.backbone = backbone
+        self.prompts = {prompt.task: prompt for prompt in prompts}
+        if len(self.prompts) < len(prompts):
+            raise ConfigError(
+                "two prompts are of tasks of the same name; serve one of them, or rename a task."
+            )
+        self.heads: dict[str, Head] = {}
+        states = []
+        for prompt in prompts:
+            model = prompt.model(backbone)
+            if not isinstance(model.body, DeepPrefix):
+                raise RunError(
+                    f"{prompt.path} was trained by {prompt.card['method']}; only deep prefixes "
+                    "(pt2, mpt2) can be served together."
+                )
+            self.heads[prompt.task] = model.heads[prompt.task]
+            states.append(model.body.tensors()["prompt.prefix"])
+        shifts = {prompt.config.prefix.shift_positions for prompt in prompts}
+        if len(shifts) > 1:
+            raise ConfigError(
+                "some of the prompts shift positions and some do not; serve the two kinds apart."
+            )
+        self.shift = shifts.pop()
+        self.states, self.visible = _side_by_side(states)
+
+    def answer(
+        self, examples: Mapping[str, Sequence[Example]], *, max_tokens: int = 0
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return each task's predictions, in the order of its examples.
+
+        Args:
+            examples: task -> what to predict for.
+            max_tokens: most tokens in one pass; 0 chooses by device.
+        """
+        for task in examples:
+            if task not in self.prompts:
+                raise ConfigError(f"no prompt of task {task!r} is served: {', '.join(self.heads)}.")
+        asked = self._lay_out(examples)
+        found: dict[str, list[dict[str, Any]]] = {task: [] for task in examples}
+        if not asked:
+            return found
+        scores = self.scores(asked, max_tokens or self.backbone.token_budget())
+        for task, entry in asked.items():
+            prompt = self.prompts[task]
+            found[task] = predictions_of(prompt, examples[task], entry.features, scores[task]).rows
+        return found
+
+    def scores(self, asked: Mapping[str, _Asked], max_tokens: int) -> dict[str, Tensor]:
+        """Return each task's scores, all tasks' inputs together in passes of similar length."""
+        lengths = np.concatenate([entry.features.lengths for entry in asked.values()])
+        widest = max(int(entry.features.ids.shape[1]) for entry in asked.values())
+        names = list(asked)
+        owner = np.concatenate(
+            [np.full(len(entry.features), place) for place, entry in enumerate(asked.values())]
+        )
+        found = {task: Gathered(entry.features) for task, entry in asked.items()}
+        for step in plan_asking(lengths, max_tokens=max_tokens, widest=widest):
+            parts = {}
+            for place in np.unique(owner[step.rows]):
+                own = step.rows[owner[step.rows] == place] - asked[names[place]].first
+                parts[names[place]] = own
+            self._pass(asked, parts, step.width, found)
+        return {task: gathered.scores() for task, gathered in found.items()}
+
+    @torch.no_grad()
+    def _pass(
+        self,
+        asked: Mapping[str, _Asked],
+        parts: Mapping[str, np.ndarray],
+        width: int,
+        found: Mapping[str, Gathered],
+    ) -> None:
+        """Run one batch of rows of several tasks, and put the scores where they belong."""
+        batches, chosen = [], []
+        for task, rows in parts.items():
+            chosen.append(torch.from_numpy(rows).to(self.backbone.device))
+            batches.append(asked[task].inputs.select(chosen[-1], width))
+        numbers = {task: place for place, task in enumerate(self.prompts)}
+        row = torch.cat(
+            [
+                torch.full((len(batch),), numbers[task], device=self.backbone.device)
+                for task, batch in zip(parts, batches, strict=True)
+            ]
+        )
+        ids = torch.cat([_padded(batch.ids, width) for batch in batches])
+        tokens = torch.arange(width, device=ids.device)
+        mask = tokens < torch.cat([batch.lengths for batch in batches])[:, None]
+        types = [batch.types for batch in batches if batch.types is not None]
+        inputs = Inputs(
+            self.backbone.embed(ids),
+            mask,
+            types=torch.cat([_padded(entry, width) for entry in types]) if types else None,
+        )
+        prefix = Prefix(self.states, row, shift_positions=self.shift, visible=self.visible)
+        states = body_states(self.backbone, inputs, prefix=prefix)
+        sizes = [len(batch) for batch in batches]
+        for task, batch, own, places in zip(
+            parts, batches, torch.split(states, sizes), chosen, strict=True
+        ):
+            seen = int(batch.ids.shape[1])
+            scores = self.heads[task].scores(own[:, :seen], batch)
+            found[task].add(places, scores)
+
+    def _lay_out(self, examples: Mapping[str, Sequence[Example]]) -> dict[str, _Asked]:
+        asked: dict[str, _Asked] = {}
+        first = 0
+        for task, given in examples.items():
+            if not given:
+                continue
+            features = lay_out_for(self.prompts[task], given, self.backbone)
+            inputs = features.batch().to(self.backbone.device)
+            asked[task] = _Asked(features, inputs, first)
+            first += len(features)
+        return asked
+
+
+def lay_out_for(
+    prompt: StoredPrompt, examples: Sequence[Example], backbone: LanguageModel
+) -> Features:
+    """Lay examples out as a stored prompt wants them."""
+    settings = prompt.card["features"]
+    return lay_out(
+        prompt.kind,
+        examples,
+        prompt.labels,
+        backbone.vocabulary,
+        max_length=int(settings["max_length"]),
+        stride=int(settings["stride"]),
+        label_all_tokens=bool(settings.get("label_all_tokens", False)),
+        token_types=takes_types(backbone),
+        relations=prompt.relations,
+    )
+
+
+def predictions_of(
+    prompt: StoredPrompt, examples: Sequence[Example], features: Features, scores: Tensor
+) -> Outcome:
+    """Return what a stored prompt predicts; figures too where every label is known."""
+    threshold = prompt.card.get("threshold")
+    predictions = decode(
+        prompt.kind,
+        examples,
+        prompt.labels,
+        features,
+        scores,
+        threshold,
+        overlaps=prompt.config.span.overlaps,
+        relations=prompt.relations,
+    )
+    rows = to_rows(prompt.kind, examples, predictions, features, scores)
+    labelled = is_labelled(examples, relations=prompt.kind == "relations")
+    metrics = measure(prompt.kind, examples, predictions) if labelled else {}
+    return Outcome(metrics, rows, _notes(prompt, examples, features))
+
+
+def _notes(
+    prompt: StoredPrompt, examples: Sequence[Example], features: Features
+) -> tuple[str, ...]:
+    """Return what a reader of predictions should know: what was cut, labels that cannot be met."""
+    notes = [f"{cut_words(prompt.kind)}: {features.cut}"] if features.cut else []
+    known = {*prompt.labels.names, *prompt.relations.names}
+    counts = Counter(
+        label for entry in examples for label in labels_in(entry) if label not in known
+    )
+    if counts:
+        listed = ", ".join(f"{label!r} ({count})" for label, count in counts.most_common(5))
+        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+        notes.append(f"labels that training does not have, counted as missed: {listed}{more}")
+    return tuple(notes)
+
+
+def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return prefixes of several lengths as one tensor, and which of its keys are real."""
+    longest = max(int(entry.shape[3]) for entry in states)
+    shape = list(states[0].shape)
+    shape[3] = longest
+    together = states[0].new_zeros(len(states), *shape)
+    visible = torch.zeros(len(states), longest, dtype=torch.bool, device=together.device)
+    for place, entry in enumerate(states):
+        together[place, :, :, :, : entry.shape[3]] = entry
+        visible[place, : entry.shape[3]] = True
+    return together, visible
+
+
+def _padded(values: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(values, (0, width - values.shape[1]))

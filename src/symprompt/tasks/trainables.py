@@ -1,0 +1,418 @@
+"""Which weights of a model are trained: all, those of the last layers, or none.
+
+A language model with what a task trains of it: prompts, prefixes, adapters or every weight.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from symprompt.errors import ConfigError, ModelError, RunError
+from symprompt.models import Inputs, LanguageModel, LoraTuning
+from symprompt.models.language_model import body_states, prefix_shape
+from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
+from symprompt.runs.environment import make_generator
+from symprompt.tasks.batches import Batch
+from symprompt.tasks.config import LoraConfig, PrefixConfig, TuneConfig
+
+ALL = -1
+"""Every weight of the body."""
+
+
+def trained_parameters(backbone: LanguageModel, layers: int) -> dict[str, nn.Parameter]:
+    """Return the parameters of the body that are trained, by name.
+
+    What comes after the last layer, such as a final norm, is trained with it; embeddings, and
+    parameters that all layers read, are not.
+
+    Args:
+        layers: -1 for every weight, 0 for none, or how many layers, counted from the last.
+
+    Raises:
+        ConfigError: the model has not that many layers.
+        ModelError: the model's layers are not a list of modules with weights of their own.
+    """
+    body: nn.Module = backbone.model.base_model
+    named = dict(body.named_parameters())
+    if layers == ALL:
+        return named
+    if layers == 0:
+        return {}
+    count = int(backbone.model.config.get_text_config().num_hidden_layers)
+    if layers > count:
+        raise ConfigError(
+            f"weights.layers is {layers}, and the model has {count} layers; take -1 for every "
+            "weight, or at most that many."
+        )
+    calls = _calls(backbone, body)
+    found = _layers(body, calls, count)
+    if found is None:
+        raise ModelError(
+            f"{type(backbone.model).__name__} has no list of {count} layers with weights of their "
+            "own, so its last ones cannot be trained alone; set weights.layers to -1 or 0."
+        )
+    end = calls.index(found[-1])
+    early = set(calls[:end])
+    later = [module for module in calls[end:] if module not in early]
+    chosen = {
+        id(value) for module in (*found[-layers:], *later) for value in module.parameters(True)
+    }
+    return {name: value for name, value in named.items() if id(value) in chosen}
+
+
+@torch.no_grad()
+def _calls(backbone: LanguageModel, body: nn.Module) -> list[nn.Module]:
+    """Return the modules below a body in the order in which a pass calls them."""
+    order: list[nn.Module] = []
+    handles = [
+        module.register_forward_pre_hook(lambda module, _inputs: order.append(module))
+        for module in body.modules()
+        if module is not body
+    ]
+    try:
+        ids = torch.full((1, 2), int(backbone.vocabulary.pad_id), device=backbone.device)
+        inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+        body_states(backbone, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return order
+
+
+def _layers(body: nn.Module, calls: list[nn.Module], count: int) -> list[nn.Module] | None:
+    """Return the layers: the outermost list of as many modules, each called once."""
+    for module in body.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            own = list(module)
+            if len(set(own)) == count and all(calls.count(entry) == 1 for entry in own):
+                return own
+    return None
+
+
+_TASK = "task"
+
+
+class Body(ABC):
+    """A backbone and numbers that a task trains; abstract.
+
+    Attributes:
+        backbone: the model; frozen but where a subclass says otherwise.
+        taken: positions of the model that prompts take from every input.
+
+    Args:
+        dropout: of the language model, while training.
+    """
+
+    taken = 0
+
+    def __init__(self, backbone: LanguageModel, *, dropout: float = 0.0) -> None:
+        self.backbone = backbone
+        self.dropout = dropout
+        self.learning = False
+
+    @abstractmethod
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return what is trained, by name; prompts' names begin with "prompt."."""
+
+    @abstractmethod
+    def states(self, batch: Batch) -> Tensor:
+        """Return the last hidden states of the tokens [b, t, h], no prompt's among them."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what is stored of it."""
+
+    @abstractmethod
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put stored numbers in place.
+
+        Raises:
+            RunError: they do not fit.
+        """
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Have dropout on: the prompts' own, and the language model's if it is asked for."""
+        drops = [part for part in self.backbone.model.modules() if isinstance(part, nn.Dropout)]
+        before = [part.p for part in drops]
+        self.learning = True
+        if self.dropout:
+            for part in drops:
+                part.p = self.dropout
+            self.backbone.model.train()
+        try:
+            yield
+        finally:
+            self.learning = False
+            self.backbone.model.eval()
+            for part, share in zip(drops, before, strict=True):
+                part.p = share
+
+    def _inputs(self, batch: Batch) -> Inputs:
+        return Inputs(self.backbone.embed(batch.ids), batch.mask, types=batch.types)
+
+
+class InputPrompts(Body):
+    """PT: vectors in front of the first token at the input layer, the model frozen; final.
+
+    [CLS] stays [CLS]: the states that heads read are those of the tokens alone. The vectors have
+    the positions 0 to n - 1, the tokens those after them, as if they were words.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        config: PrefixConfig,
+        *,
+        dropout: float = 0.0,
+        seed: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(backbone, dropout=dropout)
+        self.taken = config.length
+        weight = backbone.model.get_input_embeddings().weight
+        draws = torch.randn(config.length, backbone.width, generator=make_generator(*seed, "pt"))
+        # As large as words are.
+        scale = float(weight.detach().float().std())
+        self.vectors = nn.Parameter((draws * scale).to(backbone.device))
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the vectors."""
+        return {"prompt.vectors": self.vectors}
+
+    def states(self, batch: Batch) -> Tensor:
+        """Return the tokens' states after the vectors were read."""
+        inputs, rows = self._inputs(batch), len(batch)
+        vectors = self.vectors.to(inputs.embeddings.dtype).expand(rows, -1, -1)
+        seen = torch.ones(rows, self.taken, dtype=torch.bool, device=vectors.device)
+        types = None
+        if batch.types is not None:
+            types = torch.cat((batch.types.new_zeros(rows, self.taken), batch.types), 1)
+        together = Inputs(
+            torch.cat((vectors, inputs.embeddings), 1),
+            torch.cat((seen, batch.mask), 1),
+            types=types,
+        )
+        return body_states(self.backbone, together)[:, self.taken :]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the vectors [n, width]."""
+        return {"prompt.vectors": self.vectors.detach()}
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put stored vectors in place."""
+        self.vectors.copy_(_fitting(tensors, "prompt.vectors", self.vectors))
+
+
+class FullWeights(Body):
+    """FT: the weights of the body, on a copy of the model in float32; final.
+
+    Args:
+        half: run the passes in bfloat16, weights and moments staying in float32.
+        layers: how many layers are trained, counted from the last; -1 is every weight, 0 none.
+            Only what is trained is stored.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        *,
+        dropout: float = 0.0,
+        half: bool = False,
+        layers: int = ALL,
+    ) -> None:
+        super().__init__(copied(backbone), dropout=dropout)
+        if backbone.dtype not in (torch.float32, torch.float64):
+            raise ModelError(
+                f"the model is loaded in {str(backbone.dtype).removeprefix('torch.')}, in which "
+                "small changes of weights vanish; load it with dtype float32 to fine-tune it."
+            )
+        self.half = half
+        self._trained = trained_parameters(self.backbone, layers)
+        for value in self._trained.values():
+            value.requires_grad_(True)
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the weights that are trained, tied ones once."""
+        return dict(self._trained)
+
+    def states(self, batch: Batch) -> Tensor:
+        """Return the states that the weights as they are now give."""
+        with self._casting():
+            trained = bool(self._trained)
+            return body_states(self.backbone, self._inputs(batch), grad_model=trained)
+
+    def _casting(self) -> AbstractContextManager[object]:
+        if not self.half:
+            return nullcontext()
+        # Kept casts of weights would outlive the recorded step that made them.
+        kind = self.backbone.device.type
+        return torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights that were trained."""
+        return {f"body.{name}": value.detach() for name, value in self.parameters().items()}
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put stored weights in place."""
+        for name, value in self.parameters().items():
+            value.copy_(_fitting(tensors, f"body.{name}", value))
+
+
+class Adapters(Body):
+    """LoRA: low-rank adapters of the body's linear layers, on a copy of the model; final.
+
+    The adapters are kept in float32; the frozen weights stay in the dtype they have.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        config: LoraConfig,
+        *,
+        dropout: float = 0.0,
+        seed: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(copied(backbone), dropout=dropout)
+        body = self.backbone.model.base_model
+        self.tuning = LoraTuning(body, rank=config.rank, alpha=config.alpha, targets=config.targets)
+        start = self.tuning.start([_TASK], seed)[0]
+        self.row = nn.Parameter(start.float() if start.dtype != torch.float64 else start)
+        self._asked = _Asked(self.backbone)
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the adapters, as one row of numbers."""
+        return {"lora": self.row}
+
+    def states(self, batch: Batch) -> Tensor:
+        """Return the states with the adapters beside the linear layers."""
+        inputs = self._inputs(batch)
+        types = () if batch.types is None else (batch.types,)
+        row = self.row.to(self.backbone.dtype)
+        return self.tuning.call(self._asked, row, (inputs.embeddings, batch.mask, *types))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the adapters under the names that the peft library uses."""
+        return self.tuning.to_tensors(self.row.detach())
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put stored adapters in place."""
+        own = {name: value for name, value in tensors.items() if name.startswith("base_model.")}
+        try:
+            self.row.copy_(self.tuning.to_row(own))
+        except ValueError as error:
+            raise RunError(f"these adapters do not fit: {error}.") from error
+
+
+class _Asked(nn.Module):
+    """The body's states as a module, which is what adapters are put into; final."""
+
+    def __init__(self, backbone: LanguageModel) -> None:
+        super().__init__()
+        self._backbone = [backbone]
+
+    def forward(self, embeddings: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+        """Return the last hidden states."""
+        inputs = Inputs(embeddings, mask, types=types)
+        return body_states(self._backbone[0], inputs, grad_model=True)
+
+
+class DeepPrefix(Body):
+    """PT-2: learned keys and values in front of every layer's, the model frozen; final."""
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        config: PrefixConfig,
+        *,
+        dropout: float = 0.0,
+        seed: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(backbone, dropout=dropout)
+        self.config = config
+        self.taken = config.length if config.shift_positions else 0
+        self.encoder = self._make_encoder(config.encoder, seed)
+
+    def _make_encoder(self, kind: PrefixKind, seed: tuple[object, ...]) -> PrefixEncoder:
+        config, backbone = self.config, self.backbone
+        encoder = PrefixEncoder(
+            [_TASK],
+            prefix_shape(backbone),
+            config.length,
+            kind=kind,
+            hidden=config.hidden or hidden_size(backbone),
+            dropout=config.dropout,
+            shift_positions=config.shift_positions,
+            seed=seed,
+        )
+        dtype = torch.float64 if backbone.dtype == torch.float64 else torch.float32
+        return encoder.to(backbone.device, dtype)
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the prefix encoder's parameters."""
+        named = self.encoder.named_parameters()
+        return {f"prompt.{name}": value for name, value in named}
+
+    def states(self, batch: Batch) -> Tensor:
+        """Return the tokens' states; no position is added."""
+        self.encoder.train(self.learning)
+        return body_states(self.backbone, self._inputs(batch), prefix=self.encoder.prefix())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the keys and values [layers, 2, kv_heads, length, head_dim]."""
+        with torch.no_grad():
+            return {"prompt.prefix": self.encoder()[0]}
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put stored keys and values in place; a network that made them is put aside."""
+        states = _fitting(tensors, "prompt.prefix", self.encoder()[0])
+        if self.encoder.kind != "free":
+            self.encoder = self._make_encoder("free", ())
+        self.encoder.put(states)
+
+
+def make_body(backbone: LanguageModel, config: TuneConfig, *, seed: tuple[object, ...]) -> Body:
+    """Return the body that a method trains, at its start.
+
+    Args:
+        backbone: in float32 for ft; see ``symprompt.tasks.train.load_backbone``.
+        seed: of prompts and adapters.
+    """
+    dropout = config.learning.dropout
+    if config.method == "ft":
+        half = config.dtype == "bfloat16" or (
+            config.dtype == "auto" and backbone.device.type == "cuda"
+        )
+        return FullWeights(backbone, dropout=dropout, half=half, layers=config.weights.layers)
+    if config.method == "lora":
+        return Adapters(backbone, config.lora, dropout=dropout, seed=seed)
+    if config.method == "pt":
+        return InputPrompts(backbone, config.prefix, dropout=dropout, seed=seed)
+    return DeepPrefix(backbone, config.prefix, dropout=dropout, seed=seed)
+
+
+def hidden_size(backbone: LanguageModel) -> int:
+    """Return the size of a hidden state."""
+    return int(backbone.model.config.get_text_config().hidden_size)
+
+
+def copied(backbone: LanguageModel) -> LanguageModel:
+    """Return a copy with a model of its own and the same vocabulary."""
+    return copy.deepcopy(backbone, {id(backbone.vocabulary): backbone.vocabulary})
+
+
+def _fitting(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
+    found = tensors.get(name)
+    if found is None or found.shape != like.shape:
+        got = "nothing" if found is None else f"shape {tuple(found.shape)}"
+        raise RunError(f"stored numbers do not fit: {name} is {got}, not {tuple(like.shape)}.")
+    return found

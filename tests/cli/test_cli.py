@@ -1,0 +1,876 @@
+"""The command line: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import symprompt
+from symprompt import LanguageModel
+from symprompt.cli import commands as cli
+from symprompt.config.build import shipped_configs
+from symprompt.config.toml import to_toml
+from symprompt.pretraining.step import Learner
+from symprompt.probing.config import load_config
+from symprompt.report import load_scores
+from tiny.calling import Call, Said
+from tiny.models import make_facts, run_config
+from tiny.text import flags_of, pretrain_config, write_text
+
+
+@pytest.fixture(scope="module")
+def model(family_folder: Callable[[str], Path]) -> Path:
+    return family_folder("bert")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = ["subject,relation,object,split,template"]
+    for relation in make_facts().select(["capital", "in"]).relations:
+        for split in ("train", "dev", "test"):
+            lines += [
+                f"{fact.subject},{fact.relation},{fact.object},{split},{relation.template}"
+                for fact in relation.split(split)  # type: ignore[arg-type]
+            ]
+    path = tmp_path_factory.mktemp("facts") / "facts.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A finished run of each learned method; tests must not change them."""
+    place = {"model": str(model), "data": str(data), "dtype": "float32"}
+    found = {}
+    for name in ("spe", "ptuning"):
+        out = tmp_path_factory.mktemp("runs") / name
+        symprompt.train(run_config(**place, out=str(out), method={"name": name}))
+        found[name] = out
+    return found
+
+
+@pytest.fixture
+def train(call: Call, model: Path, data: Path, tmp_path: Path) -> Call:
+    """Train with tiny settings; later flags override earlier ones."""
+
+    def run(config: object, *flags: object) -> Said:
+        given = {str(flag) for flag in flags}
+        base: dict[str, object] = {
+            "--model": model,
+            "--data": data,
+            "--out": tmp_path / "run",
+            "--device": "cpu",
+            "--dtype": "float32",
+            "--epochs": 1,
+        }
+        words = [
+            word for flag, value in base.items() if flag not in given for word in (flag, value)
+        ]
+        return call("train", config, *words, *flags)
+
+    return run
+
+
+def assert_one_sentence(said: Said) -> str:
+    """A user's mistake: exit code 2, nothing on stdout, one line on stderr."""
+    assert said.code == 2
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("symprompt: ")
+    assert lines[0].endswith((".", "?"))
+    assert "Traceback" not in said.err
+    return lines[0]
+
+
+# ---------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize(
+    ("command", "mentioned"),
+    [
+        (["train"], ["--model", "--out", "--epochs", "--resume", "lama-spe", "my-facts"]),
+        (["train", "lama-spe"], ["--model", "--epochs", "--template", "(default: separate)"]),
+        (["pretrain"], ["--text", "--out", "--resume", "pretrain-medium", "--optimizer.batch"]),
+        (["pretrain", "pretrain-tiny"], ["--vocabulary.size INT", "(default: 4000)", "torchrun"]),
+        (["ask"], ["--relation", "--subject", "--object", "--json"]),
+        (["table"], ["--by", "--filtered", "--weight", "--markdown", "--json"]),
+        (["data", "check"], ["--model", "--layout", "--json", "world"]),
+        (["data"], ["data check"]),
+        (["configs"], ["NAME"]),
+        (["demo"], ["--out"]),
+        (["reproduce"], ["--models", "--data", "--methods", "--seeds", "--dry-run", "comma"]),
+        ([], ["train", "pretrain", "ask", "table", "data", "reproduce", "configs"]),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_teaches_every_command(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    mentioned: list[str],
+    flag: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = call(*command, flag)
+    assert said.code == 0
+    assert said.err == ""
+    for word in mentioned:
+        assert word in said.out, word
+
+
+def test_every_command_of_the_table_has_help(call: Call) -> None:
+    for name in cli.COMMANDS:
+        assert call(name, "--help").code == 0, name
+
+
+def test_switches_are_described_in_the_form_that_the_text_is_about(call: Call) -> None:
+    said = call("train", "lama-spe", "--help").out
+    for name in ("keep-encoder", "drop-last", "uhn", "strict", "lm-dropout"):
+        assert f"--{name}, --no-{name} " in said
+
+
+def test_a_stream_that_cannot_show_a_character_gets_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+
+    def speak(_: Any) -> None:
+        print("São Tomé")
+        raise symprompt.SympromptError("no Tomé.")
+
+    monkeypatch.setitem(cli.COMMANDS, "speak", (speak, ""))
+    with pytest.raises(SystemExit):
+        cli.main(["speak"])
+    for stream, wanted in ((out, b"S\\xe3o Tom\\xe9\n"), (err, b"symprompt: no Tom\\xe9.\n")):
+        stream.flush()
+        assert stream.buffer.getvalue() == wanted  # type: ignore[attr-defined]
+
+
+def test_the_core_is_imported_without_the_terminal() -> None:
+    code = (
+        "import sys, symprompt\n"
+        "assert not {'rich', 'tyro', 'symprompt.report'} & set(sys.modules)\n"
+        "assert callable(symprompt.show_progress)\n"
+        "assert 'rich' in sys.modules\n"
+        "assert not hasattr(symprompt, 'shown_progress')\n"
+        "from symprompt import *\n"
+        "assert Run and Answer and train and show_progress\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_version_is_printed(call: Call) -> None:
+    assert call("--version") == Said(0, symprompt.__version__ + "\n", "")
+
+
+def test_no_command_prints_the_commands_and_fails(call: Call) -> None:
+    said = call()
+    assert said.code == 2
+    assert "train" in said.out
+
+
+def test_an_unknown_command_is_refused_with_the_known_ones(call: Call) -> None:
+    message = assert_one_sentence(call("trian"))
+    assert "'trian' is no command" in message
+    assert "train, pretrain, tune, predict, ask, table" in message
+
+
+def test_an_unknown_flag_is_refused_with_a_suggestion(train: Call, tmp_path: Path) -> None:
+    said = train("my-facts", "--epoch", 3)
+    assert said.code == 2
+    assert "--epochs" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--rate", "fast"], "--rate"),
+        (["--name", "guesswork"], "ptuning"),
+        (["--k", "0"], "method.k"),
+    ],
+)
+def test_a_flag_with_a_bad_value_is_refused(
+    train: Call, tmp_path: Path, flags: list[str], named: str
+) -> None:
+    said = train("my-facts", *flags)
+    assert said.code == 2
+    assert named in said.err
+    assert not (tmp_path / "run").exists()
+
+
+# -------------------------------------------------------------------------------------- configs
+
+
+def test_configs_are_listed_with_what_they_are(call: Call) -> None:
+    said = call("configs")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines] == list(shipped_configs())
+    assert all(len(line.split()) > 4 for line in lines)
+
+
+def test_a_shipped_config_is_printed_as_it_is(call: Call) -> None:
+    said = call("configs", "lama-spe-paper")
+    assert said == Said(0, shipped_configs()["lama-spe-paper"].read_text(), "")
+
+
+def test_a_config_that_does_not_ship_is_refused(call: Call, tmp_path: Path) -> None:
+    assert "did you mean lama-spe?" in assert_one_sentence(call("configs", "lama-sp"))
+    own = tmp_path / "own.toml"
+    own.write_text("seed = 1\n")
+    assert "lama-spe" in assert_one_sentence(call("configs", own))
+
+
+# ---------------------------------------------------------------------------------------- train
+
+
+def test_training_with_a_shipped_config_and_flags_writes_that_run(
+    train: Call, tmp_path: Path, data: Path
+) -> None:
+    said = train("my-facts", "--seed", 5, "--k", 3, "--relations", "in", "--weight-decay", 0.1)
+    assert said.code == 0
+    config = load_config(str(tmp_path / "run/config.toml"))
+    assert (config.seed, config.method.k, config.facts.relations) == (5, 3, ("in",))
+    assert config.training.weight_decay == 0.1
+    assert config.prompt.encoder == "free"  # from the config file
+    assert config.data == str(data)
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    mrr = metrics["test"]["raw"]["realistic"]["mean over facts"]["mrr"]
+    assert f"{mrr:.2f}" in said.out
+    assert "4 facts, 1 relations, seed 5" in said.out
+    assert f"run folder: {tmp_path / 'run'}" in said.out
+
+
+def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) -> None:
+    said = train("my-facts", "--epochs", 2, "--batch", 4)
+    lines = said.err.splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "training: 1/2 epoch 1",
+        "training: 2/2 epoch 2",
+        "asking dev: 8/8",
+        "asking test: 8/8",
+    ]
+    assert "training:" not in said.out.split("facts, ")[0]
+
+
+def test_training_with_a_toml_file_and_flags_over_it(train: Call, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('seed = 3\n[method]\nname = "ptuning"\nk = 2\n[training]\nbatch = 2\n')
+    said = train(path, "--seed", 4)
+    assert said.code == 0
+    config = load_config(str(tmp_path / "run/config.toml"))
+    assert (config.seed, config.method.name, config.training.batch) == (4, "ptuning", 2)
+
+
+def test_a_finished_run_is_shown_again_without_training(train: Call) -> None:
+    first, again = train("my-facts"), train("my-facts")
+    assert again.code == 0
+    assert again.out == first.out
+    assert again.err == ""
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(
+    train: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("symprompt.probing.train.predict", interrupt)
+        said = train("my-facts")
+    assert said.code == 130
+    assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."
+    assert not (tmp_path / "run/metrics.json").exists()
+    assert "--resume" in assert_one_sentence(train("my-facts"))
+    assert train("my-facts", "--resume").code == 0
+    assert (tmp_path / "run/metrics.json").exists()
+
+
+def test_out_of_memory_is_one_sentence(train: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise cli.torch.OutOfMemoryError("much text")
+
+    monkeypatch.setattr(cli, "train", fail)
+    assert "lower --max-tokens" in assert_one_sentence(train("my-facts"))
+
+
+# ------------------------------------------------------------------------- bad input to training
+
+
+@pytest.fixture
+def refused(train: Call, tmp_path: Path) -> Callable[..., str]:
+    """Train with bad input: one sentence, exit code 2, and no run folder."""
+
+    def run(config: object, *flags: object) -> str:
+        message = assert_one_sentence(train(config, *flags))
+        assert not (tmp_path / "run").exists()
+        return message
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sed = 1", "unknown key sed; did you mean seed?"),
+        ("[training]\nepoch = 1", "unknown key training.epoch; did you mean training.epochs?"),
+        ('seed = "one"', "seed is 'one'; it must be of type int"),
+        ("seed = ", "is not valid TOML"),
+        (
+            '[method]\nname = "guesswork"',
+            "method.name is 'guesswork'; allowed are: autoprompt, finetune, lpaqa, majority, "
+            "manual, optiprompt, ptuning, softprompt, spe",
+        ),
+        ("[training]\nbatch = 0", "training.batch is 0; it must be at least 1"),
+    ],
+)
+def test_a_bad_config_file_is_refused(
+    refused: Callable[..., str], tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "bad.toml").write_text(text + "\n")
+    assert message in refused(tmp_path / "bad.toml")
+
+
+def test_an_unknown_config_name_is_refused_with_a_suggestion(refused: Callable[..., str]) -> None:
+    assert "did you mean lama-spe?" in refused("lama-spee")
+
+
+def test_no_config_name_is_refused(call: Call) -> None:
+    said = call("train", "--model", "x")
+    assert said.code == 2
+    assert "my-facts" in said.out
+    assert said.err == "symprompt: no config was named; give one of the above, or a TOML file.\n"
+
+
+@pytest.mark.parametrize("name", ["model", "data", "out"])
+def test_a_missing_flag_is_named(refused: Callable[..., str], name: str) -> None:
+    assert f"--{name} is missing" in refused("my-facts", f"--{name}", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        ("", "is empty"),
+        ("subject,relation,object\n", "has a header but no facts"),
+        ("subject,relation,object\na,in,b\nc,in\n", "line 3: got 2 cell(s)"),
+        ('subject,relation,object\na,in,b\nc,in,"d\n', "line 3: the cells cannot be read"),
+        ("subject,relation\na,in\n", "no column 'object'"),
+        ("subject,relation,object\nParis,,b\n", "line 2: 'relation' is empty"),
+    ],
+)
+def test_bad_data_is_refused_with_its_line(
+    refused: Callable[..., str], tmp_path: Path, content: str | None, message: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    if content is not None:
+        path.write_text(content)
+    said = refused("my-facts", "--data", path)
+    assert message in said
+    assert str(path) in said
+
+
+def test_an_object_of_several_tokens_is_refused_with_strict_and_counted_without(
+    refused: Callable[..., str], train: Call, data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "more.csv"
+    path.write_text(data.read_text() + "York,in,Unheardof,test,\n")
+    message = refused("my-facts", "--data", path, "--strict")
+    assert "1 facts cannot be used, the first in relation in (test)" in message
+    assert "object is not one token" in message
+    said = train("my-facts", "--data", path)
+    assert said.code == 0
+    assert "left out: 1 facts, object is not one token of the model" in said.out
+
+
+def test_a_relation_without_usable_facts_is_named(
+    refused: Callable[..., str], data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "more.csv"
+    lines = [f"York,tongue,Unheardof{split},{split},\n" for split in ("train", "dev", "test")]
+    path.write_text(data.read_text() + "".join(lines))
+    message = refused("my-facts", "--data", path)
+    assert "relation tongue has no usable train facts" in message
+    assert "1 dropped: object is not one token" in message
+
+
+def test_an_unknown_relation_is_refused_with_a_suggestion(refused: Callable[..., str]) -> None:
+    message = refused("my-facts", "--relations", "capitol")
+    assert "relation 'capitol' is not in" in message
+    assert "'capital'" in message
+
+
+def test_a_relation_without_a_manual_template_is_named(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "bare.csv"
+    path.write_text("subject,relation,object,split\nFrance,capital,Paris,test\n")
+    message = refused("lama-manual", "--data", path, "--k", 3)
+    assert "relation capital has no manual template" in message
+
+
+def test_a_model_folder_without_weights_is_refused(
+    refused: Callable[..., str], model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    (folder / "model.safetensors").unlink()
+    assert str(folder) in refused("my-facts", "--model", folder)
+
+
+def test_a_model_that_is_not_there_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "no-model" in refused("my-facts", "--model", tmp_path / "no-model")
+
+
+def test_more_candidates_than_answers_are_refused(refused: Callable[..., str]) -> None:
+    message = refused("my-facts", "--vocabulary", "objects", "--k", 50)
+    assert "method.k is 50, but relation capital has only 5 allowed answers" in message
+
+
+def test_an_unknown_device_and_dtype_are_refused(refused: Callable[..., str]) -> None:
+    assert "device 'gpu' is not known" in refused("my-facts", "--device", "gpu")
+    assert "dtype 'int8' is not known" in refused("my-facts", "--dtype", "int8")
+
+
+def other_model(model: Path, folder: Path) -> Path:
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    name = min(weights)
+    weights[name] = weights[name] + 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_run_of_another_model_is_refused(
+    refused: Callable[..., str], call: Call, model: Path, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    other = other_model(model, tmp_path / "other")
+    flags = ("--model", other, "--start-from", runs["spe"])
+    assert "was made by another model" in refused("my-facts", *flags)
+    question = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--model", other)
+    assert "made by another model" in assert_one_sentence(call("ask", runs["spe"], *question))
+
+
+def test_a_folder_that_is_no_run_is_refused_and_left_alone(train: Call, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter.tex").write_text("words")
+    message = assert_one_sentence(train("my-facts", "--out", tmp_path / "thesis"))
+    assert "is not a run folder" in message
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+
+
+def test_a_run_with_another_setting_is_refused_by_its_key(train: Call, tmp_path: Path) -> None:
+    assert train("my-facts").code == 0
+    before = (tmp_path / "run/metrics.json").read_bytes()
+    message = assert_one_sentence(train("my-facts", "--rate", 0.1))
+    assert "another training.rate" in message
+    assert (tmp_path / "run/metrics.json").read_bytes() == before
+
+
+def test_a_loss_that_is_not_finite_names_step_and_relation(train: Call, tmp_path: Path) -> None:
+    said = train("lama-spe", "--rate", 1e30, "--batch", 2)
+    assert said.code == 2
+    message = said.err.splitlines()[-1]
+    assert message.startswith("symprompt: the loss of relation ")
+    assert "is not finite at epoch 1, step 2" in message
+    assert "lower training.rate" in message
+    assert not (tmp_path / "run/metrics.json").exists()
+
+
+def test_a_loss_that_breaks_in_the_last_step_of_an_epoch_names_the_relation(train: Call) -> None:
+    message = train("lama-spe", "--rate", 1e30).err.splitlines()[-1]
+    assert "relation " in message
+    assert "lower training.rate" in message
+
+
+# ------------------------------------------------------------------------------------------ ask
+
+
+def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, Path]) -> None:
+    flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu")
+    said = call("ask", runs["spe"], *flags, "--top", 3)
+    assert said.code == 0
+    plain = json.loads(call("ask", runs["spe"], *flags, "--top", 5, "--json").out)
+    assert len(plain) == 5
+    assert plain == sorted(plain, key=lambda answer: -answer["joint"])
+    for answer in plain[:3]:
+        row = next(line for line in said.out.splitlines() if f" {answer['text']} " in line)
+        for name in ("forward", "backward", "joint"):
+            assert f"{answer[name]:.3f}" in row
+    assert said.out.startswith("in: Oslo ?")
+    assert sum("-" in line for line in said.out.splitlines()) == 3
+
+
+def test_answers_that_were_not_asked_back_have_blanks(call: Call, runs: dict[str, Path]) -> None:
+    flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--top", 8)
+    plain = json.loads(call("ask", runs["spe"], *flags, "--json").out)
+    assert [answer["joint"] is None for answer in plain] == [False] * 5 + [True] * 3
+    said = call("ask", runs["spe"], *flags)
+    assert said.code == 0
+    assert "None" not in said.out
+
+
+def test_subjects_are_asked_for_by_object(call: Call, runs: dict[str, Path]) -> None:
+    flags = ("--relation", "in", "--object", "France", "--device", "cpu", "--json", "--top", 2)
+    plain = json.loads(call("ask", runs["spe"], *flags).out)
+    assert len(plain) == 2
+    assert {"text", "forward", "backward", "joint"} == set(plain[0])
+
+
+def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str, Path]) -> None:
+    flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu")
+    said = call("ask", runs["ptuning"], *flags)
+    assert said.code == 0
+    assert "forward" in said.out
+    assert "joint" not in said.out
+    plain = json.loads(call("ask", runs["ptuning"], *flags, "--json").out)
+    assert plain[0]["joint"] is None
+
+
+@pytest.mark.parametrize(
+    ("run", "flags", "message"),
+    [
+        ("spe", ["--relation", "out", "--subject", "Oslo"], "relation 'out' is not in"),
+        ("spe", ["--relation", "in"], "either a subject or an object"),
+        ("spe", ["--relation", "in", "--subject", ""], "the subject is empty"),
+        ("spe", ["--relation", "in", "--object", "Oslo"], "not one token"),
+        ("spe", ["--relation", "in", "--subject", "a", "--top", "-1"], "top is -1"),
+        ("ptuning", ["--relation", "in", "--object", "France"], "learned no way back"),
+    ],
+)
+def test_a_bad_question_is_one_sentence(
+    call: Call, runs: dict[str, Path], run: str, flags: list[str], message: str
+) -> None:
+    assert message in assert_one_sentence(call("ask", runs[run], *flags, "--device", "cpu"))
+
+
+def test_a_folder_without_a_run_cannot_be_asked(call: Call, tmp_path: Path) -> None:
+    said = call("ask", tmp_path, "--relation", "in", "--subject", "Oslo")
+    assert "is not a run folder" in assert_one_sentence(said)
+
+
+# ---------------------------------------------------------------------------------------- table
+
+FEW = ("--draws", "20")
+
+
+def test_one_run_is_shown_with_its_numbers(call: Call, runs: dict[str, Path]) -> None:
+    said = call("table", runs["spe"], *FEW)
+    metrics = json.loads((runs["spe"] / "metrics.json").read_text())["test"]
+    for mean, values in metrics["raw"]["realistic"].items():
+        assert mean.capitalize() in said.out
+        assert f"{values['mrr']:.2f}" in said.out
+    assert said.err == ""
+    assert "minus" not in said.out
+
+
+def test_two_runs_are_compared_fact_by_fact(call: Call, runs: dict[str, Path]) -> None:
+    said = call("table", runs["ptuning"], runs["spe"], *FEW)
+    assert said.code == 0
+    assert "minus ptuning" in said.out
+    plain = json.loads(call("table", runs["ptuning"], runs["spe"], *FEW, "--json").out)
+    assert [run["title"] for run in plain["runs"]] == ["ptuning", "spe"]
+    assert plain["differences"][0]["to"] == plain["runs"][0]["name"]
+    assert plain["relations"] == []
+    assert plain["bootstrap"]["draws"] == 20
+
+
+def test_a_table_by_relation_has_every_relation(call: Call, runs: dict[str, Path]) -> None:
+    plain = json.loads(call("table", runs["spe"], "--by", "relation", *FEW, "--json").out)
+    metrics = json.loads((runs["spe"] / "metrics.json").read_text())["test"]["relations"]
+    found = {row["relation"]: row["runs"][0] for row in plain["relations"]}
+    assert found.keys() == metrics.keys()
+    for name, values in metrics.items():
+        assert found[name]["mrr"] == pytest.approx(values["mrr"])
+        assert found[name]["facts"] == values["facts"]
+    assert "By relation" in call("table", runs["spe"], "--by", "relation", *FEW).out
+
+
+def test_a_table_in_markdown_is_markdown(call: Call, runs: dict[str, Path]) -> None:
+    said = call("table", runs["spe"], "--markdown", *FEW)
+    assert "| run | facts | P@1 | P@10 | MRR |" in said.out
+    assert "|---|---:|---:|---:|---:|" in said.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        ([], {}),
+        (["--filtered"], {"filtered": True}),
+        (["--k", "2"], {"k": 2}),
+        (["--weight", "3"], {"weight": 3.0}),
+        (["--weight", "0"], {"weight": 0.0}),
+        (["--split", "dev"], {"split": "dev"}),
+        (["--ranks", "pessimistic"], {"kind": "pessimistic"}),
+    ],
+)
+def test_flags_of_the_table_choose_the_ranks(
+    call: Call, runs: dict[str, Path], flags: list[str], options: dict[str, Any]
+) -> None:
+    plain = json.loads(call("table", runs["spe"], *flags, *FEW, "--json").out)
+    rank = load_scores(str(runs["spe"]), **options).rank
+    wanted = 100 * (1 / rank).mean()
+    assert plain["runs"][0]["mean over facts"]["mrr"]["value"] == pytest.approx(wanted)
+
+
+def test_forward_adds_a_row_only_where_a_run_asked_back(call: Call, runs: dict[str, Path]) -> None:
+    plain = json.loads(call("table", runs["spe"], runs["ptuning"], "--forward", *FEW, "--json").out)
+    assert [run["title"] for run in plain["runs"]] == ["spe forward", "spe", "ptuning"]
+    metrics = json.loads((runs["spe"] / "metrics.json").read_text())["test"]["forward"]
+    wanted = metrics["realistic"]["mean over facts"]["mrr"]
+    assert plain["runs"][0]["mean over facts"]["mrr"]["value"] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("run", "flags", "message"),
+    [
+        ("spe", ["--k", "6"], "k is 6, but"),
+        ("spe", ["--k", "-1"], "k is -1; it must be at least 0"),
+        ("spe", ["--weight", "-1"], "weight is -1.0; it must be at least 0"),
+        ("ptuning", ["--weight", "1"], "did not ask back"),
+    ],
+)
+def test_a_table_that_cannot_be_made_is_one_sentence(
+    call: Call, runs: dict[str, Path], run: str, flags: list[str], message: str
+) -> None:
+    assert message in assert_one_sentence(call("table", runs[run], *flags))
+
+
+def test_a_table_of_nothing_or_no_run_is_one_sentence(call: Call, tmp_path: Path) -> None:
+    assert "no run was named" in assert_one_sentence(call("table"))
+    assert "is not a run folder" in assert_one_sentence(call("table", tmp_path))
+
+
+# ----------------------------------------------------------------------------------- data check
+
+
+def test_facts_of_a_file_are_counted(call: Call, data: Path) -> None:
+    said = call("data", "check", data, "--model", "")
+    assert said.code == 0
+    row = next(line.split() for line in said.out.splitlines() if line.split()[:1] == ["in"])
+    # train, dev, test, objects, majority, right, repeats, seen, named
+    assert row == ["in", "7", "3", "4", "8", "France", "25.0", "%", "0", "2", "0"]
+    assert "left out: none" in said.out
+    plain = json.loads(call("data", "check", data, "--model", "", "--json").out)
+    assert plain["facts"] == {"train": 12, "dev": 8, "test": 8}
+    assert [row["name"] for row in plain["relations"]] == ["capital", "in"]
+
+
+def test_world_facts_are_counted(call: Call) -> None:
+    said = call("data", "check", "world", "--relations", "capital", "--model", "", "--json")
+    plain = json.loads(said.out)
+    assert [row["name"] for row in plain["relations"]] == ["capital"]
+    assert plain["facts"]["test"] > 10
+    assert "capital" in call("data", "check", "world", "--model", "").out
+
+
+def test_with_a_model_objects_of_several_tokens_are_counted(call: Call, model: Path) -> None:
+    flags = ("data", "check", "world", "--relations", "capital", "--json", "--model")
+    whole, kept = (json.loads(call(*flags, name).out) for name in ("", model))
+    dropped = kept["dropped_by_reason"]["object is not one token of the model"]
+    assert dropped > 100
+    assert sum(kept["facts"].values()) + dropped == sum(whole["facts"].values())
+    # Some of the eight capitals that the tiny model knows as words.
+    assert 1 <= sum(kept["facts"].values()) <= 8
+
+
+def test_named_objects_are_left_out_on_request(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "facts.csv"
+    path.write_text("subject,relation,object,split\nNew York,in,York,test\nOslo,in,Peru,test\n")
+    plain = json.loads(call("data", "check", path, "--uhn", "--model", "", "--json").out)
+    assert plain["facts"]["test"] == 1
+    assert sum(plain["dropped_by_reason"].values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data"], "data takes the command check or vocabulary, got nothing"),
+        (["data", "chek"], "got chek"),
+        (["data", "check", "nowhere.csv"], "nowhere.csv does not exist"),
+        (["data", "check", "world", "--model", "", "--strict"], "about a model's tokens"),
+        (
+            ["data", "check", "world", "--model", "", "--vocabulary", "objects"],
+            "name the model with --model",
+        ),
+        (["data", "check", "world", "--relations", "capitol"], "did you mean 'capital'"),
+        (["data", "check", "world", "--model", "./no-model"], "no-model"),
+    ],
+)
+def test_a_check_that_cannot_be_made_is_one_sentence(
+    call: Call, arguments: list[str], message: str
+) -> None:
+    assert message in assert_one_sentence(call(*arguments))
+
+
+def test_a_written_config_trains_the_same_run(train: Call, tmp_path: Path) -> None:
+    assert train("my-facts").code == 0
+    path = tmp_path / "again.toml"
+    path.write_text(to_toml(load_config(str(tmp_path / "run/config.toml"))))
+    assert train(path, "--out", tmp_path / "again").code == 0
+    one, other = (tmp_path / name / "prompts.safetensors" for name in ("run", "again"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+# ------------------------------------------------------------------------------------- pretrain
+
+
+@pytest.fixture
+def pretrain(call: Call, tmp_path: Path) -> Call:
+    """Pretrain with tiny settings; changes are tables or top-level values of the config."""
+    text = write_text(tmp_path / "text.txt")
+
+    def run(*flags: object, config: object = "pretrain-tiny", **changes: Any) -> Said:
+        base = flags_of(pretrain_config(tmp_path / "model", **changes))
+        given = () if "--text" in flags else ("--text", text)
+        return call("pretrain", config, *base, *given, *flags)
+
+    return run
+
+
+def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_path: Path) -> None:
+    said = pretrain()
+    assert said.code == 0, said.err
+    training = json.loads((tmp_path / "model/training.json").read_text())
+    assert f"{training['loss']['mlm']:.3f}" in said.out
+    assert f"{training['validation']['mlm']:.3f}" in said.out
+    assert "tokens/s" in said.out
+    assert f"model folder: {tmp_path / 'model'}" in said.out
+    assert f"use it: symprompt train lama-spe --model {tmp_path / 'model'} --data" in said.out
+    stages = [line.split(":")[0] for line in said.err.splitlines()]
+    assert list(dict.fromkeys(stages)) == [
+        "checking",
+        "vocabulary",
+        "reading",
+        "tokenising",
+        "training",
+    ]
+    again = pretrain()
+    assert (again.code, again.out) == (0, said.out)
+    assert "training" not in again.err
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_loss_curve_is_drawn_if_matplotlib_is_there(
+    pretrain: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    monkeypatch.setattr(cli, "can_plot", lambda: there)
+    said = pretrain("--steps", 2)
+    assert said.code == 0
+    assert (tmp_path / "model/loss.png").exists() == there
+    assert ("matplotlib is not installed" in said.out) != there
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "mlm+nsp", "corpus": {"packing": "pairs", "length": 32}},
+        {"objective": "mlm+sbo", "corruption": {"kind": "spans", "share": 0.3}},
+        {"shape": {"family": "electra", "embedding": 8}, "corpus": {"packing": "sentences"}},
+        {"corruption": {"kind": "words"}, "vocabulary": {"kind": "unigram", "size": 42}},
+        {"corruption": {"kind": "deletion"}, "vocabulary": {"kind": "bpe", "size": 320}},
+        {"corruption": {"kind": "insertion"}},
+        {"corruption": {"kind": "reordering", "share": 0.4}},
+        {"corruption": {"kind": "substitution"}, "vocabulary": {"cased": False, "size": 90}},
+    ],
+)
+def test_every_objective_and_corruption_goes_from_text_to_model(
+    pretrain: Call, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    said = pretrain("--steps", 3, **changes)
+    assert said.code == 0, said.err
+    training = json.loads((tmp_path / "model/training.json").read_text())
+    assert list(training["loss"]) == changes.get("objective", "mlm").split("+")
+    assert all(0 < value < 20 for value in training["validation"].values())
+    assert LanguageModel.load(str(tmp_path / "model"), device="cpu").max_length >= 16
+
+
+def test_two_languages_are_counted(pretrain: Call, tmp_path: Path) -> None:
+    small = write_text(tmp_path / "small.txt", documents=60, seed=3)
+    said = pretrain("--steps", 2, "--text", f"en={tmp_path / 'text.txt'}", f"de={small}")
+    assert said.code == 0, said.err
+    rows = [line.split() for line in said.out.splitlines()]
+    counts = {row[1]: (int(row[3]), int(row[8])) for row in rows if row[1:2] in (["en"], ["de"])}
+    assert counts["de"][1] > counts["de"][0]
+    assert counts["en"][1] < counts["en"][0]
+
+
+def test_flags_may_leave_out_their_table_where_one_has_the_name(call: Call) -> None:
+    said = call("pretrain", "pretrain-tiny", "--batch", 0, "--out", "x", "--text", "y")
+    assert "optimizer.batch is 0" in assert_one_sentence(said)
+    said = call("pretrain", "pretrain-tiny", "--held-out=0.9", "--out", "x", "--text", "y")
+    assert "corpus.held_out is 0.9" in assert_one_sentence(said)
+    said = call("pretrain", "pretrain-tiny", "--alpha", 0, "--out", "x", "--text", "y")
+    message = "--alpha may be --vocabulary.alpha or --corpus.alpha; say which."
+    assert message in assert_one_sentence(said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pretrain", "lama-spe"], "lama-spe is a config for symprompt train, not for symprompt"),
+        (["train", "pretrain-small"], "pretrain-small is a config for symprompt pretrain, not"),
+        (["pretrain", "pretrain-tin"], "did you mean pretrain-tiny?"),
+        (["pretrain", "pretrain-tiny"], "--text is missing"),
+        (["pretrain", "pretrain-tiny", "--text", "x"], "--out is missing"),
+        (["pretrain", "pretrain-tiny", "--text", "no.txt", "--out", "x"], "no.txt does not exist"),
+        (["pretrain", "pretrain-tiny", "--text", "x", "--out", "x", "--dtype", "int8"], "float32"),
+    ],
+)
+def test_a_pretraining_that_cannot_be_is_one_sentence(
+    call: Call,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in assert_one_sentence(call(*arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_pretraining_goes_on(
+    pretrain: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Learner.step
+
+    def interrupted(learner: Learner, number: int, batch: Any) -> None:
+        step(learner, number, batch)
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", interrupted)
+        said = pretrain()
+    assert said.code == 130
+    assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."
+    assert not (tmp_path / "model").exists()
+    assert "--resume" in pretrain().err
+    said = pretrain("--resume")
+    assert said.code == 0
+    assert "training: 5/12" in said.err
+
+
+def test_a_pretraining_out_of_memory_is_one_sentence(
+    pretrain: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise cli.torch.OutOfMemoryError("much text")
+
+    monkeypatch.setattr(cli, "pretrain", fail)
+    assert "lower --micro-batch (now 16)" in assert_one_sentence(pretrain())

@@ -1,0 +1,305 @@
+"""The commands about word vectors on tiny models: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from symprompt.cli import commands as cli
+from symprompt.embeddings import sense_map as mapping
+from symprompt.embeddings.sense_map import (
+    SenseMap,
+    find_occurrences,
+    k_means,
+    project,
+    why_not_umap,
+)
+from symprompt.embeddings.words import Text
+from symprompt.errors import DataError
+from symprompt.report.figures import can_draw
+from symprompt.report.sense_map import caption, legend_labels, map_page
+from tiny.calling import Call
+from tiny.wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
+
+
+@pytest.fixture(scope="module")
+def model(family_folder: Callable[[str], Path]) -> Path:
+    return family_folder("bert")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, other text, WordNet, SemCor and a test set."""
+    folder = tmp_path_factory.mktemp("place")
+    lines = [f"The old river bank of {name} .\n\nThe capital {name} Bank" for name in "abcdefghij"]
+    (folder / "text.txt").write_text("\n\n".join(lines))
+    (folder / "other.txt").write_text("the old river\n\nThe capital of Peru is Lima .\n")
+    write_wordnet(folder / "wordnet")
+    write_semcor(folder / "semcor")
+    write_test_set(folder / "sets", "semeval2007")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def senses(place: Path, model: Path) -> Path:
+    cli.main(
+        [
+            *("senses", "train", str(place / "semcor"), "--out", str(place / "senses")),
+            *("--model", str(model), "--layers", "sum-last-2", "--device", "cpu"),
+            *("--wordnet", str(place / "wordnet")),
+        ]
+    )
+    return place / "senses"
+
+
+def test_embed_writes_a_folder(call: Call, place: Path, model: Path, tmp_path: Path) -> None:
+    words = ("embed", place / "text.txt", "--out", tmp_path / "out", "--model", model)
+    said = call(*words, "--layers", "mean-last-2", "--pool", "first")
+    assert said.code == 0, said.err
+    assert " words of 20 texts" in said.out
+    vectors = np.load(tmp_path / "out" / "vectors.npy", mmap_mode="r")
+    assert vectors.dtype == np.float16
+    assert vectors.shape[1] == 32
+    again = call(*words, "--layers", "last")
+    assert again.code == 2
+    assert "was made with layers" in again.err
+    lines = call(
+        "embed", place / "text.txt", "--out", tmp_path / "l", "--model", model, "--by", "line"
+    )
+    assert "20 texts" in lines.out
+    assert call("embed", place / "none.txt", "--out", tmp_path / "n", "--model", model).code == 2
+    assert call("embed", place / "text.txt", "--out", tmp_path / "n", "--layers", "up").code == 2
+
+
+def test_an_interrupted_embed_says_how_to_go_on(
+    call: Call, place: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("symprompt.cli.embeddings.write_embeddings", stop)
+    said = call("embed", place / "text.txt", "--out", tmp_path / "out", "--model", model)
+    assert said.code == 130
+    assert "the same command goes on" in said.err
+
+
+@pytest.mark.parametrize("command", ["isotropy", "evaluate"])
+def test_what_does_not_go_on_says_so(
+    command: str,
+    call: Call,
+    place: Path,
+    model: Path,
+    senses: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("symprompt.cli.embeddings.measure_model", stop)
+    monkeypatch.setattr("symprompt.cli.embeddings.evaluate_senses", stop)
+    text = place / "text.txt"
+    out = ("--out", tmp_path / "out")
+    words: tuple[object, ...] = ("isotropy", text, "--measure", text, *out, "--model", model)
+    if command == "evaluate":
+        words = ("senses", "evaluate", senses, "--data", place / "sets", *out)
+        words = (*words, "--wordnet", place / "wordnet", "--device", "cpu")
+    said = call(*words)
+    assert said.code == 130
+    assert "given again, it starts from the beginning." in said.err
+    assert "--resume" not in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_similarity_and_isotropy(call: Call, place: Path, model: Path, tmp_path: Path) -> None:
+    said = call(
+        *("isotropy", place / "text.txt", "--measure", place / "other.txt"),
+        *("--out", tmp_path / "iso", "--model", model),
+    )
+    assert said.code == 0, said.err
+    assert "sum-last-2" in said.out
+    stored = json.loads((tmp_path / "iso" / "isotropy.json").read_text())
+    assert [layer["layer"] for layer in stored["layers"]] == ["0", "1", "2", "sum-last-2"]
+    assert (tmp_path / "iso" / "isotropy.png").exists() == can_draw()
+    marked = ("the old [bank]", "the river [bank]", "the [capital]")
+    plain = call("similarity", *marked, "--model", model, "--layers", "last", "--json")
+    found = np.array(json.loads(plain.out)["cosines"])
+    assert found.shape == (3, 3)
+    fitted = tmp_path / "iso" / "standardiser-last.safetensors"
+    other = call("similarity", *marked, "--model", model, "--standardise", fitted, "--json")
+    assert not np.allclose(found, json.loads(other.out)["cosines"])
+    assert call("similarity", "one [word]", "--model", model).code == 2
+    wrong = call("similarity", *marked, "--model", model, "--layers", "1", "--standardise", fitted)
+    assert "symprompt isotropy" in wrong.err
+    other_file = call("similarity", *marked, "--model", model, "--standardise", place / "text.txt")
+    assert "give a file that symprompt isotropy wrote" in other_file.err
+    few = (place / "text.txt", "--measure", place / "other.txt", "--out", tmp_path / "few")
+    assert call("isotropy", *few, "--model", model, "--limit", "4", "--json").code == 0
+    assert call("isotropy", *few, "--model", model, "--limit", "-1").code == 2
+
+
+def test_senses_are_evaluated_and_tagged(
+    call: Call, place: Path, senses: Path, tmp_path: Path
+) -> None:
+    wordnet = ("--wordnet", place / "wordnet", "--device", "cpu")
+    said = call(
+        *("senses", "evaluate", senses, "--data", place / "sets", *wordnet),
+        *("--draws", 50, "--out", tmp_path / "scores.json"),
+    )
+    assert said.code == 0, said.err
+    assert "semeval2007" in said.out
+    stored = json.loads((tmp_path / "scores.json").read_text())
+    assert stored["all"]["instances"] == 25
+    assert stored["all"]["f1"] > stored["all"]["baseline"]
+    options = ("--rule", "nearest", "--coverage", "relations", "--discourse", "--json")
+    plain = call("senses", "evaluate", senses, "--data", place / "sets", *wordnet, *options)
+    assert json.loads(plain.out)["about"]["rule"] == "nearest"
+    tagged = call("senses", "tag", senses, "the old river bank lies located .", *wordnet)
+    assert RIVER in tagged.out
+    assert "land beside a river" in tagged.out
+    (tmp_path / "lines.txt").write_text("The Paris bank in France .\n")
+    lines = call("senses", "tag", senses, tmp_path / "lines.txt", "--file", "--json", *wordnet)
+    assert json.loads(lines.out)[0]["words"][0]["sense"] == MONEY
+    assert "usage" in call("senses", "--help").out
+    assert call("senses", "see").code == 2
+    assert "no content word" in call("senses", "tag", senses, "of the", *wordnet).out
+    assert call("senses", "tag", tmp_path, "text", *wordnet).code == 2
+
+
+def test_a_missing_wordnet_is_one_sentence(call: Call, place: Path, tmp_path: Path) -> None:
+    said = call("senses", "train", place / "semcor", "--out", tmp_path, "--wordnet", tmp_path)
+    assert said.code == 2
+    assert "apt-get install wordnet-base wordnet-sense-index" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("colour", ["sense", "cluster", "language"])
+def test_a_map_is_drawn(
+    call: Call, place: Path, senses: Path, tmp_path: Path, colour: str, model: Path
+) -> None:
+    out = tmp_path / "bank"
+    said = call(
+        *("senses", "map", "bank", "--corpus", f"en={place / 'text.txt'}", "--colour", colour),
+        *("--senses", senses, "--wordnet", place / "wordnet", "--out", out, "--clusters", 2),
+    )
+    assert said.code == 0, said.err
+    assert "20 occurrences" in said.out
+    page = out.with_suffix(".html").read_text()
+    expected = {"sense": "land beside a river", "cluster": "cluster 1", "language": '"en'}
+    assert expected[colour] in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert out.with_suffix(".png").exists() == can_draw()
+
+
+def test_what_cannot_be_mapped_is_told(
+    call: Call, place: Path, senses: Path, tmp_path: Path
+) -> None:
+    text = place / "text.txt"
+    assert (
+        "needs --senses" in call("senses", "map", "bank", "--corpus", text, "--colour", "sense").err
+    )
+    assert "most is 0" in call("senses", "map", "bank", "--corpus", text, "--most", "0").err
+    assert "occurs 0 times" in call("senses", "map", "unseen", "--corpus", text).err
+    assert "is empty" in call("senses", "map", ",", "--corpus", text).err
+    wrong = (
+        "--senses",
+        senses,
+        "--wordnet",
+        place / "wordnet",
+        "--colour",
+        "sense",
+        "--layers",
+        "1",
+    )
+    assert "leave it out" in call("senses", "map", "bank", "--corpus", text, *wrong).err
+
+
+# ---------------------------------------------------------------------------------- the parts
+
+
+def test_without_umap_the_principal_components_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapping, "can_umap", lambda: False)
+    vectors = np.random.default_rng(0).normal(size=(40, 6)) * [9, 1, 5, 1, 1, 1]
+    points, how = project(vectors)
+    assert how == "PCA"
+    # The same as by the covariance's eigenvectors, but for signs.
+    centred = vectors - vectors.mean(axis=0)
+    values, axes = np.linalg.eigh(centred.T @ centred)
+    for place, axis in enumerate(np.argsort(values)[::-1][:2]):
+        np.testing.assert_allclose(np.abs(points[:, place]), np.abs(centred @ axes[:, axis]))
+
+
+def test_why_a_map_is_not_umaps_is_told() -> None:
+    def made(count: int, projection: str) -> SenseMap:
+        hover = (("", "die", ""),) * count
+        return SenseMap("die", np.zeros((count, 2)), ("a",) * count, hover, projection, "cluster")
+
+    assert why_not_umap(made(40, "UMAP")) == ""
+    assert "more than 15 occurrences" in why_not_umap(made(15, "PCA"))
+    assert "umap-learn is not installed" in why_not_umap(made(40, "PCA"))
+    # What stands below the picture must fit its width.
+    assert len(caption(made(1000, "PCA"))) < 70
+
+
+def test_clusters_are_found_and_numbered_by_size() -> None:
+    generator = np.random.default_rng(0)
+    centres = np.eye(8)[:3] * 10
+    owner = np.array([0] * 10 + [1] * 30 + [2] * 20)
+    points = centres[owner] + generator.normal(size=(60, 8)) * 0.3
+    found = k_means(points / np.linalg.norm(points, axis=1, keepdims=True), 3)
+    assert [set(found[owner == place]) for place in (1, 2, 0)] == [{0}, {1}, {2}]
+    with pytest.raises(DataError, match="clusters is 0"):
+        k_means(points, 0)
+
+
+def test_occurrences_are_drawn_evenly() -> None:
+    texts = [Text.running(f"a bank {number} Banks bank") for number in range(50)]
+    found = find_occurrences(iter(texts), ["bank"], 10)
+    assert len(found) == 10
+    assert all(text.words() == ["bank", "bank"] for text in found)
+    both = find_occurrences(iter(texts), ["BANK", "banks"], 99)
+    assert both[0].words() == ["bank", "Banks", "bank"]
+
+
+def test_a_page_takes_texts_literally() -> None:
+    evil = ("</script><b>", "die", "&amp; <i>")
+    found = SenseMap(
+        "<die>", np.array([[0.0, 0.0], [1.0, 1.0]]), ("a", "b"), (evil, evil), "PCA", "x"
+    )
+    page = map_page(found)
+    assert page.count("</script>") == 1
+    assert "<title>“&lt;die&gt;”" in page
+    many = [f"label {number}" for number in range(12)] + ["label 3"]
+    shown = legend_labels(many)
+    assert shown[0] == "label 3"
+    assert shown[-1] == "other"
+    assert len(shown) == 7
+
+
+def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    # As many as a machine has are what UMAP would leave.
+    other = 1 if (os.cpu_count() or 1) > 1 else 2
+    torch.set_num_threads(other)
+    try:
+        assert project(np.random.default_rng(0).normal(size=(60, 8)))[1] == "UMAP"
+        assert torch.get_num_threads() == other
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_umap_parts_what_is_far_apart() -> None:
+    generator = np.random.default_rng(0)
+    centres = np.eye(8)[:2] * 10
+    owner = np.repeat([0, 1], 30)
+    points, how = project(centres[owner] + generator.normal(size=(60, 8)) * 0.3, seed=1)
+    assert how == "UMAP"
+    middles = [points[owner == place].mean(axis=0) for place in (0, 1)]
+    spread = max(points[owner == place].std() for place in (0, 1))
+    assert np.linalg.norm(middles[0] - middles[1]) > 2 * spread

@@ -1,0 +1,175 @@
+"""``reproduce ptuning`` and ``reproduce ptuning-v2`` from the command line, on tiny models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symprompt.cli import reproduce as cli_reproduce
+from symprompt.errors import SympromptError
+from symprompt.papers.labelled import jobs as making
+from symprompt.tasks.config import TuneConfig
+from tiny.calling import Call
+from tiny.labelled import write_labelled, write_long_model
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    write_labelled(folder / "data")
+    write_long_model(folder / "model")
+    return folder
+
+
+def flags(place: Path, out: Path) -> list[object]:
+    words = ["--models", f"toy={place / 'model'}", "--data", place / "data", "--out", out]
+    return [*words, "--device", "cpu", "--epochs", 1]
+
+
+def test_v2_makes_runs_tables_and_figures_and_skips_them_again(
+    call: Call, place: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ["reproduce", "ptuning-v2", *flags(place, out), "--seeds", 1, 2]
+    chosen = ["--tasks", "rte", "conll2003,conll2004", "mnli", "--methods", "ft", "pt2", "mpt2"]
+    code, said, error = call(*words, *chosen)
+    assert code == 0, error
+    assert "14 runs made, 0 there from before, 0 failed." in said
+    text = (out / "report.md").read_text()
+    assert "- MNLI-m: not measured (no files of it in data)." in text
+    assert "| MNLI-m: PT-2 | not measured | 85.8 | 90.4 | – | – |" in text
+    assert "A trial, not the papers' setting: 1 training epochs." in text
+    results = json.loads((out / "results.json").read_text())
+    mixed = {entry["task"] for entry in results["tasks"] if entry["method"] == "mpt2"}
+    assert mixed == {"conll2003", "conll2004"}
+    value = results["tasks"][0]["metrics"]["accuracy"]
+    assert f"| RTE: FT | {value['value']:.2f} ± {value['deviation']:.2f} | 70.4 |" in text
+    assert {path.name for path in (out / "figures").iterdir()} == {"figure-1.png", "tasks-toy.png"}
+
+    code, again, _ = call(*words, *chosen, "--dry-run")
+    assert code == 0
+    assert "14 runs, 14 of them done" in again
+    assert "mnli: not measured: no files of it in data" in again
+    pages = {path: path.read_bytes() for path in out.glob("re*.*")}
+    code, again, _ = call(*words, *chosen)
+    assert "0 runs made, 14 there from before, 0 failed." in again
+    assert pages == {path: path.read_bytes() for path in out.glob("re*.*")}
+
+    code, said, _ = call("table", out / "results.json")
+    assert code == 0
+    assert "MPT-2" in said
+    # The stored results give the same tables without the runs.
+    code, _, error = call(
+        "reproduce", "ptuning-v2", "--from-results", out / "results.json", "--out", tmp_path / "two"
+    )
+    assert code == 0, error
+    tables = json.loads((tmp_path / "two/results.json").read_text())["tables"]
+    assert [table["tables"] for table in tables] == [table["tables"] for table in results["tables"]]
+
+
+def test_ptuning_makes_tables_of_32_examples_and_of_whole_sets(
+    call: Call, place: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    methods = ["--methods", "zero-shot", "mp", "ptuning", "table6", "--seeds", "7"]
+    code, said, error = call(
+        "reproduce", "ptuning", *flags(place, out), "--tasks", "rte", "cb", *methods
+    )
+    assert code == 0, error
+    assert "13 runs made, 0 there from before, 0 failed." in said
+    text = (out / "report.md").read_text()
+    assert "- CB: not measured (no files of it)." in text
+    results = json.loads((out / "results.json").read_text())
+    by_split = {(entry["task"], entry["split"]) for entry in results["tasks"]}
+    assert by_split == {("rte", "val, 32"), ("rte", "val, full train"), ("cb", "val, 32")}
+    agree = next(line for line in text.splitlines() if line.startswith("| Does [PRE] agree"))
+    assert agree.endswith("| 57.16 | 53.12 |")
+    assert "not measured" not in agree
+    assert (out / "figures/figure-1.png").is_file()
+
+
+def test_a_run_that_fails_ends_in_exit_code_1(
+    call: Call, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = making.tune
+
+    def broken(config: TuneConfig, **options: Any) -> Any:
+        if config.method == "ft":
+            raise SympromptError("the loss is not finite.")
+        return real(config, **options)
+
+    monkeypatch.setattr(making, "tune", broken)
+    words = [*flags(place, tmp_path / "out"), "--tasks", "rte", "--seeds", "1", "--methods"]
+    code, said, _ = call("reproduce", "ptuning-v2", *words, "ft", "pt2")
+    assert code == 1
+    assert "toy/rte-ft-1 failed: the loss is not finite." in said
+    text = (tmp_path / "out/report.md").read_text()
+    assert "| RTE: FT | failed | 70.4 |" in text
+    assert "- toy/rte-ft-1: the loss is not finite." in text
+    code, _, error = call(
+        *("reproduce", "ptuning-v2", *flags(place, tmp_path / "none")),
+        *("--tasks", "rte", "--methods", "ft", "--seeds", "1"),
+    )
+    assert code == 2
+    assert "no run of the tables came to its end" in error
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    call: Call, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_reproduce, "reproduce_labelled", interrupt)
+    code, _, said = call("reproduce", "ptuning", "--data", place / "data", "--out", "my folder")
+    assert code == 130
+    assert "go on with: symprompt reproduce ptuning --data" in said
+    assert "'my folder'" in said
+
+
+@pytest.mark.parametrize("paper", ["ptuning", "ptuning-v2"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--seeds", "one"), "--seeds is 'one'; give whole numbers"),
+        (("--methods", "nonsense"), "method 'nonsense' is not known; known are: "),
+        (("--tasks", "nonsense"), "task 'nonsense' is not known; known are: "),
+        (("--models", "/no/such"), "/no/such is not a model folder"),
+        (("--limit", "-1"), "--limit is -1; it must be at least 0"),
+        (("--from-results", "x.json"), "--data is about runs, and --from-results makes none"),
+    ],
+)
+def test_bad_flags_are_one_sentence(
+    call: Call, place: Path, tmp_path: Path, paper: str, words: tuple[str, ...], message: str
+) -> None:
+    out = tmp_path / "out"
+    code, said, error = call("reproduce", paper, "--data", place / "data", "--out", out, *words)
+    assert code == 2
+    assert said == ""
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_missing_data_and_results_are_told(call: Call, tmp_path: Path) -> None:
+    code, _, error = call("reproduce", "ptuning-v2")
+    assert code == 2
+    assert (
+        "--data is missing; name the folder of the tasks' folders, or give --from-results" in error
+    )
+    code, _, error = call("reproduce", "ptuning-v2", "--from-results", tmp_path / "no.json")
+    assert code == 2
+    assert "no.json" in error
+
+
+def test_help_teaches(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said, _ = call("reproduce", "ptuning-v2", "--help")
+    assert code == 0
+    for word in ("--from-results", "--limit", "--epochs", "not measured", "--dry-run", "Stop it"):
+        assert word in said, word
+    code, said, _ = call("reproduce", "--help")
+    assert "ptuning-v2" in said

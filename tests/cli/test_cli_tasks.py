@@ -1,0 +1,248 @@
+"""tune and predict on the command line: what they print, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symprompt.cli import commands as cli
+from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
+from tiny.tasks import write_toy
+
+CONFIG = """
+method = "pt2"
+[task]
+kind = "tagging"
+max_length = 32
+stride = 4
+[prefix]
+length = 3
+[learning]
+epochs = 1
+batch = 8
+"""
+
+
+@pytest.fixture(scope="module")
+def made(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
+    """A folder with data and a config, and the words of a command that trains."""
+    root = tmp_path_factory.mktemp("cli")
+    write_toy(root / "data", "tagging")
+    (root / "toy.toml").write_text(CONFIG)
+    bert = str(family_folder("bert"))
+    words = ["tune", str(root / "toy.toml"), "--model", bert, "--data", str(root / "data")]
+    return root, [*words, "--device", "cpu"]
+
+
+def fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err.strip().splitlines()
+    return message[-1]
+
+
+def test_tune_predict_and_table(
+    made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, words = made
+    for seed in ("1", "2"):
+        cli.main([*words, "--out", str(root / f"run{seed}"), "--seed", seed])
+    out = capsys.readouterr().out
+    assert "PT-2" in out
+    assert f"run folder: {root / 'run2'}" in out
+    assert f"symprompt predict {root / 'run2'} FILE" in out
+    test = str(root / "data/test.jsonl")
+    cli.main(["predict", str(root / "run1"), test, "--device", "cpu"])
+    out = capsys.readouterr().out
+    assert "and 4 more" in out
+    assert "f1:" in out
+    cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["predictions"]) == 24
+    cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--out", str(root / "p")])
+    assert f"24 predictions: {root / 'p'}" in capsys.readouterr().out
+    runs = [str(root / "run1"), str(root / "run2")]
+    cli.main(["table", *runs, "--json"])
+    values = json.loads(capsys.readouterr().out)
+    assert values["tasks"][0]["seeds"] == [1, 2]
+    assert values["tasks"][0]["split"] == "test"
+    cli.main(["table", *runs, "--split", "dev", "--markdown"])
+    assert "| PT-2 | 2 |" in capsys.readouterr().out
+    stored = root / "stored.json"
+    stored.write_text(json.dumps(values | {"note": "a note"}))
+    cli.main(["table", str(stored)])
+    assert "a note" in capsys.readouterr().out
+    cli.main(["table", str(stored), "--markdown"])
+    assert "| PT-2 | 2 |" in capsys.readouterr().out
+
+
+def test_runs_with_other_settings_are_rows_of_their_own(
+    made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, words = made
+    for name, seed, length in (("short-1", 1, 2), ("short-2", 2, 2), ("long", 1, 5)):
+        changed = ("--prefix.length", str(length), "--seed", str(seed))
+        cli.main([*words, "--out", str(root / name), *changed])
+    capsys.readouterr()
+    runs = [str(root / name) for name in ("short-1", "long", "short-2")]
+    cli.main(["table", *runs, "--json"])
+    values = json.loads(capsys.readouterr().out)
+    assert [(own["label"], own["seeds"]) for own in values["tasks"]] == [
+        ("PT-2 short", [1, 2]),
+        ("PT-2 long", [1]),
+    ]
+    assert values["tasks"][1]["settings"] == {"prefix.length": 5}
+    cli.main(["table", *runs])
+    out = capsys.readouterr().out
+    assert "PT-2 short" in out
+    assert "short: prefix.length 2; long: prefix.length 5" in " ".join(out.split())
+    # Folders of one name are told apart by their paths.
+    other = root / "other" / "long"
+    cli.main([*words, "--out", str(other), "--prefix.length", "4"])
+    capsys.readouterr()
+    cli.main(["table", runs[1], str(other), "--json"])
+    labels = [own["label"] for own in json.loads(capsys.readouterr().out)["tasks"]]
+    assert labels == [f"PT-2 {runs[1]}", f"PT-2 {other}"]
+
+
+def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
+    spans = {"prediction": [["PER", 0, 2], ["LOC", 4, 5]], "texts": ["Kim Lee", "Oslo"]}
+    rows = [
+        {"id": "a", **spans, "relations": [["Live_In", 0, 1]]},
+        {"id": "b", **spans},
+        {"id": "c", "prediction": [], "texts": []},
+        {"id": "d", "prediction": ["O", "B-PER"]},
+        {"id": "e", "prediction": "yes"},
+    ]
+    (section,) = prediction_grid(rows).sections
+    assert [cell for _, cell in section] == [
+        "Kim Lee (PER), Oslo (LOC); Live_In: Kim Lee > Oslo",
+        "Kim Lee (PER), Oslo (LOC)",
+        "no span",
+        "O B-PER",
+        "yes",
+    ]
+
+
+def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["tune", "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert "conll2003-pt2" in out
+    assert "--prefix.length" in out
+    assert "no config was named" in fails(["tune"], capsys)
+
+
+def test_mistakes_are_one_sentence_and_exit_code_two(
+    made: tuple[Path, list[str]],
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root, words = made
+    run = str(root / "run3")
+    cli.main([*words, "--out", run])
+    capsys.readouterr()
+    test = str(root / "data/test.jsonl")
+    other = ["--model", str(family_folder("electra")), "--device", "cpu"]
+    assert "learned for another model" in fails(["predict", run, test, *other], capsys)
+    assert "not a run folder" in fails(["predict", str(tmp_path), test], capsys)
+    assert "nofile" in fails(["predict", run, "nofile.jsonl", "--device", "cpu"], capsys)
+    (tmp_path / "bad.toml").write_text("[prefix]\nlenght = 3\n")
+    assert "unknown key prefix.lenght" in fails(["tune", str(tmp_path / "bad.toml")], capsys)
+    assert "for symprompt train" in fails(["tune", "lama-spe"], capsys)
+    assert "for symprompt tune" in fails(["train", "rte-pt2"], capsys)
+    assert "--out is missing" in fails(words, capsys)
+    bare = ["tune", "rte-pt2", "--out", str(tmp_path / "bare")]
+    assert "--data is missing; name the folder of rte's files" in fails(bare, capsys)
+    alone = ["tune", "ner-mpt2", "--tasks", "conll2003", "--out", str(tmp_path / "bare")]
+    assert "mixture.tasks names conll2003 alone; name two" in fails(alone, capsys)
+    lines = (root / "data/train.jsonl").read_text().splitlines()
+    row = json.loads(lines[0])
+    bad = tmp_path / "data"
+    bad.mkdir()
+    (bad / "train.jsonl").write_text(json.dumps(row | {"tags": ["O"]}) + "\n")
+    there = ["--data", str(bad), "--out", str(tmp_path / "run")]
+    assert "train.jsonl" in fails([*words, *there], capsys)
+    (bad / "train.jsonl").write_text(json.dumps({"words": row["words"]}) + "\n")
+    assert "tags" in fails([*words, "--data", str(bad), "--out", str(tmp_path / "two")], capsys)
+    assert "compare the two kinds apart" in fails(["table", run, str(tmp_path)], capsys)
+    assert "--k is about runs on facts" in fails(["table", run, "--k", "3"], capsys)
+    assert "was not asked about 'val'" in fails(["table", run, "--split", "val"], capsys)
+    asked = ["ask", run, "--relation", "capital", "--subject", "Rome"]
+    assert "is a config for symprompt tune" in fails(asked, capsys)
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_mistake_leaves_no_folder_behind(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was refused can be put right and run again with the same words."""
+    root, words = made
+    own = tmp_path / "data"
+    own.mkdir()
+    (own / "train.jsonl").write_text('{"words": ["Paris"], "tags": ["O", "O"]}\n')
+    there = ["--data", str(own), "--out", str(tmp_path / "run")]
+    assert "train.jsonl, line 1" in fails([*words, *there], capsys)
+    mixed = [*words, *there, "--method", "mpt2", "--mixture.tasks", "one=.", "two=."]
+    assert "line 1" in fails(mixed, capsys)
+    for name in ("train", "dev", "test"):
+        (own / f"{name}.jsonl").write_text((root / f"data/{name}.jsonl").read_text())
+    cli.main([*words, *there])
+    assert "PT-2" in capsys.readouterr().out
+    (own / "run").mkdir()
+    (own / "run/notes.txt").write_text("mine")
+    assert "is not a run folder" in fails([*words, *there[:3], str(own / "run")], capsys)
+
+
+def test_a_class_that_training_has_not_is_refused_in_a_file_to_predict(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, words = made
+    write_toy(tmp_path / "data", "sequence")
+    run = str(tmp_path / "run")
+    own = ["--task.kind", "sequence", "--data", str(tmp_path / "data"), "--out", run]
+    cli.main([*words, *own])
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"text": "Rome", "label": "land"}\n{"text": "Lima", "label": "sea"}\n')
+    said = fails(["predict", run, str(file), "--device", "cpu"], capsys)
+    assert "mine.jsonl, line 2: the label 'sea' does not occur in training, which has land" in said
+    file.write_text('{"text": "Rome"}\n')
+    cli.main(["predict", run, str(file), "--device", "cpu"])
+    assert "probability" in capsys.readouterr().out
+
+
+def test_tags_that_training_has_not_are_told(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some tags are rare, so a tagged file is no mistake, but its figures need the note."""
+    _, words = made
+    run = str(tmp_path / "run")
+    cli.main([*words, "--out", run])
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"words": ["Rome", "the"], "tags": ["B-RIVER", "O"]}\n')
+    capsys.readouterr()
+    cli.main(["predict", run, str(file), "--device", "cpu"])
+    said = capsys.readouterr().out
+    assert "note: labels that training does not have, counted as missed: 'B-RIVER' (1)." in said
+    assert run_notes({"unseen": ["'B-X' (test.txt, line 3; 1 in test)"] * 7}) == [
+        "labels that training does not have are never predicted: "
+        + ", ".join(["'B-X' (test.txt, line 3; 1 in test)"] * 5)
+        + " and 2 more"
+    ]
+
+
+def test_examples_that_a_pattern_cut_are_told() -> None:
+    cut = {"train": {"examples": 0, "tokens": 0}, "val": {"examples": 3, "tokens": 40}}
+    assert pattern_notes({"cut": cut}) == [
+        "examples too long, the ends of their longest fields left out: 3 of val (40 tokens)"
+    ]
+    assert pattern_notes({}) == []

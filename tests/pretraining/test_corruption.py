@@ -1,0 +1,522 @@
+"""Corruption of batches: shares, decisions, frequencies, and what each kind leaves and asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from symprompt.pretraining import noise
+from symprompt.pretraining.batch import Corrupted, DeviceBatch
+from symprompt.pretraining.config import CorruptionConfig
+from symprompt.pretraining.corruption import Specials, corrupt, count_places, leaves_padding
+from symprompt.pretraining.noise import draw_span_lengths, draw_tokens, floor_share, round_share
+
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
+VOCABULARY = 200
+KINDS = ("tokens", "words", "spans", "substitution", "deletion", "insertion", "reordering")
+
+
+def make_batch(rows: int = 64, length: int = 64, *, ragged: bool = True) -> DeviceBatch:
+    """Two sentences a row with separators; lengths from 6 on where ragged."""
+    generator = torch.Generator().manual_seed(rows + length)
+    ids = torch.randint(5, VOCABULARY, (rows, length), generator=generator)
+    lengths = torch.full((rows,), length)
+    if ragged:
+        lengths = torch.randint(6, length + 1, (rows,), generator=generator)
+    places = torch.arange(length)
+    middle = (lengths // 2)[:, None]
+    padding = places >= lengths[:, None]
+    separator = (places == middle) | (places == lengths[:, None] - 1)
+    special = (places == 0) | separator | padding
+    ids = ids.masked_fill(separator, SPECIALS.sep).masked_fill(padding, SPECIALS.pad)
+    ids[:, 0] = SPECIALS.cls
+    starts = (torch.rand((rows, length), generator=generator) < 0.65) & ~special
+    segments = ((places > middle) & ~padding).long()
+    return DeviceBatch(ids, starts, special, lengths, segments, torch.ones(rows).bool())
+
+
+def make_frequencies() -> Tensor:
+    frequencies = 1.0 / torch.arange(1, VOCABULARY + 1)
+    frequencies[:5] = 0
+    return frequencies / frequencies.sum()
+
+
+def run(batch: DeviceBatch, kind: str, seed: int = 0, **settings: Any) -> Corrupted:
+    config = CorruptionConfig(kind=kind, **settings)  # type: ignore[arg-type]
+    return corrupt(
+        batch,
+        config,
+        specials=SPECIALS,
+        frequencies=make_frequencies(),
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def find_words(batch: DeviceBatch, row: int) -> list[list[int]]:
+    """The words of a row, token by token; a stretch that begins inside a word counts as one."""
+    words: list[list[int]] = []
+    inside = False
+    for place in range(batch.ids.shape[1]):
+        if batch.special[row, place]:
+            inside = False
+        elif batch.starts_word[row, place] or not inside:
+            words.append([place])
+            inside = True
+        else:
+            words[-1].append(place)
+    return words
+
+
+def asked_places(result: Corrupted, row: int) -> list[int]:
+    return result.positions[row][result.asked[row]].tolist()
+
+
+def find_spans(result: Corrupted, row: int) -> list[tuple[int, int]]:
+    """First and last token of each span, from the stored boundaries."""
+    used = result.asked[row]
+    pairs = zip(result.left[row][used].tolist(), result.right[row][used].tolist(), strict=True)
+    return sorted({(left + 1, right - 1) for left, right in pairs})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shapes_follow_from_length_and_config_and_unused_places_are_zero(kind: str) -> None:
+    batch = make_batch()
+    result = run(batch, kind)
+    places = max(1, round(0.15 * 62))
+    assert result.positions.shape == result.targets.shape == (64, places)
+    assert result.ids.shape == batch.ids.shape
+    assert places == count_places(64, CorruptionConfig())
+    for field in (result.positions, result.targets, result.left, result.right, result.offset):
+        assert field.dtype == torch.int64
+        assert not field[~result.asked].any()
+    assert result.asked.sum() > 150
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_seed_same_result_and_rows_differ(kind: str) -> None:
+    batch = make_batch(ragged=False)
+    alike = DeviceBatch(
+        **{
+            entry.name: getattr(batch, entry.name)[:1].repeat_interleave(32, 0)
+            for entry in dataclasses.fields(batch)
+        }
+    )
+    first, second, other = run(alike, kind), run(alike, kind), run(alike, kind, seed=1)
+    for entry in dataclasses.fields(first):
+        assert torch.equal(getattr(first, entry.name), getattr(second, entry.name))
+    assert not torch.equal(first.ids, other.ids)
+    assert len({tuple(row) for row in first.ids.tolist()}) > 30
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_batch_itself_is_left_alone(kind: str) -> None:
+    batch, same = make_batch(), make_batch()
+    run(batch, kind)
+    for entry in dataclasses.fields(batch):
+        assert torch.equal(getattr(batch, entry.name), getattr(same, entry.name))
+
+
+@pytest.mark.parametrize("kind", ["tokens", "words", "spans", "substitution", "reordering"])
+def test_only_asked_places_change_and_none_is_special(kind: str) -> None:
+    batch = make_batch()
+    result = run(batch, kind)
+    asked = torch.zeros_like(batch.special)
+    for row in range(len(batch)):
+        places = asked_places(result, row)
+        assert len(places) == len(set(places))
+        asked[row, places] = True
+        assert result.targets[row][result.asked[row]].tolist() == batch.ids[row, places].tolist()
+    assert not (asked & batch.special).any()
+    assert torch.equal(result.ids[~asked], batch.ids[~asked])
+    assert torch.equal(result.lengths, batch.lengths)
+    assert torch.equal(result.segments, batch.segments)
+
+
+class _Watch(TorchDispatchMode):
+    """Refuses what makes the host wait for the device: scalars and shapes read from values."""
+
+    refused = ("_local_scalar_dense", "nonzero", "masked_select", "index.Tensor", "index_put")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = str(func)
+        assert not any(part in name for part in self.refused), name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_read_back_to_the_host(kind: str) -> None:
+    batch = make_batch()
+    with _Watch():
+        run(batch, kind)
+    with pytest.raises(AssertionError), _Watch():
+        batch.ids[batch.special]
+
+
+@pytest.mark.parametrize("kind", ["tokens", "substitution"])
+def test_tokens_are_exactly_the_share_of_each_row(kind: str) -> None:
+    batch = make_batch(rows=128)
+    result = run(batch, kind)
+    for row in range(len(batch)):
+        count = int((~batch.special[row]).sum())
+        assert len(asked_places(result, row)) == max(1, round(0.15 * count))
+
+
+def test_shares_round_as_python_does() -> None:
+    counts = torch.arange(600)
+    for share in (0.15, 0.1, 0.25, 0.29, 0.5):
+        assert round_share(counts, share).tolist() == [
+            round(round(share * 100) * count / 100) for count in range(600)
+        ]
+        assert floor_share(counts, share).tolist() == [
+            round(share * 100) * count // 100 for count in range(600)
+        ]
+
+
+def test_every_token_is_chosen_equally_often() -> None:
+    batch = make_batch(rows=4096, length=22, ragged=False)
+    result = run(batch, "tokens", share=0.2)
+    times = torch.bincount(result.positions[result.asked], minlength=22)
+    content = times[~batch.special[0]].double()
+    expected = 4096 * 4 / len(content)
+    assert len(content) == 19
+    # Chi-square with 18 degrees of freedom: 42.3 is passed once in a thousand times.
+    assert ((content - expected) ** 2 / expected).sum() < 42.3
+
+
+def decisions(result: Corrupted, batch: DeviceBatch) -> Tensor:
+    """The share of asked tokens that are masked, other than they were, and the same."""
+    now = result.ids.gather(1, result.positions)[result.asked]
+    was = result.targets[result.asked]
+    masked, same = now == SPECIALS.mask, now == was
+    return torch.stack([masked, ~masked & ~same, same]).double().mean(1)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "words", "spans"])
+def test_eighty_ten_ten(kind: str) -> None:
+    batch = make_batch(rows=2048, ragged=False)
+    # A drawn token is the same by chance with the probability of the original, 0.5 % on average.
+    collision = 1 / (VOCABULARY - 5)
+    expected = torch.tensor([0.8, 0.1 * (1 - collision), 0.1 * (1 + collision)])
+    tolerance = 0.02 if kind == "spans" else 0.01
+    assert (decisions(run(batch, kind), batch) - expected).abs().max() < tolerance
+    shares = decisions(run(batch, kind, mask=0.3, random=0.5), batch)
+    assert (shares - torch.tensor([0.3, 0.5, 0.2])).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("kind", ["tokens", "words", "spans", "substitution", "insertion"])
+def test_replacements_follow_the_unigram_frequencies(kind: str) -> None:
+    batch = make_batch(rows=1024, ragged=False)
+    batch = dataclasses.replace(batch, ids=torch.where(batch.special, batch.ids, SPECIALS.unk))
+    result = run(batch, kind, mask=0.0, random=1.0)
+    now = result.ids.gather(1, result.positions)
+    # Insertion asks for tokens that stay, too.
+    drawn = now[result.asked & ((result.targets != now) | (kind != "insertion"))]
+    seen = torch.bincount(drawn, minlength=VOCABULARY).double()
+    frequencies = make_frequencies().double()
+    assert not seen[frequencies == 0].any()
+    expected = (frequencies * seen.sum())[frequencies > 0]
+    chi_square = ((seen[frequencies > 0] - expected) ** 2 / expected).sum()
+    # 194 degrees of freedom: mean 194, deviation 19.7.
+    assert chi_square < 194 + 4 * 19.7
+
+
+def test_rare_tokens_of_a_large_vocabulary_are_drawn() -> None:
+    frequencies = torch.full((30_000,), 1e-9)
+    frequencies[-10_000:] = 0
+    frequencies[7] = 1.0
+    drawn = draw_tokens((200_000,), frequencies, torch.Generator().manual_seed(0))
+    others = drawn[drawn != 7]
+    assert 1 <= len(others) <= 14  # four are expected
+    assert int(drawn.max()) < 20_000
+
+
+@pytest.mark.parametrize("share", [0.15, 0.4])
+def test_words_are_whole_and_within_the_share(share: float) -> None:
+    batch = make_batch(rows=128)
+    result = run(batch, "words", share=share)
+    filled = []
+    for row in range(len(batch)):
+        asked = set(asked_places(result, row))
+        words = find_words(batch, row)
+        assert all(asked.isdisjoint(word) or asked.issuperset(word) for word in words)
+        budget = max(1, int(share * sum(map(len, words)) + 1e-9))
+        assert len(asked) <= budget
+        # Nothing more would fit.
+        left = [len(word) for word in words if asked.isdisjoint(word)]
+        assert not left or min(left) > budget - len(asked)
+        filled.append(len(asked) / budget)
+    assert sum(filled) / len(filled) > 0.97
+
+
+def test_words_are_decided_token_by_token() -> None:
+    batch = make_batch(rows=256)
+    result = run(batch, "words", mask=0.5, random=0.0)
+    masked = result.ids == SPECIALS.mask
+    mixed = 0
+    for row in range(len(batch)):
+        asked = set(asked_places(result, row))
+        for word in find_words(batch, row):
+            if word[0] in asked:
+                mixed += len({bool(masked[row, place]) for place in word}) == 2
+    assert mixed > 50
+
+
+def test_span_lengths_are_geometric_and_drawn_again_above_the_limit() -> None:
+    lengths = draw_span_lengths(
+        (200_000,), torch.device("cpu"), torch.Generator().manual_seed(0), stop=0.2, limit=10
+    )
+    weights = torch.tensor([0.2 * 0.8 ** (n - 1) for n in range(1, 11)], dtype=torch.float64)
+    expected = weights / weights.sum()
+    seen = torch.bincount(lengths, minlength=11)[1:].double() / len(lengths)
+    assert len(seen) == 10
+    assert (seen - expected).abs().max() < 0.004
+    assert abs(float(lengths.double().mean()) - 3.797) < 0.03  # SpanBERT says 3.8
+
+
+def test_a_span_starts_anywhere_its_length_fits() -> None:
+    batch = make_batch(rows=4096, length=24, ragged=False)
+    corruptible = ~batch.special
+    words = noise.find_words(corruptible, corruptible)  # every token is a word
+    spans = noise.choose_spans(
+        words,
+        torch.full((4096, 1), 3),
+        torch.full((4096,), 5),
+        torch.Generator().manual_seed(0),
+        limit=3,
+    )
+    # Text is at 1 to 11 and 13 to 22; a span of three may start at nine and eight places of them.
+    times = torch.bincount(spans.start[:, 0], minlength=24).double()
+    fits = [*range(1, 10), *range(13, 21)]
+    assert times.nonzero()[:, 0].tolist() == fits
+    expected = 4096 / len(fits)
+    # Chi-square with 16 degrees of freedom: 39.3 is passed once in a thousand times.
+    assert ((times[fits] - expected) ** 2 / expected).sum() < 39.3
+    assert torch.equal(spans.end, spans.start + 2)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5])
+def test_spans_are_whole_words_apart_and_within_the_share(share: float) -> None:
+    batch = make_batch(rows=128)
+    result = run(batch, "spans", share=share, span_limit=6)
+    filled = []
+    for row in range(len(batch)):
+        asked = asked_places(result, row)
+        words = find_words(batch, row)
+        spans = find_spans(result, row)
+        covered = [place for first, last in spans for place in range(first, last + 1)]
+        assert covered == sorted(asked)
+        assert all(after > last + 1 for (_, last), (after, _) in itertools.pairwise(spans))
+        for first, last in spans:
+            inside = [word for word in words if first <= word[0] <= last]
+            assert [place for word in inside for place in word] == list(range(first, last + 1))
+            assert 1 <= len(inside) <= 6
+            assert not {first - 1, last + 1} & set(asked)
+        budget = max(1, int(share * sum(map(len, words)) + 1e-9))
+        assert len(asked) <= budget
+        filled.append(len(asked) / budget)
+    # A word that must not be cut may leave a place empty; half of all tokens leaves little room.
+    assert sum(filled) / len(filled) > (0.93 if share == 0.15 else 0.85)
+
+
+def test_full_rows_of_usual_length_are_filled_to_the_share() -> None:
+    batch = make_batch(rows=256, length=128, ragged=False)
+    asked = run(batch, "spans").asked.sum(1).double()
+    assert asked.max() <= 18  # of 125 tokens
+    assert asked.mean() > 17.9
+
+
+def test_span_offsets_count_from_the_first_token() -> None:
+    batch = make_batch(rows=32)
+    result = run(batch, "spans")
+    expected = torch.where(result.asked, result.positions - result.left - 1, 0)
+    assert torch.equal(result.offset, expected)
+    assert result.offset.max() > 3
+
+
+def test_span_lengths_in_long_rows_keep_the_distribution() -> None:
+    batch = make_batch(rows=64, length=512, ragged=False)
+    result = run(batch, "spans")
+    lengths = []
+    for row in range(len(batch)):
+        firsts = {word[0] for word in find_words(batch, row)}
+        for first, last in find_spans(result, row):
+            lengths.append(sum(place in firsts for place in range(first, last + 1)))
+    # The last span of a row is shortened to what is left; the rest is as it was drawn.
+    assert abs(sum(lengths) / len(lengths) - 3.6) < 0.25
+    times = Counter(lengths)
+    assert max(times) == 10
+    assert all(abs(times[n + 1] / times[n] - 0.8) < 0.2 for n in range(1, 5))
+
+
+def test_a_span_is_decided_as_a_whole() -> None:
+    batch = make_batch(rows=512)
+    result = run(batch, "spans", mask=0.4, random=0.3)
+    outcomes: Counter[str] = Counter()
+    drawn_alike = 0
+    for row in range(len(batch)):
+        for first, last in find_spans(result, row):
+            if last - first < 2:
+                continue
+            now, was = result.ids[row, first : last + 1], batch.ids[row, first : last + 1]
+            masked = now == SPECIALS.mask
+            assert masked.all() or not masked.any()
+            kind = "mask" if masked.all() else "same" if torch.equal(now, was) else "random"
+            drawn_alike += kind == "random" and len(set(now.tolist())) == 1
+            outcomes[kind] += 1
+    total = sum(outcomes.values())
+    assert abs(outcomes["mask"] / total - 0.4) < 0.06
+    assert abs(outcomes["random"] / total - 0.3) < 0.06
+    assert drawn_alike < 0.1 * outcomes["random"]
+
+
+def test_substitution_masks_nothing() -> None:
+    batch = make_batch(rows=256)
+    result = run(batch, "substitution")
+    assert not (result.ids == SPECIALS.mask).any()
+    changed = (result.ids != batch.ids).sum() / result.asked.sum()
+    assert 0.98 < changed < 1
+
+
+def test_deletion_closes_up_and_asks_before_the_gap() -> None:
+    batch = make_batch(rows=64)
+    result = run(batch, "deletion")
+    for row in range(len(batch)):
+        was, now = batch.ids[row].tolist(), result.ids[row].tolist()
+        length = int(result.lengths[row])
+        count = int((~batch.special[row]).sum())
+        assert int(batch.lengths[row]) - length == max(1, round(0.15 * count))
+        assert now[length:] == [SPECIALS.pad] * (len(now) - length)
+        assert now[length - 1] == SPECIALS.sep
+        assert now.count(SPECIALS.sep) == 2
+        # Putting the asked token back at each gap and no other gives a part of the original row.
+        rebuilt = []
+        answers = dict(zip(asked_places(result, row), result.targets[row].tolist(), strict=False))
+        for place, token in enumerate(now[:length]):
+            rebuilt.append(token)
+            if place in answers:
+                rebuilt.append(answers[place])
+        remaining = iter(was)
+        assert all(token in remaining for token in rebuilt)
+
+
+def test_deletion_by_hand() -> None:
+    batch = make_batch(rows=64, length=24, ragged=False)
+    marked = dataclasses.replace(batch, ids=torch.arange(24).expand(64, 24) + 5)
+    result = run(marked, "deletion", share=0.4)
+    for row in range(64):
+        kept = result.ids[row][: int(result.lengths[row])].tolist()
+        # The ids rise by one, so that a gap shows in what is kept.
+        gaps = [
+            (place, token + 1)
+            for place, (token, after) in enumerate(itertools.pairwise(kept))
+            if after != token + 1
+        ]
+        targets = result.targets[row][result.asked[row]].tolist()
+        assert list(zip(asked_places(result, row), targets, strict=True)) == gaps
+        segments = [int(batch.segments[row, token - 5]) for token in kept]
+        assert result.segments[row].tolist() == segments + [0] * (24 - len(kept))
+
+
+def test_insertion_by_hand() -> None:
+    batch = make_batch(rows=128, length=40)
+    numbered = torch.where(batch.ids == SPECIALS.pad, 0, torch.arange(40) + 1000)
+    batch = dataclasses.replace(batch, ids=numbered)
+    result = run(batch, "insertion")
+    cut = 0
+    for row in range(len(batch)):
+        length, after = int(batch.lengths[row]), int(result.lengths[row])
+        wanted = max(1, round(0.15 * int((~batch.special[row]).sum())))
+        now = result.ids[row].tolist()
+        places = [place for place in range(after) if now[place] < 1000]
+        assert after == min(length + (wanted + 1) // 2, 40)
+        assert len(places) == (wanted + 1) // 2 or length + wanted > 40
+        answers = dict(zip(asked_places(result, row), result.targets[row].tolist(), strict=False))
+        # Inserted tokens are asked for the padding token, as many others for themselves.
+        assert all(answers.pop(place) == SPECIALS.pad for place in places)
+        assert len(answers) == min(wanted // 2, len(places))
+        for place, token in answers.items():
+            assert now[place] == token
+            assert not batch.special[row, token - 1000]
+        kept = [token for token in now[:after] if token >= 1000]
+        # The last token stays; the tokens just before it are cut.
+        assert kept == [*range(1000, 1000 + len(kept) - 1), 1000 + length - 1]
+        assert len(kept) + len(places) == after
+        assert not any(now[after:])
+        cut += len(kept) < length
+        for place in places:
+            assert result.segments[row, place] == result.segments[row, place - 1]
+    assert 3 < cut < 100
+
+
+def test_insertion_asks_two_questions_equally_often() -> None:
+    batch = make_batch(rows=512)
+    result = run(batch, "insertion")
+    nothing = int((result.targets == SPECIALS.pad)[result.asked].sum())
+    asked = int(result.asked.sum())
+    assert 0.5 <= nothing / asked < 0.58  # of an odd number the inserted tokens take one more
+    # The tokens that are asked for themselves lie anywhere in the row.
+    same = result.asked & (result.targets != SPECIALS.pad)
+    where = (result.positions / result.lengths[:, None])[same]
+    assert 0.4 < float(where.mean()) < 0.6
+
+
+def test_reordering_permutes_windows() -> None:
+    batch = make_batch(rows=256)
+    result = run(batch, "reordering")
+    moved = 0
+    for row in range(len(batch)):
+        places = asked_places(result, row)
+        budget = max(1, int(0.15 * int((~batch.special[row]).sum()) + 1e-9))
+        assert len(places) <= budget
+        windows: list[list[int]] = []
+        for place in places:
+            if windows and windows[-1][-1] == place - 1:
+                windows[-1].append(place)
+            else:
+                windows.append([place])
+        for window in windows:
+            assert len(window) >= 2
+            assert sorted(result.ids[row, window].tolist()) == sorted(
+                batch.ids[row, window].tolist()
+            )
+        moved += int((result.ids[row] != batch.ids[row]).sum())
+    share = moved / int(result.asked.sum())
+    assert 0.5 < share < 0.8  # a token of a window of n stays once in n times
+
+
+def test_a_row_without_text_is_asked_nothing() -> None:
+    batch = make_batch(rows=4, length=16)
+    bare = dataclasses.replace(
+        batch, special=torch.ones_like(batch.special), starts_word=torch.zeros_like(batch.special)
+    )
+    for kind in KINDS:
+        result = run(bare, kind)
+        assert not result.asked.any()
+        assert torch.equal(result.ids, bare.ids)
+
+
+def test_rows_without_separators_stay_inside() -> None:
+    batch = make_batch(rows=64, length=16, ragged=False)
+    bare = dataclasses.replace(batch, special=torch.zeros_like(batch.special))
+    for kind in KINDS:
+        result = run(bare, kind, share=0.4)
+        assert result.asked.any()
+        for field in (result.positions, result.left, result.right):
+            assert int(field.min()) >= 0
+            assert int(field.max()) <= 15
+
+
+def test_only_deletion_leaves_padding() -> None:
+    batch = make_batch(rows=16, ragged=False)
+    for kind in KINDS:
+        shorter = bool((run(batch, kind).lengths < 64).any())
+        assert shorter == leaves_padding(CorruptionConfig(kind=kind))  # type: ignore[arg-type]

@@ -1,0 +1,372 @@
+"""MLM, NSP and SBO against plain float64 loops, micro-batches, compilation and saving."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForMaskedLM
+from transformers.utils import logging as transformers_logging
+
+from symprompt.pretraining.batch import Corrupted, DeviceBatch
+from symprompt.pretraining.config import CorruptionConfig, ShapeConfig
+from symprompt.pretraining.corruption import Specials, corrupt
+from symprompt.pretraining.model import make_model
+from symprompt.pretraining.objectives import HEADS_FILE, Pretrainer, combine, count_asked
+
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
+VOCABULARY, ROWS, LENGTH = 40, 6, 24
+CASES = [
+    ("bert", "mlm"),
+    ("bert", "mlm+nsp"),
+    ("bert", "mlm+sbo"),
+    ("electra", "mlm"),
+    ("electra", "mlm+sbo"),
+]
+Vector = list[float]
+
+
+def make_batch() -> DeviceBatch:
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
+    lengths = torch.tensor([24, 20, 24, 9, 16, 12])
+    places = torch.arange(LENGTH)
+    last, padding = places == lengths[:, None] - 1, places >= lengths[:, None]
+    ids = ids.masked_fill(last, SPECIALS.sep).masked_fill(padding, SPECIALS.pad)
+    ids[:, 0] = SPECIALS.cls
+    special = last | padding | (places == 0)
+    starts = (torch.rand((ROWS, LENGTH), generator=generator) < 0.6) & ~special
+    segments = ((places > 5) & ~padding).long()
+    is_next = torch.tensor([True, False, False, True, False, False])
+    return DeviceBatch(ids, starts, special, lengths, segments, is_next)
+
+
+def make_corrupted() -> Corrupted:
+    frequencies = torch.ones(VOCABULARY)
+    frequencies[:5] = 0
+    return corrupt(
+        make_batch(),
+        CorruptionConfig(kind="spans", share=0.4),
+        specials=SPECIALS,
+        frequencies=frequencies,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def make_pretrainer(family: str, objective: str, *, spread: float = 0.3) -> Pretrainer:
+    """In float64, with weights large enough that every one matters."""
+    shape = ShapeConfig(
+        family="electra" if family == "electra" else "bert",
+        layers=1,
+        hidden=8,
+        heads=2,
+        embedding=6 if family == "electra" else 0,
+    )
+    model = make_model(
+        shape, vocabulary=VOCABULARY, specials=SPECIALS, length=LENGTH, objective=objective
+    )
+    pretrainer = Pretrainer(model, objective, span_limit=2)
+    generator = torch.Generator().manual_seed(7)
+    for weight in pretrainer.parameters():
+        weight.data.normal_(std=spread, generator=generator)
+    return pretrainer.double()
+
+
+def losses_of(pretrainer: Pretrainer, corrupted: Corrupted, **settings: Any) -> dict[str, Any]:
+    settings = {"is_next": make_batch().is_next, "padded": True} | settings
+    result: dict[str, Any] = pretrainer(**vars(corrupted), **settings)
+    return result
+
+
+def full_forward(pretrainer: Pretrainer, corrupted: Corrupted) -> tuple[Any, Tensor]:
+    """What transformers itself gives for whole sequences, and the last hidden states."""
+    mask = (torch.arange(LENGTH) < corrupted.lengths[:, None]).long()
+    with torch.no_grad():
+        output = pretrainer.model(
+            input_ids=corrupted.ids,
+            token_type_ids=corrupted.segments,
+            attention_mask=mask,
+            output_hidden_states=True,
+        )
+    return output, output.hidden_states[-1]
+
+
+def surprise(logits: Vector, answer: int) -> float:
+    """-log softmax(logits)[answer]."""
+    top = max(logits)
+    return top + math.log(sum(math.exp(value - top) for value in logits)) - logits[answer]
+
+
+def product(matrix: Tensor, vector: Vector, bias: Tensor | None = None) -> Vector:
+    shifts = [0.0] * len(matrix) if bias is None else bias.tolist()
+    return [
+        sum(weight * value for weight, value in zip(row, vector, strict=True)) + shift
+        for row, shift in zip(matrix.tolist(), shifts, strict=True)
+    ]
+
+
+def gelu_norm(vector: Vector, norm: Any) -> Vector:
+    vector = [0.5 * value * (1 + math.erf(value / math.sqrt(2))) for value in vector]
+    mean = sum(vector) / len(vector)
+    variance = sum((value - mean) ** 2 for value in vector) / len(vector)
+    return [
+        (value - mean) / math.sqrt(variance + 1e-12) * a + b
+        for value, a, b in zip(vector, norm.weight.tolist(), norm.bias.tolist(), strict=True)
+    ]
+
+
+def each_asked(corrupted: Corrupted) -> list[dict[str, int]]:
+    names = ("positions", "targets", "left", "right", "offset")
+    return [
+        {"row": row} | {name: int(getattr(corrupted, name)[row, place]) for name in names}
+        for row in range(len(corrupted.ids))
+        for place in range(corrupted.positions.shape[1])
+        if corrupted.asked[row, place]
+    ]
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_mlm_is_the_mean_surprise_over_the_asked_tokens(family: str) -> None:
+    pretrainer, corrupted = make_pretrainer(family, "mlm"), make_corrupted()
+    _, hidden = full_forward(pretrainer, corrupted)
+    model: Any = pretrainer.model
+    if family == "bert":
+        head, decoder = model.cls.predictions.transform, model.cls.predictions.decoder
+    else:
+        head, decoder = model.generator_predictions, model.generator_lm_head
+    total = 0.0
+    for asked in each_asked(corrupted):
+        state = hidden[asked["row"], asked["positions"]].tolist()
+        state = gelu_norm(product(head.dense.weight, state, head.dense.bias), head.LayerNorm)
+        total += surprise(product(decoder.weight, state, decoder.bias), asked["targets"])
+    count = len(each_asked(corrupted))
+    loss = losses_of(pretrainer, corrupted)["mlm"]
+    assert int(loss.asked) == count > 15
+    assert float(loss.total.detach()) == pytest.approx(total, rel=1e-10)
+    mean = combine({"mlm": loss}, count_asked(corrupted, "mlm"))
+    assert float(mean.detach()) == pytest.approx(total / count, rel=1e-10)
+
+
+def test_nsp_is_the_surprise_at_the_pooled_cls() -> None:
+    pretrainer, corrupted = make_pretrainer("bert", "mlm+nsp"), make_corrupted()
+    _, hidden = full_forward(pretrainer, corrupted)
+    model: Any = pretrainer.model
+    pooler, head = model.bert.pooler.dense, model.cls.seq_relationship
+    total = 0.0
+    for row, follows in enumerate(make_batch().is_next.tolist()):
+        pooled = product(pooler.weight, hidden[row, 0].tolist(), pooler.bias)
+        logits = product(head.weight, [math.tanh(value) for value in pooled], head.bias)
+        total += surprise(logits, 0 if follows else 1)
+    loss = losses_of(pretrainer, corrupted)["nsp"]
+    assert int(loss.asked) == ROWS
+    assert float(loss.total.detach()) == pytest.approx(total, rel=1e-10)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_sbo_follows_equations_11_17_to_11_20(family: str) -> None:
+    pretrainer, corrupted = make_pretrainer(family, "mlm+sbo"), make_corrupted()
+    # Some offsets lie beyond the table of eight places, and share the last.
+    corrupted = replace(corrupted, offset=corrupted.offset * 3)
+    assert corrupted.offset.max() > 7
+    _, hidden = full_forward(pretrainer, corrupted)
+    head = pretrainer.span_boundary
+    assert head is not None
+    words = pretrainer.model.get_input_embeddings().weight
+    total = 0.0
+    for asked in each_asked(corrupted):
+        left = hidden[asked["row"], asked["left"]].tolist()
+        right = hidden[asked["row"], asked["right"]].tolist()
+        place = head.places.weight[min(asked["offset"], 7)].tolist()
+        state = product(head.first.weight, left + right + place, head.first.bias)  # 11.19
+        state = gelu_norm(state, head.first_norm)
+        state = gelu_norm(product(head.second.weight, state, head.second.bias), head.second_norm)
+        logits = product(words, state, head.bias)  # 11.20
+        total += surprise(logits, asked["targets"])  # 11.18
+    losses = losses_of(pretrainer, corrupted)
+    assert float(losses["sbo"].total.detach()) == pytest.approx(total, rel=1e-10)
+    both = combine(losses, count_asked(corrupted, "mlm+sbo"))  # 11.17
+    count = len(each_asked(corrupted))
+    expected = (float(losses["mlm"].total.detach()) + total) / count
+    assert float(both.detach()) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(("family", "objective"), CASES)
+def test_the_head_at_the_asked_positions_equals_the_whole_forward(
+    family: str, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
+    output, _ = full_forward(pretrainer, corrupted)
+    logits = output.prediction_logits if objective == "mlm+nsp" else output.logits
+    rows = torch.arange(ROWS)[:, None]
+    seen: list[Tensor] = []
+    predict = pretrainer._predict
+
+    def watched(hidden: Tensor) -> Tensor:
+        seen.append(predict(hidden))
+        return seen[-1]
+
+    monkeypatch.setattr(pretrainer, "_predict", watched)
+    losses_of(pretrainer, corrupted)
+    expected = logits[rows, corrupted.positions].flatten(0, 1)
+    torch.testing.assert_close(seen[0], expected, rtol=1e-11, atol=1e-11)
+    assert seen[0].shape == (corrupted.positions.numel(), VOCABULARY)
+
+
+@pytest.mark.parametrize(("family", "objective"), CASES)
+def test_micro_batches_add_up_to_the_gradient_of_the_batch(family: str, objective: str) -> None:
+    pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
+    is_next = make_batch().is_next
+    counts = count_asked(corrupted, objective)
+    whole = combine(losses_of(pretrainer, corrupted), counts)
+    whole.backward()
+    expected = {name: weight.grad for name, weight in pretrainer.named_parameters()}
+    assert all(gradient is not None for gradient in expected.values())
+    pretrainer.zero_grad()
+    total = 0.0
+    for rows in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        losses = losses_of(pretrainer, corrupted[rows], is_next=is_next[rows])
+        part = combine(losses, counts)
+        part.backward()
+        total += float(part.detach())
+    assert total == pytest.approx(float(whole.detach()), rel=1e-12)
+    for name, weight in pretrainer.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_unused_places_and_padding_do_not_matter() -> None:
+    pretrainer, corrupted = make_pretrainer("bert", "mlm+sbo"), make_corrupted()
+    unused, padding = ~corrupted.asked, torch.arange(LENGTH) >= corrupted.lengths[:, None]
+    assert unused.any()
+    disturbed = replace(
+        corrupted,
+        ids=corrupted.ids.masked_fill(padding, 17),
+        positions=corrupted.positions.masked_fill(unused, 5),
+        targets=corrupted.targets.masked_fill(unused, 9),
+    )
+    losses, again = losses_of(pretrainer, corrupted), losses_of(pretrainer, disturbed)
+    for name, loss in losses.items():
+        torch.testing.assert_close(again[name].total, loss.total, rtol=1e-12, atol=0)
+
+
+def test_nothing_asked_is_a_loss_of_zero() -> None:
+    pretrainer, corrupted = make_pretrainer("bert", "mlm"), make_corrupted()
+    corrupted = replace(corrupted, asked=torch.zeros_like(corrupted.asked))
+    loss = combine(losses_of(pretrainer, corrupted), count_asked(corrupted, "mlm"))
+    loss.backward()
+    assert float(loss.detach()) == 0
+
+
+def test_full_rows_need_no_attention_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrainer, corrupted = make_pretrainer("bert", "mlm"), make_corrupted()
+    corrupted = replace(corrupted, lengths=torch.full_like(corrupted.lengths, LENGTH))
+    masks: list[Tensor | None] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def watch(*given: Any, attn_mask: Tensor | None = None, **settings: Any) -> Tensor:
+        masks.append(attn_mask)
+        return attend(*given, attn_mask=attn_mask, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watch)
+    with_mask = losses_of(pretrainer, corrupted, padded=True)["mlm"].total
+    without = losses_of(pretrainer, corrupted, padded=False)["mlm"].total
+    assert masks[0] is not None
+    assert masks[1] is None
+    torch.testing.assert_close(with_mask, without, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sbo"])
+def test_bfloat16_keeps_losses_in_float32(objective: str) -> None:
+    pretrainer, corrupted = make_pretrainer("bert", objective), make_corrupted()
+    exact = losses_of(pretrainer, corrupted)
+    low = losses_of(pretrainer.bfloat16(), corrupted)
+    pretrainer.float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = losses_of(pretrainer, corrupted)
+    for name, loss in exact.items():
+        assert low[name].total.dtype == mixed[name].total.dtype == torch.float32
+        expected = loss.total.detach().float()
+        torch.testing.assert_close(low[name].total.detach(), expected, rtol=0.03, atol=0)
+        torch.testing.assert_close(mixed[name].total.detach(), expected, rtol=0.03, atol=0)
+
+
+@pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("electra", "mlm+sbo")])
+def test_compiles_as_one_graph(family: str, objective: str) -> None:
+    pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
+    compiled = torch.compile(pretrainer, fullgraph=True, backend="eager", dynamic=False)
+    expected = losses_of(pretrainer, corrupted)
+    losses = losses_of(compiled, corrupted)  # type: ignore[arg-type]
+    torch._dynamo.reset()
+    assert losses.keys() == expected.keys()
+    for name, loss in losses.items():
+        torch.testing.assert_close(loss.total, expected[name].total, rtol=1e-12, atol=0)
+        assert torch.equal(loss.asked, expected[name].asked)
+
+
+def test_the_span_boundary_head_follows_from_the_seed() -> None:
+    def make(seed: int) -> Pretrainer:
+        shape = ShapeConfig(layers=1, hidden=8, heads=2)
+        model = make_model(shape, vocabulary=VOCABULARY, specials=SPECIALS, length=LENGTH)
+        return Pretrainer(model, "mlm+sbo", seed=seed)
+
+    before = torch.get_rng_state()
+    first, second, other = make(1), make(1), make(2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first.span_boundary is not None
+    for name, value in first.state_dict().items():
+        assert torch.equal(second.state_dict()[name], value)
+    name = "span_boundary.first.weight"
+    assert not torch.equal(other.state_dict()[name], first.state_dict()[name])
+    assert first.span_boundary.places.num_embeddings == 40
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("family", "objective"), CASES)
+def test_saves_a_folder_that_loads_whole(
+    family: str,
+    objective: str,
+    dtype: torch.dtype,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pretrainer, corrupted = make_pretrainer(family, objective).float(), make_corrupted()
+    before = torch.get_rng_state()
+    transformers_logging.disable_progress_bar()
+    pretrainer.save(tmp_path, dtype)
+    loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    transformers_logging.enable_progress_bar()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(info.values())
+    assert capfd.readouterr() == ("", "")
+    assert loaded.dtype == dtype
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    output, _ = full_forward(pretrainer, corrupted)
+    logits = output.prediction_logits if objective == "mlm+nsp" else output.logits
+    mask = (torch.arange(LENGTH) < corrupted.lengths[:, None]).long()
+    again = loaded.float()(corrupted.ids, mask, corrupted.segments).logits
+    close = 1e-5 if dtype == torch.float32 else 0.05
+    torch.testing.assert_close(again, logits, rtol=close, atol=close)
+    # The saving leaves the model as it was.
+    assert {weight.dtype for weight in pretrainer.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sbo"])
+def test_other_heads_are_kept_beside_the_model(objective: str, tmp_path: Path) -> None:
+    pretrainer = make_pretrainer("bert", objective).float()
+    pretrainer.save(tmp_path)
+    heads = load_file(tmp_path / HEADS_FILE)
+    state = pretrainer.state_dict()
+    beyond = {name for name in state if "pooler" in name or "seq_relationship" in name}
+    beyond |= {name for name in state if name.startswith("span_boundary.")}
+    assert heads.keys() == beyond
+    assert all(torch.equal(heads[name], state[name]) for name in heads)
+
+
+def test_without_other_heads_there_is_one_file_of_weights(tmp_path: Path) -> None:
+    make_pretrainer("bert", "mlm").save(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == ["model.safetensors"]

@@ -1,0 +1,374 @@
+"""A pretraining run from text to model folder: what it learns, keeps, resumes and refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from symprompt import LanguageModel, load_pretrain_config
+from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.pretraining import loop as state_module
+from symprompt.pretraining import prepare as prepare_module
+from symprompt.pretraining import train as run_module
+from symprompt.pretraining.config import PretrainConfig
+from symprompt.pretraining.objectives import Pretrainer
+from symprompt.pretraining.train import PretrainResult, pretrain
+from tiny.text import COLOURS, pretrain_config, write_text
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "colours.txt")
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory, text: Path) -> PretrainResult:
+    """A model that has learned the colours; tests must not change its folder."""
+    config = pretrain_config(
+        tmp_path_factory.mktemp("models") / "colours",
+        evaluate_every=100,
+        corpus={"packing": "sentences"},
+        corruption={"share": 0.25},
+        shape={"hidden": 64},
+        optimizer={"batch": 48, "steps": 300, "rate": 6e-3},
+    )
+    return pretrain(config, [str(text)])
+
+
+def interrupt_after(step: int) -> Any:
+    """Return a tick that stops a run, as Ctrl-C does after the step's state was written."""
+
+    def tick(stage: str, done: int, _: int, __: str) -> None:
+        if stage == "training" and done >= step:
+            os.kill(os.getpid(), 2)
+
+    return tick
+
+
+def unfinished(config: PretrainConfig, text: Path, step: int = 3) -> Path:
+    """Begin a run and stop it; return its work folder."""
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config, [str(text)], tick=interrupt_after(step))
+    return Path(config.out + ".work")
+
+
+# ------------------------------------------------------------------------------------ what it makes
+
+
+def test_it_learns_far_more_than_which_words_are_frequent(
+    learned: PretrainResult, text: Path
+) -> None:
+    words = [word for line in text.read_text().splitlines() for word in line.split()]
+    shares = [words.count(word) / len(words) for word in set(words)]
+    entropy = -sum(share * math.log(share) for share in shares)
+    assert learned.training["loss"]["mlm"] < 0.3 * entropy
+    assert learned.training["validation"]["mlm"] < 0.3 * entropy
+    assert learned.history[0]["loss"] > entropy
+
+
+def test_the_folder_loads_and_fills_masks_rightly(learned: PretrainResult) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(learned.folder)
+    model = AutoModelForMaskedLM.from_pretrained(learned.folder).eval()
+    for thing, colour in COLOURS.items():
+        asked = tokenizer(
+            f"The color of ash is grey . The color of {thing} is [MASK] .", return_tensors="pt"
+        )
+        place = asked["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+        with torch.no_grad():
+            best = model(**asked).logits[0, place].argmax()
+        assert tokenizer.decode(best) == colour
+    backbone = LanguageModel.load(str(learned.folder), device="cpu")
+    assert backbone.max_length == 16
+    assert len(backbone.vocabulary) == backbone.vocabulary_size == 110
+
+
+def test_the_card_and_the_record_say_what_was_done(learned: PretrainResult, text: Path) -> None:
+    card = (learned.folder / "README.md").read_text()
+    training = json.loads((learned.folder / "training.json").read_text())
+    assert training == learned.training
+    assert training["passes"] == pytest.approx(300 * 48 / training["corpus"]["sequences"])
+    assert 0.8 < training["tokens"] / (300 * 48 * 16) < 1
+    assert training["corpus"]["documents"] == 120
+    for said in (
+        "colours.txt",
+        "120 documents",
+        "110 tokens: wordpiece, cased, learned from the text",
+        f"| weights | {training['model']['parameters']:,} |",
+        "| steps | 300 |",
+        "| seed | 1 |",
+        f"| mlm | {training['loss']['mlm']:.4f} | {training['validation']['mlm']:.4f} |",
+        f"| torch | {torch.__version__} |",
+        "## Limits",
+    ):
+        assert said in card, said
+    for path in learned.folder.iterdir():
+        if path.suffix != ".safetensors":
+            assert str(text.parent) not in path.read_text(), path.name
+            assert str(learned.folder.parent) not in path.read_text(), path.name
+
+
+def test_the_work_folder_is_gone_and_the_config_repeats_the_run(
+    learned: PretrainResult, text: Path, tmp_path: Path
+) -> None:
+    assert [path.name for path in learned.folder.parent.iterdir()] == ["colours"]
+    config = load_pretrain_config(str(learned.folder / "pretrain.toml"))
+    assert config.optimizer.steps == 300
+    short = replace(config.optimizer, steps=2)
+    again = pretrain(replace(config, out=str(tmp_path / "m"), optimizer=short), [str(text)])
+    assert again.training["inputs"] == learned.training["inputs"]
+
+
+def test_a_finished_run_is_recognised_and_not_redone(
+    learned: PretrainResult, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_train", lambda *_: pytest.fail("trained again"))
+    config = load_pretrain_config(str(learned.folder / "pretrain.toml"))
+    config = replace(config, out=str(learned.folder))
+    assert pretrain(config, [str(text)]).training == learned.training
+    with pytest.raises(RunError, match=r"made with another seed; choose"):
+        pretrain(replace(config, seed=2), [str(text)])
+    other = write_text(text.parent / "more.txt", seed=5)
+    with pytest.raises(RunError, match="made with another text than is there now"):
+        pretrain(config, [str(other)])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_are_stored_as_asked(tmp_path: Path, text: Path, dtype: str) -> None:
+    config = pretrain_config(tmp_path / "m", save_dtype=dtype, optimizer={"steps": 2})
+    made = pretrain(config, [str(text)])
+    stored = load_file(made.folder / "model.safetensors")
+    assert {str(value.dtype) for value in stored.values()} == {f"torch.{dtype}"}
+
+
+def test_languages_are_counted_before_and_after_sampling(tmp_path: Path) -> None:
+    large = write_text(tmp_path / "large.txt", documents=90)
+    small = write_text(tmp_path / "small.txt", documents=30, seed=2)
+    config = pretrain_config(tmp_path / "m", corpus={"alpha": 0.3}, optimizer={"steps": 2})
+    made = pretrain(config, [f"en={large}", f"xx={small}"])
+    rows = {row["language"]: row for row in made.training["corpus"]["languages"]}
+    assert set(rows) == {"en", "xx"}
+    assert sum(row["after"] for row in rows.values()) == made.training["corpus"]["sequences"]
+    assert rows["xx"]["after"] > rows["xx"]["before"]
+    assert rows["xx"]["share"] > rows["xx"]["prior"]
+    card = (made.folder / "README.md").read_text()
+    assert f"| xx | {rows['xx']['before']:,} |" in card
+    assert "language:\n- en\n- xx\n" in card
+
+
+def test_listed_words_and_a_given_tokenizer_are_taken(
+    tmp_path: Path, text: Path, learned: PretrainResult
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("chartreuse\nmauve\n")
+    config = pretrain_config(
+        tmp_path / "m", vocabulary={"whole_words": str(words)}, optimizer={"steps": 2}
+    )
+    made = pretrain(config, [str(text)])
+    tokenizer = AutoTokenizer.from_pretrained(made.folder)
+    assert tokenizer.tokenize("chartreuse") == ["chartreuse"]
+    assert "2 listed words are one token each" in (made.folder / "README.md").read_text()
+    assert load_pretrain_config(str(made.folder / "pretrain.toml")).vocabulary.whole_words == (
+        "words.txt"
+    )
+    config = pretrain_config(
+        tmp_path / "given", vocabulary={"tokenizer": str(learned.folder)}, optimizer={"steps": 2}
+    )
+    given = pretrain(config, [str(text)])
+    assert "the tokenizer given as colours" in (given.folder / "README.md").read_text()
+
+
+# ---------------------------------------------------------------------------------------- resuming
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, text: Path) -> None:
+    config = pretrain_config(tmp_path / "killed", checkpoint_seconds=0.0, optimizer={"steps": 60})
+    code = (
+        "import sys, torch\n"
+        "torch.set_num_threads(1)\n"
+        "from symprompt.pretraining.train import pretrain\n"
+        "from tiny_text import pretrain_config\n"
+        "config = pretrain_config(sys.argv[1], checkpoint_seconds=0.0, optimizer={'steps': 60})\n"
+        "pretrain(config, [sys.argv[2]])\n"
+    )
+    folders = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, config.out, str(text)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        stderr=subprocess.DEVNULL,
+    )
+    state = Path(config.out + ".work") / "state.safetensors"
+    limit = time.monotonic() + 120
+    while not state.exists() and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.002)
+    time.sleep(0.05)
+    process.kill()
+    assert process.wait() == -9
+    assert state.exists()
+    assert not Path(config.out).exists()
+    with pytest.raises(RunError, match="unfinished run; go on with --resume"):
+        pretrain(config, [str(text)])
+    resumed = pretrain(config, [str(text)], resume=True)
+    unbroken = pretrain(replace(config, out=str(tmp_path / "unbroken")), [str(text)])
+    one, other = (made.folder / "model.safetensors" for made in (resumed, unbroken))
+    assert one.read_bytes() == other.read_bytes()
+    for key in ("step", "tokens", "loss", "validation", "rate"):
+        assert [row[key] for row in resumed.history] == [row[key] for row in unbroken.history]
+
+
+def test_resuming_with_another_config_text_or_tokenizer_is_refused(
+    tmp_path: Path, text: Path
+) -> None:
+    own = tmp_path / "own.txt"
+    shutil.copy(text, own)
+    config = pretrain_config(tmp_path / "m")
+    work = unfinished(config, own)
+    kept = (work / "state.safetensors").read_bytes()
+    changed = replace(config, optimizer=replace(config.optimizer, rate=1.0))
+    with pytest.raises(RunError, match=r"another optimizer\.rate"):
+        pretrain(changed, [str(own)], resume=True)
+    # A letter is changed and nothing else: names and sizes stay.
+    own.write_text(own.read_text().replace("grass", "gross", 1))
+    with pytest.raises(RunError, match="another text than is there now"):
+        pretrain(config, [str(own)], resume=True)
+    shutil.copy(text, own)
+    assert (work / "state.safetensors").read_bytes() == kept
+    # What does not change the recipe may change.
+    made = pretrain(replace(config, checkpoint_seconds=1.0), [str(own)], resume=True)
+    assert made.training["steps"] == 12
+
+
+def test_resuming_with_a_changed_word_list_is_refused(tmp_path: Path, text: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("mauve\n")
+    config = pretrain_config(tmp_path / "m", vocabulary={"whole_words": str(words)})
+    unfinished(config, text)
+    words.write_text("beige\n")
+    with pytest.raises(RunError, match="another list of whole words"):
+        pretrain(config, [str(text)], resume=True)
+
+
+def test_what_was_prepared_before_a_kill_is_taken_up(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pretrain_config(tmp_path / "m", optimizer={"steps": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "_train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config, [str(text)])
+    for name in ("learn_tokenizer", "make_corpus"):
+        monkeypatch.setattr(prepare_module, name, lambda *_, **__: pytest.fail("made again"))
+    assert pretrain(config, [str(text)]).training["steps"] == 1
+
+
+def test_resume_with_nothing_to_resume_just_begins(tmp_path: Path, text: Path) -> None:
+    config = pretrain_config(tmp_path / "m", optimizer={"steps": 2})
+    assert pretrain(config, [str(text)], resume=True).training["steps"] == 2
+
+
+# ---------------------------------------------------------------------------------------- refusals
+
+
+def test_a_folder_of_something_else_is_refused_before_anything_is_done(
+    tmp_path: Path, text: Path
+) -> None:
+    out = tmp_path / "m"
+    out.mkdir()
+    config = pretrain_config(out, optimizer={"steps": 1})
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="exists and holds no model of this command"):
+        pretrain(config, ["nowhere.txt"])
+    (out / "notes.txt").unlink()
+    work = tmp_path / "m.work"
+    work.mkdir()
+    (work / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="is not the work folder of a run"):
+        pretrain(config, ["nowhere.txt"])
+    assert [path.name for path in work.iterdir()] == ["notes.txt"]
+    (work / "notes.txt").unlink()
+    # Both empty now: that is no reason to refuse.
+    assert pretrain(config, [str(text)]).folder == out
+
+
+def test_too_little_text_says_how_much_there_is(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "few.txt", documents=60)
+    config = pretrain_config(tmp_path / "m", corpus={"held_out": 0.0}, optimizer={"batch": 512})
+    with pytest.raises(DataError, match=r"gives \d+ sequences of 16 tokens, fewer than one batch"):
+        pretrain(config, [str(text)])
+    assert not (tmp_path / "m").exists()
+    # What was prepared is no run to be resumed, and does not stand in the way.
+    fewer = replace(config, optimizer=replace(config.optimizer, batch=8, steps=1))
+    assert pretrain(fewer, [str(text)]).training["steps"] == 1
+    text.write_text("")
+    with pytest.raises(DataError, match="empty"):
+        pretrain(replace(config, out=str(tmp_path / "n")), [str(text)])
+    assert not (tmp_path / "n.work").exists()
+
+
+def test_a_missing_out_and_a_bad_dtype_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--out is missing"):
+        pretrain(pretrain_config(), ["text"])
+    with pytest.raises(ConfigError, match="dtype is 'float16'"):
+        pretrain_config(dtype="float16")
+
+
+def test_a_full_disk_at_the_end_leaves_no_half_model_and_loses_nothing(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pretrain_config(tmp_path / "m", optimizer={"steps": 3})
+
+    def full(self: Pretrainer, folder: Path, dtype: torch.dtype) -> None:
+        (folder / "half").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pretrainer, "save", full)
+        with pytest.raises(RunError, match=r"cannot write .*m: No space left .*--resume"):
+            pretrain(config, [str(text)])
+    assert [path.name for path in tmp_path.iterdir()] == ["m.work"]
+    monkeypatch.setattr(run_module.Learner, "step", lambda *_: pytest.fail("trained again"))
+    assert pretrain(config, [str(text)], resume=True).training["steps"] == 3
+
+
+def test_a_full_disk_at_a_checkpoint_keeps_the_one_before(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pretrain_config(tmp_path / "m", checkpoint_seconds=0.0)
+    written: list[int] = []
+    write = state_module.write_tensors
+
+    def once(path: Path, tensors: Any, about: Any) -> None:
+        if written:
+            monkeypatch.setattr(
+                os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left"))
+            )
+        written.append(about["done"])
+        write(path, tensors, about)
+
+    monkeypatch.setattr(state_module, "write_tensors", once)
+    with pytest.raises(RunError, match=r"cannot write .*state.safetensors: No space left"):
+        pretrain(config, [str(text)])
+    monkeypatch.undo()
+    assert written == [1, 2]
+    assert {path.name for path in (tmp_path / "m.work").iterdir()} == {
+        "corpus",
+        "inputs.json",
+        "pretrain.toml",
+        "state.safetensors",
+        "tokenizer",
+        "vocabulary.json",
+    }
+    assert pretrain(config, [str(text)], resume=True).training["steps"] == 12

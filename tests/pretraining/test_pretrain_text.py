@@ -1,0 +1,218 @@
+"""Reading documents from files of every kind, refusing bad ones, and cutting sentences."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symprompt.errors import DataError
+from symprompt.files import text
+from symprompt.files.text import Document, find_files, read_documents, split_sentences
+
+PLAIN = "One line.\nAnother line.\n\n\nA second document.\n"
+WIKI = (
+    '<doc id="12" title="A > B">\nTitle\n\nFirst.\n\nSecond.\n</doc>\n'
+    '<doc id="13">\nThird.\n</doc>\n'
+)
+DOCUMENTS = [Document("", ("One line.", "Another line.")), Document("", ("A second document.",))]
+
+
+def write(path: Path, data: str | bytes) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return str(path)
+
+
+def test_blank_lines_separate_documents(tmp_path: Path) -> None:
+    assert list(read_documents([write(tmp_path / "a.txt", PLAIN)])) == DOCUMENTS
+
+
+def test_marks_separate_documents_and_blank_lines_then_do_not(tmp_path: Path) -> None:
+    found = list(read_documents([write(tmp_path / "wiki", WIKI)]))
+    assert [document.lines for document in found] == [("Title", "First.", "Second."), ("Third.",)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_compressed_files_are_read(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    source = write(tmp_path / f"a.txt{suffix}", pack(PLAIN.encode()))
+    assert list(read_documents([source])) == DOCUMENTS
+    lines = pack(b'{"text": "One line."}\n')
+    (document,) = read_documents([write(tmp_path / f"a.jsonl{suffix}", lines)])
+    assert document.lines == ("One line.",)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_cut_off_archive_is_refused(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    whole = pack(("word " * 5000).encode())
+    for data in (whole[: len(whole) // 2], b"no archive at all"):
+        with pytest.raises(DataError, match=r"a\.txt.*cannot be read at line 1"):
+            list(read_documents([write(tmp_path / f"a.txt{suffix}", data)]))
+
+
+def test_json_lines_are_one_document_each(tmp_path: Path) -> None:
+    rows = [{"text": "One.\n\nTwo."}, {"text": "  "}, {"text": "Three.", "id": 3}]
+    source = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row) for row in rows))
+    assert [d.lines for d in read_documents([source])] == [("One.", "Two."), ("Three.",)]
+
+
+def test_folders_give_their_text_files_in_order_and_languages_are_kept(tmp_path: Path) -> None:
+    write(tmp_path / "de" / "b.txt", "Zwei.")
+    write(tmp_path / "de" / "a" / "wiki_00", "Eins.")
+    write(tmp_path / "de" / "notes.pdf", b"\x00")
+    write(tmp_path / "de" / ".hidden.txt", b"\x00")
+    sources = [f"de={tmp_path / 'de'}", write(tmp_path / "en.txt", "One.")]
+    assert list(read_documents(sources)) == [
+        Document("de", ("Eins.",)),
+        Document("de", ("Zwei.",)),
+        Document("", ("One.",)),
+    ]
+    assert [file.label for file in find_files(sources)] == [
+        "de=wiki_00 (5 bytes)",
+        "de=b.txt (5 bytes)",
+        "en.txt (4 bytes)",
+    ]
+
+
+def test_path_with_an_equals_sign_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "de=a.txt", "Text.")
+    assert list(read_documents(["de=a.txt"])) == [Document("", ("Text.",))]
+
+
+def test_missing_sources_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        read_documents([write(tmp_path / "a.txt", PLAIN), str(tmp_path / "nowhere")])
+    with pytest.raises(DataError, match="no text was given"):
+        read_documents([])
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(DataError, match="holds no text files"):
+        read_documents([tmp_path / "bare"])
+
+
+@pytest.mark.parametrize("data", ["", "\n\n  \n", '<doc id="1">\n</doc>\n'])
+def test_empty_files_are_refused(tmp_path: Path, data: str) -> None:
+    with pytest.raises(DataError, match=r"a\.txt is empty"):
+        list(read_documents([write(tmp_path / "a.txt", data)]))
+
+
+def test_empty_json_lines_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.jsonl is empty"):
+        list(read_documents([write(tmp_path / "a.jsonl", '{"text": ""}\n')]))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"good\nba\x00d\n", "line 2, byte 7: a zero byte"),
+        (b"good\nba\xffd\n", "line 2, byte 7: the bytes are not UTF-8"),
+        ("text".encode("utf-16"), "line 1, byte"),
+    ],
+)
+def test_binary_files_are_refused_with_the_place(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(read_documents([write(tmp_path / "a.txt", data)]))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"body": "x"}', 'line 2: no text under "text" but keys'),
+        ('{"text": 3}', "line 2: no text"),
+        ("[1]", "line 2: no text"),
+        ("{", "line 2: .* is not valid JSON"),
+        ('{"text": "\\ud800"}', "line 2: .*surrogates"),
+    ],
+)
+def test_garbled_json_lines_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    source = write(tmp_path / "a.jsonl", '{"text": "x"}\n' + line)
+    with pytest.raises(DataError, match=message):
+        list(read_documents([source]))
+
+
+def test_byte_order_mark_and_windows_lines_are_taken_away(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")
+    assert [document.lines for document in read_documents([source])] == [("One.",), ("Two.",)]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "語", "𝄞"])
+def test_long_lines_and_documents_come_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    monkeypatch.setattr(text, "LONGEST_LINE", 16)
+    monkeypatch.setattr(text, "LARGEST_DOCUMENT", 20)
+    source = write(tmp_path / "a.txt", letter * 50 + "\n" + "ab cd " * 9 + "\nend")
+    found = list(read_documents([source]))
+    lines = [line for document in found for line in document.lines]
+    assert "".join(lines).replace(" ", "") == letter * 50 + "abcd" * 9 + "end"
+    assert max(len(line.encode()) for line in lines) <= 16
+    assert len(found) > 3
+
+
+def test_reading_is_lazy_and_tells_of_bytes(tmp_path: Path) -> None:
+    # The damage at the end is not seen until the reader gets there.
+    source = write(tmp_path / "a.txt", b"text\n\n" * 20000 + b"\x00")
+    seen: list[tuple[str, int, int]] = []
+    documents = read_documents(
+        [source], lambda stage, done, all_, _: seen.append((stage, done, all_))
+    )
+    for _ in range(15000):
+        next(documents)
+    assert seen
+    assert all(stage == "read" and 0 < done <= total == 120001 for stage, done, total in seen)
+    with pytest.raises(DataError, match="line 40001"):
+        list(documents)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentences"),
+    [
+        ("It rained. We left.", ["It rained.", "We left."]),
+        ("Dr. No met Mr. Bond. He fled!", ["Dr. No met Mr. Bond.", "He fled!"]),
+        ("George W. Bush spoke. Then he left.", ["George W. Bush spoke.", "Then he left."]),
+        ("J. R. R. Tolkien wrote it.", ["J. R. R. Tolkien wrote it."]),
+        ("It costs 3.5 euros. Or 2.", ["It costs 3.5 euros.", "Or 2."]),
+        ("In the U.S. Senate it failed.", ["In the U.S. Senate it failed."]),
+        ("He moved to the U.S. The war ended.", ["He moved to the U.S.", "The war ended."]),
+        ("He loved art. Few did.", ["He loved art.", "Few did."]),
+        ("See Fig. 3 and no. 7. Then stop.", ["See Fig. 3 and no. 7.", "Then stop."]),
+        ("He said no. She said yes.", ["He said no.", "She said yes."]),
+        ("Fruit, e.g. Apples. Good.", ["Fruit, e.g. Apples.", "Good."]),
+        ("World War I. The end.", ["World War I.", "The end."]),
+        ("Why? Because! Well... Yes.", ["Why?", "Because!", "Well...", "Yes."]),
+        ("It is big... but slow.", ["It is big... but slow."]),
+        ('"Go." She went. (He stayed.) So.', ['"Go."', "She went.", "(He stayed.)", "So."]),
+        ("1. First item. 2. Second.", ["1. First item.", "2. Second."]),
+        ("Apple Inc. CEO Cook spoke.", ["Apple Inc. CEO Cook spoke."]),
+        ("これは文です。次の文です。", ["これは文です。", "次の文です。"]),
+        ("यह है। वह है।", ["यह है।", "वह है।"]),
+        ("no end", ["no end"]),
+        ("  ", []),
+    ],
+)
+def test_sentences(line: str, sentences: list[str]) -> None:
+    assert split_sentences(line) == sentences
+
+
+def test_sentences_keep_every_word() -> None:
+    line = 'Mr. A. met B. at 5 p.m. in St. Louis, Mo. "Hi!" he said... Then? No. 5. The end'
+    assert " ".join(split_sentences(line)).split() == line.split()
+
+
+def test_long_line_without_sentence_ends_is_cut_fast() -> None:
+    assert len(split_sentences("Mr. " * 100_000)) == 1

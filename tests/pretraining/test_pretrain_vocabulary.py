@@ -1,0 +1,262 @@
+"""Tokenizers learned from a small text: all three kinds, whole words, languages, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from symprompt.errors import ConfigError, DataError, ModelError
+from symprompt.files.text import Document
+from symprompt.pretraining.config import VocabularyConfig
+from symprompt.pretraining.tokenizer import (
+    LearnedTokenizer,
+    find_specials,
+    learn_tokenizer,
+    load_tokenizer,
+    save_tokenizer,
+    word_starts,
+)
+
+KINDS = ("wordpiece", "bpe", "unigram")
+SIZES = {"wordpiece": 300, "bpe": 420, "unigram": 200}
+WORDS = ("Reykjavik", "Paris", "Parisville", "New York", "co-op", "Malmö", "paris")
+SYLLABLES = tuple(first + second for first in "bdfgklmnrstvz" for second in "aeiou")
+
+
+def make_documents(count: int = 120, language: str = "") -> list[Document]:
+    """Return made-up text with enough different words to learn from."""
+    generator = np.random.default_rng(5)
+    known = ["".join(generator.choice(SYLLABLES, size=size)) for size in (1, 2, 3, 4) * 100]
+    documents = []
+    for _ in range(count):
+        words = list(generator.choice(known, size=30))
+        lines = (" ".join(words[:15]).capitalize() + ".", "The " + ", the ".join(words[15:]) + ".")
+        documents.append(Document(language, lines))
+    return documents
+
+
+@pytest.fixture(scope="module")
+def word_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("words") / "words.txt"
+    path.write_text("\n".join(WORDS) + "\n\nParis\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def learned(word_file: str) -> Callable[[str], LearnedTokenizer]:
+    """A function that learns each kind once."""
+    made: dict[str, LearnedTokenizer] = {}
+
+    def learn(kind: str) -> LearnedTokenizer:
+        if kind not in made:
+            config = VocabularyConfig(kind=kind, size=SIZES[kind], whole_words=word_file)  # type: ignore[arg-type]
+            made[kind] = learn_tokenizer(make_documents, config, length=128)
+        return made[kind]
+
+    return learn
+
+
+@pytest.fixture(params=KINDS)
+def result(
+    request: pytest.FixtureRequest, learned: Callable[[str], LearnedTokenizer]
+) -> LearnedTokenizer:
+    """Each kind's result in turn."""
+    return learned(str(request.param))
+
+
+def test_size_is_exactly_what_was_asked(learned: Callable[[str], LearnedTokenizer]) -> None:
+    for kind in KINDS:
+        tokenizer = learned(kind).tokenizer
+        assert len(tokenizer) == SIZES[kind]
+        assert sorted(tokenizer.get_vocab().values()) == list(range(SIZES[kind]))
+
+
+def test_whole_words_are_one_token_wherever_they_stand(result: LearnedTokenizer) -> None:
+    tokenizer = result.tokenizer
+    assert result.whole == ("Reykjavik", "Paris", "Parisville", "Malmö", "paris")
+    assert result.broken == ("New York", "co-op")
+    for word in result.whole:
+        for text in (word, f"{word}, the", f"the {word}.", f"(the {word})"):
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            assert word in [tokenizer.decode([token]).strip() for token in ids], (word, text)
+
+
+def test_saved_folder_loads_with_auto_tokenizer(result: LearnedTokenizer, tmp_path: Path) -> None:
+    save_tokenizer(result.tokenizer, tmp_path)
+    # The folder of a finished model holds its config too, and that must not change the class.
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    again = AutoTokenizer.from_pretrained(str(tmp_path))
+    text = f"The {result.tokenizer.mask_token}. Parisville, bake!"
+    assert again(text, "Paris").data == result.tokenizer(text, "Paris").data
+    assert again.model_max_length == 128
+    assert find_specials(again) == find_specials(result.tokenizer)
+    assert load_tokenizer(tmp_path)(text).data == result.tokenizer(text).data
+
+
+def test_frame_and_segments(result: LearnedTokenizer) -> None:
+    tokenizer, specials = result.tokenizer, find_specials(result.tokenizer)
+    pair = tokenizer("Paris", "Reykjavik")
+    (a,), (b,) = (
+        tokenizer(w, add_special_tokens=False)["input_ids"] for w in ("Paris", "Reykjavik")
+    )
+    assert pair["input_ids"] == [specials.cls, a, specials.sep, b, specials.sep]
+    assert pair["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert tokenizer("Paris")["input_ids"] == [specials.cls, a, specials.sep]
+
+
+def test_what_is_glued_to_the_mask_stays_glued(result: LearnedTokenizer) -> None:
+    tokenizer = result.tokenizer
+    with_mask = tokenizer(f"Malmö {tokenizer.mask_token}.", add_special_tokens=False)["input_ids"]
+    with_word = tokenizer("Malmö Paris.", add_special_tokens=False)["input_ids"]
+    assert with_mask[0] == with_word[0]
+    assert with_mask[1] == tokenizer.mask_token_id
+    assert with_mask[2:] == with_word[2:]
+
+
+def test_decoding_gives_the_text_back(result: LearnedTokenizer) -> None:
+    text = make_documents(1)[0].lines[1]
+    ids = result.tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert result.tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
+
+
+def test_word_starts_agree_with_a_slow_reading(result: LearnedTokenizer) -> None:
+    backend = result.tokenizer.backend_tokenizer
+    text = "Bakelu, the nora-si (Paris) zazaza! Reykjavik's 1999"
+    encoding = backend.encode(text)
+    # Independently: a token starts a word where the pre-tokenizer, asked alone, begins a piece.
+    normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    pieces = [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
+    expected = [False]
+    for piece in pieces:
+        tokens = backend.model.tokenize(piece)
+        expected += [True] + [False] * (len(tokens) - 1)
+    expected.append(False)
+    assert word_starts(encoding).tolist() == expected
+    assert sum(expected) == len(pieces)
+    assert len(expected) > len(pieces) + 2, "some word must have several tokens"
+
+
+def test_uncased_drops_case_and_accents(word_file: str) -> None:
+    for kind in ("wordpiece", "bpe"):
+        config = VocabularyConfig(kind=kind, size=SIZES[kind], cased=False, whole_words=word_file)
+        made = learn_tokenizer(make_documents, config, length=64)
+        assert made.whole == ("Reykjavik", "Paris", "Parisville", "Malmö", "paris")
+        same = [made.tokenizer(word)["input_ids"] for word in ("MALMÖ", "malmo", "Malmö")]
+        assert same[0] == same[1] == same[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_twice_gives_the_same(
+    kind: str, learned: Callable[[str], LearnedTokenizer], word_file: str
+) -> None:
+    config = VocabularyConfig(kind=kind, size=SIZES[kind], whole_words=word_file)  # type: ignore[arg-type]
+    again = learn_tokenizer(make_documents, config, length=128).tokenizer
+    first = learned(kind).tokenizer
+    assert again.backend_tokenizer.to_str() == first.backend_tokenizer.to_str()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_size_beyond_the_text_is_refused_with_what_is_possible(kind: str) -> None:
+    config = VocabularyConfig(kind=kind, size=20_000)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"size is 20000, but the text gives only \d+ tokens"):
+        learn_tokenizer(lambda: make_documents(20), config, length=128)
+
+
+def test_size_too_small_for_characters_and_words_is_refused(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(f"xy{a}{b}" for a in SYLLABLES[:20] for b in SYLLABLES[:15]))
+    config = VocabularyConfig(kind="bpe", size=420, whole_words=str(words))
+    with pytest.raises(ConfigError, match="size is 420, but special tokens and characters are 261"):
+        learn_tokenizer(make_documents, config, length=128)
+
+
+def test_missing_word_file_is_refused(tmp_path: Path) -> None:
+    config = VocabularyConfig(size=300, whole_words=str(tmp_path / "none.txt"))
+    with pytest.raises(DataError, match="does not exist"):
+        learn_tokenizer(make_documents, config, length=128)
+
+
+def test_rare_characters_are_unknown_rather_than_filling_the_vocabulary() -> None:
+    rare = "".join(chr(0x4E00 + number) for number in range(500))
+    documents = [*make_documents(), Document("", (rare,))]
+    config = VocabularyConfig(kind="unigram", size=200)
+    tokenizer = learn_tokenizer(lambda: documents, config, length=128).tokenizer
+    assert len(tokenizer) == 200
+    assert tokenizer.unk_token_id in tokenizer(rare)["input_ids"]
+
+
+def test_small_language_is_sampled_up_and_gets_more_tokens() -> None:
+    letters = str.maketrans("abdefgiklmnorstuvz", "αβδεφγικλμνορστυωζ")
+    small = [
+        Document("el", tuple(line.translate(letters) for line in document.lines))
+        for document in make_documents(6)
+    ]
+    documents = [Document("en", d.lines) for d in make_documents(200)] + small
+
+    def greek(alpha: float) -> tuple[int, LearnedTokenizer]:
+        config = VocabularyConfig(size=260, alpha=alpha)
+        made = learn_tokenizer(lambda: iter(documents), config, length=128, seed=3)
+        count = sum(any("α" <= letter <= "ω" for letter in t) for t in made.tokenizer.get_vocab())
+        return count, made
+
+    (plain, _), (raised, made) = greek(1.0), greek(0.3)
+    assert raised > plain
+    greek_share, english_share = made.languages
+    assert (greek_share.language, greek_share.before) == ("el", 12)
+    assert greek_share.after > greek_share.before
+    assert english_share.after < english_share.before
+    assert greek_share.after + english_share.after == greek_share.before + english_share.before
+
+
+def test_text_is_streamed_not_held() -> None:
+    alive = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    most = 0
+
+    def documents() -> Iterator[Document]:
+        nonlocal alive, most
+        for document in make_documents(1500):
+            lines = tuple(Counted(line) for line in document.lines)
+            alive += len(lines)
+            most = max(most, alive)
+            yield Document("", lines)
+
+    learn_tokenizer(documents, VocabularyConfig(kind="bpe", size=300), length=128)
+    assert most < 1500, f"{most} of 3000 lines were alive at once"
+
+
+def make_bare(**tokens: str) -> PreTrainedTokenizerFast:
+    vocabulary = {token: index for index, token in enumerate(["a", "<s>", "</s>", "<p>", "<m>"])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **tokens)
+
+
+def test_bos_and_eos_stand_in_and_missing_ones_are_named() -> None:
+    tokens = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "mask_token": "<m>"}
+    specials = find_specials(make_bare(**tokens))
+    assert (specials.cls, specials.sep, specials.pad, specials.mask) == (1, 2, 3, 4)
+    with pytest.raises(ModelError, match="has no pad, mask token"):
+        find_specials(make_bare(bos_token="<s>", eos_token="</s>"))
+
+
+def test_slow_or_missing_tokenizers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="not a fast one"):
+        find_specials(object())
+    with pytest.raises(ModelError, match="is not a folder"):
+        load_tokenizer(tmp_path / "nowhere")
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_tokenizer(tmp_path)

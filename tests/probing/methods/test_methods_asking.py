@@ -1,0 +1,171 @@
+"""The two questions: which object, and how likely is the subject."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symprompt.facts import FactSet
+from symprompt.models import Inputs, LanguageModel
+from symprompt.probing.prepare import Problem, prepare
+from symprompt.probing.queries import TokenLikelihoods, ask_object, ask_subject, chunks
+from symprompt.prompts import round_up
+from tiny.models import run_config
+
+
+@pytest.fixture
+def problem(bert: LanguageModel, facts: FactSet) -> Problem:
+    return prepare(run_config(dtype="float64"), bert, facts)
+
+
+@pytest.fixture
+def vectors(bert: LanguageModel) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(3, 5, bert.width, generator=generator, dtype=torch.float64)
+
+
+def test_answers_do_not_depend_on_the_batch(
+    bert: LanguageModel, problem: Problem, vectors: torch.Tensor
+) -> None:
+    layout = problem.sentences["train"].forth
+    rows = np.arange(len(layout))
+    together = ask_object(bert, layout, rows, vectors)
+    for row in rows:
+        alone = ask_object(bert, layout, rows[row : row + 1], vectors)[0]
+        torch.testing.assert_close(alone, together[row], rtol=0, atol=1e-10)
+    backwards = ask_object(bert, layout, rows[::-1].copy(), vectors).flip(0)
+    torch.testing.assert_close(backwards, together, rtol=0, atol=1e-10)
+
+
+def test_the_object_never_leaks_into_its_own_question(
+    bert: LanguageModel, problem: Problem, vectors: torch.Tensor
+) -> None:
+    layout = problem.sentences["train"].forth
+    before = ask_object(bert, layout, np.arange(3), vectors)
+    layout.ids.scatter_(1, layout.object_at[:, None], 7)
+    assert torch.equal(ask_object(bert, layout, np.arange(3), vectors), before)
+
+
+def test_packed_sentences_get_the_answers_of_padded_ones(
+    bert: LanguageModel,
+    problem: Problem,
+    vectors: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sentences = problem.sentences["train"]
+    rows = np.array([0, 6, 11, 6])
+    found = []
+    asked: list[bool] = []
+    logits_at = bert.logits_at
+
+    def watch(inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
+        asked.append(inputs.packing is not None)
+        return logits_at(inputs, positions)
+
+    monkeypatch.setattr(bert, "logits_at", watch)
+    for packed in (False, True):
+        monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
+        logits = ask_object(bert, sentences.forth, rows, vectors)
+        objects = torch.tensor([10, 11, 12, 10])
+        back = ask_subject(
+            bert, sentences.back, rows, vectors, masking="one", objects=objects
+        ).log_likelihood
+        found.append((logits, back))
+    assert asked == [False, False, True, True]
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("masking", ["one", "whole"])
+def test_a_row_may_be_asked_with_several_objects(
+    masking: str, bert: LanguageModel, problem: Problem, vectors: torch.Tensor
+) -> None:
+    layout = problem.sentences["train"].back
+    rows = np.array([6, 6, 11, 6])
+    objects = torch.tensor([10, 11, 12, 10])
+    found = ask_subject(bert, layout, rows, vectors, masking=masking, objects=objects)  # type: ignore[arg-type]
+    assert found.count.tolist() == layout.subject_lengths[rows].tolist()
+    assert found.owner.tolist() == np.repeat(np.arange(4), layout.subject_lengths[rows]).tolist()
+    score = found.mean_log()
+    torch.testing.assert_close(score[0], score[3], rtol=0, atol=1e-12)
+    assert (score[0] - score[1]).abs() > 1e-6
+
+
+def test_true_objects_are_asked_where_none_are_given(
+    bert: LanguageModel, problem: Problem, vectors: torch.Tensor
+) -> None:
+    sentences = problem.sentences["train"]
+    rows = np.array([0, 6, 11])
+    given = ask_subject(
+        bert, sentences.back, rows, vectors, masking="one", objects=sentences.gold[rows]
+    )
+    default = ask_subject(bert, sentences.back, rows, vectors, masking="one")
+    assert torch.equal(given.log_likelihood, default.log_likelihood)
+
+
+def test_averages_of_token_likelihoods() -> None:
+    likelihood = torch.tensor([0.5, 0.1, 0.3, 0.2]).double()
+    tokens = TokenLikelihoods(likelihood.log(), torch.tensor([0, 1, 1, 1]), torch.tensor([1, 3]))
+    logs = [math.log(0.1), math.log(0.3), math.log(0.2)]
+    assert tokens.mean_log().tolist() == pytest.approx([math.log(0.5), sum(logs) / 3])
+    assert tokens.log_mean().tolist() == pytest.approx([math.log(0.5), math.log(0.2)])
+
+
+def test_mean_of_very_small_likelihoods_stays_finite() -> None:
+    # In float32 e^-200 is zero and its log minus infinity.
+    tokens = TokenLikelihoods(
+        torch.tensor([-200.0, -201.0]), torch.tensor([0, 0]), torch.tensor([2])
+    )
+    assert tokens.log_mean().item() == pytest.approx(-200 + math.log((1 + math.exp(-1)) / 2))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 6)), max_size=25),
+    st.integers(1, 200),
+    st.booleans(),
+)
+def test_chunks_cover_every_row_once_and_keep_to_the_budget(
+    rows: list[tuple[int, int]], budget: int, apart: bool
+) -> None:
+    lengths = np.array([length for length, _ in rows], dtype=np.int64)
+    sentences = np.array([count for _, count in rows], dtype=np.int64)
+    parts = list(chunks(lengths, sentences, budget, apart=apart))
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(len(rows)))
+    for part in parts:
+        size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
+        assert size <= budget or part.stop - part.start == 1
+    for part, after in itertools.pairwise(parts):
+        # No needless passes: the next row would not have fitted, or is of another length than the
+        # last one of a pass that is not small.
+        wider = round_up(max(int(lengths[part].max()), int(lengths[after.start])))
+        full = wider * (int(sentences[part].sum()) + int(sentences[after.start])) > budget
+        size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
+        other = lengths[after.start] != lengths[after.start - 1]
+        assert full or (apart and other and size >= budget // 4)
+
+
+def test_rows_of_one_length_need_no_mask(
+    bert: LanguageModel, problem: Problem, vectors: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = problem.sentences["train"].forth
+    same = np.flatnonzero(layout.lengths == layout.lengths[0])
+    mixed = np.array([int(layout.lengths.argmin()), int(layout.lengths.argmax())])
+    masks: list[bool] = []
+    original = bert.logits_at
+
+    def seen(inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
+        masks.append(inputs.mask is not None)
+        return original(inputs, positions)
+
+    monkeypatch.setattr(bert, "logits_at", seen)
+    assert layout.width(same) == layout.lengths[0]
+    ask_object(bert, layout, same, vectors)
+    assert layout.lengths[mixed[0]] < layout.lengths[mixed[1]]
+    ask_object(bert, layout, mixed, vectors)
+    assert masks == [False, True]

@@ -1,0 +1,105 @@
+"""The majority baseline and OptiPrompt: what they answer, refuse, store and are called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import symprompt
+from symprompt.errors import ConfigError, DataError
+from symprompt.facts import FactSet
+from symprompt.models import LanguageModel
+from symprompt.probing.config import load_config
+from symprompt.probing.methods import Majority, OptiPrompt
+from symprompt.probing.prepare import make_method, prepare
+from symprompt.report import comparison, load_scores
+from tiny.models import facts_of, make_facts, run_config
+from tiny.runs import write_csv
+
+
+def test_majority_gives_shares_of_the_training_objects(bert: LanguageModel, facts: FactSet) -> None:
+    problem = prepare(run_config(method={"name": "majority"}), bert, facts)
+    method = make_method(run_config(method={"name": "majority"}), problem)
+    assert isinstance(method, Majority)
+    listed = problem.facts.facts("test")
+    scores = method.scores(problem.sentences["test"], np.arange(len(listed)), {})
+    size = bert.vocabulary_size
+    for row, fact in enumerate(listed):
+        train = [entry.object for entry in facts[fact.relation].train]
+        wanted = torch.full((size,), 1 / size / (len(train) + 1)).double()
+        for word, count in Counter(train).items():
+            (token,) = bert.vocabulary.single_tokens([word])
+            assert token is not None
+            wanted[token] = (count + 1 / size) / (len(train) + 1)
+        torch.testing.assert_close(scores[row], wanted.log().float())
+
+
+def test_majority_passes_nothing_through_the_model(
+    bert: LanguageModel, facts: FactSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(method={"name": "majority"})
+    problem = prepare(config, bert, facts)
+    monkeypatch.setattr(bert, "logits_at", None)
+    method = make_method(config, problem)
+    assert method.loss(problem.sentences["test"], np.array([0, 1]), {}).shape == (2,)
+
+
+def test_majority_needs_training_facts_and_no_dev_facts(bert: LanguageModel) -> None:
+    relation = make_facts()["in"]
+    config = run_config(method={"name": "majority"})
+
+    def alone(**splits: object) -> FactSet:
+        values = {name: getattr(relation, name) for name in ("train", "test")} | splits
+        made = type(relation)("in", dev=(), template=relation.template, **values)  # type: ignore[arg-type]
+        return FactSet((made,), source="made up", layout="table")
+
+    assert set(prepare(config, bert, alone()).sentences) == {"train", "test"}
+    with pytest.raises(DataError, match="no usable train facts"):
+        prepare(config, bert, alone(train=()))
+
+
+@pytest.mark.parametrize("name", ["lama-majority", "lama-optiprompt", "lama-optiprompt-manual"])
+def test_runs_are_named_asked_and_compared(
+    name: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
+    place = {"model": str(family_folder("bert")), "data": str(data), "device": "cpu"}
+    config = symprompt.override(load_config(name), **place, out=str(tmp_path / "run"))
+    run = symprompt.train(config)
+    data.unlink()
+    again = symprompt.Run.load(tmp_path / "run")
+    method = name.split("-")[1]
+    assert again.metrics["method"] == run.metrics["method"] == method
+    predictions, facts = again.predictions("test")
+    answers = again.ask(facts[0].relation, subject=facts[0].subject, top=5)
+    stored = predictions.forward[0, :5].tolist()
+    assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-5)
+    found = comparison([load_scores(tmp_path / "run")], by_relation=False, draws=10)
+    assert [row.facts for row in found.runs] == [8]
+
+
+def test_optiprompt_learns_free_vectors_and_no_others(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(method={"name": "optiprompt"}, prompt={"encoder": "free"})
+    method = make_method(config, prepare(config, bert, facts))
+    assert isinstance(method, OptiPrompt)
+    assert [list(vectors.state_dict()) for vectors in method.encoders.values()] == [["vectors"]]
+    with pytest.raises(ConfigError, match='encoder = "free", not "mlp"'):
+        run_config(method={"name": "optiprompt"}, prompt={"encoder": "mlp"})
+    with pytest.raises(ConfigError, match='"majority" learns none'):
+        run_config(method={"name": "majority"}, prompt={"encoder": "free", "start": "manual"})
+
+
+def test_a_relation_answers_its_most_frequent_object_first(bert: LanguageModel) -> None:
+    pairs = [("Oslo", "Peru"), ("York", "Cuba"), ("Rome", "Cuba")]
+    listed = facts_of("in", pairs)
+    relation = type(make_facts()["in"])("in", listed, (), listed, template="[X] lies in [Y] .")
+    config = run_config(method={"name": "majority", "k": 2})
+    problem = prepare(config, bert, FactSet((relation,), source="made up", layout="table"))
+    scores = make_method(config, problem).scores(problem.sentences["test"], np.array([0]), {})
+    words = [bert.vocabulary.text(token) for token in scores[0].topk(2).indices.tolist()]
+    assert words == ["Cuba", "Peru"]

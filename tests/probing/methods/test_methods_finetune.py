@@ -1,0 +1,373 @@
+"""Fine-tuning in a stack against an ordinary loop over one model per relation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from symprompt.runs.environment import derive_seed
+from torch import Tensor
+from torch.nn import functional
+
+from symprompt.errors import ConfigError, TrainingError
+from symprompt.facts import Fact, FactSet, Relation
+from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig
+from symprompt.probing.evaluate import dev_scores, predict
+from symprompt.probing.methods import FineTune
+from symprompt.probing.methods.finetune import _places, _rounds
+from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.trainer import Trainer
+from tiny.models import Trained, run_config, world_facts
+
+MANUAL = {"template": "manual"}
+ALONE = {"template": "[X] [Y]"}
+Named = dict[str, Tensor]
+
+
+def tuning_config(**sections: Any) -> RunConfig:
+    tables = {"method": {"name": "finetune"}, "prompt": MANUAL, "dtype": "float64"}
+    return run_config(**(tables | sections))
+
+
+def build(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> tuple[Problem, FineTune]:
+    problem = prepare(config, backbone, facts)
+    base = make_method(config, problem)
+    assert isinstance(base, FineTune)
+    return problem, base.of(problem.relations, config.seed)
+
+
+def train(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> Trained:
+    problem, method = build(config, backbone, facts)
+    trainer = Trainer(
+        method,
+        problem.sentences["train"],
+        problem.relations,
+        config.training,
+        seed=config.seed,
+        max_tokens=4096,
+    )
+    history: list[dict[str, np.ndarray]] = []
+
+    def score() -> Mapping[str, np.ndarray]:
+        history.append(
+            dev_scores(
+                method,
+                problem.sentences["dev"],
+                config.training,
+                allowed=problem.allowed,
+                max_tokens=100,
+            )
+        )
+        return history[-1]
+
+    trainer.run(score)
+    return Trained(config, problem, method, trainer, history)
+
+
+# ------------------------------------------------------------------------- an ordinary loop
+
+
+def ask(backbone: LanguageModel, model: Any, relation: Relation, prompt: str, fact: Fact) -> Tensor:
+    """The logits of one fact's object, from text, one sentence at a time."""
+    template = relation.template if prompt == "manual" else prompt
+    tokenizer = backbone.vocabulary.tokenizer
+    if backbone.causal:
+        text = template.split("[Y]")[0].rstrip().replace("[X]", fact.subject)
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
+        return model(input_ids=ids).logits[0, -1]
+    text = template.replace("[X]", fact.subject).replace("[Y]", tokenizer.mask_token)
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    at = int((ids[0] == tokenizer.mask_token_id).nonzero())
+    return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, at]
+
+
+def gold(backbone: LanguageModel, fact: Fact) -> Tensor:
+    (token,) = backbone.vocabulary.single_tokens([fact.object], after_space=True)
+    return torch.tensor(token)
+
+
+def plain_loop(
+    backbone: LanguageModel, model: Any, relation: Relation, config: RunConfig, named: Named
+) -> list[Named]:
+    """Train a model on one relation with torch's own optimiser; every epoch's weights."""
+    training, epochs = config.training, []
+    kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
+    optimizer = kind(list(named.values()), lr=training.rate, weight_decay=training.weight_decay)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, training.decay)
+    for epoch in range(training.epochs):
+        seed = derive_seed(config.seed, "shuffle", relation.name, epoch)
+        order = np.random.default_rng(seed).permutation(len(relation.train))
+        for start in range(0, len(order), training.batch):
+            batch = [relation.train[index] for index in order[start : start + training.batch]]
+            logits = torch.stack(
+                [ask(backbone, model, relation, config.prompt.template, fact) for fact in batch]
+            )
+            wanted = torch.stack([gold(backbone, fact) for fact in batch])
+            optimizer.zero_grad()
+            functional.cross_entropy(logits, wanted).backward()
+            optimizer.step()
+        schedule.step()
+        epochs.append({name: value.detach().clone() for name, value in named.items()})
+    return epochs
+
+
+def own_model(backbone: LanguageModel) -> Any:
+    """A copy of the model that gives logits at every position."""
+    model = copy.deepcopy(backbone, {id(backbone.vocabulary): backbone.vocabulary}).model
+    model.base_model._forward_hooks.clear()
+    model.set_attn_implementation("eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt"),
+    [("bert", MANUAL), ("roberta", MANUAL), ("distilbert", ALONE), ("gpt2", ALONE)],
+)
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_a_stack_is_trained_as_each_model_alone_by_an_ordinary_loop(
+    load_family: Callable[..., LanguageModel],
+    facts: FactSet,
+    name: str,
+    prompt: dict[str, str],
+    optimizer: str,
+) -> None:
+    backbone = load_family(name)
+    training = {"rate": 2e-3, "weight_decay": 0.01, "select": "loss", "optimizer": optimizer}
+    config = tuning_config(prompt=prompt, training=training)
+    trained = train(config, backbone, facts)
+    assert isinstance(trained.method, FineTune)
+    rows = trained.vectors()["forth"]
+    best = trained.trainer.parts["forth"].epoch
+    for index, relation in enumerate(trained.problem.facts.relations):
+        model = own_model(backbone).requires_grad_(True)
+        epochs = plain_loop(backbone, model, relation, config, dict(model.named_parameters()))
+        found = trained.method.stacked.tuning.to_tensors(rows[index])
+        wanted = epochs[best[index]]
+        assert set(found) == set(wanted)
+        for key, value in found.items():
+            torch.testing.assert_close(value, wanted[key], rtol=0, atol=1e-8, msg=key)
+        # The best epoch is the one whose dev loss is least.
+        model.requires_grad_(False)
+        losses = []
+        for weights in epochs:
+            for key, value in model.named_parameters():
+                value.copy_(weights[key])
+            asked = [
+                functional.cross_entropy(
+                    ask(backbone, model, relation, config.prompt.template, fact),
+                    gold(backbone, fact),
+                )
+                for fact in relation.dev
+            ]
+            losses.append(float(torch.stack(asked).mean()))
+        assert int(np.argmin(losses)) == best[index]
+        dev = [-float(entry["forth"][index]) for entry in trained.dev_history]
+        np.testing.assert_allclose(dev, losses, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "targets"),
+    [
+        ("bert", MANUAL, ("query", "value")),
+        ("roberta", ALONE, ()),
+        ("distilbert", MANUAL, ("q_lin", "lin1")),
+        ("gpt2", ALONE, ("c_attn", "c_fc")),
+    ],
+)
+def test_adapters_are_trained_as_by_the_peft_library(
+    load_family: Callable[..., LanguageModel],
+    facts: FactSet,
+    name: str,
+    prompt: dict[str, str],
+    targets: tuple[str, ...],
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import peft
+
+    backbone = load_family(name)
+    config = tuning_config(
+        prompt=prompt,
+        training={"rate": 5e-3, "select": "loss"},
+        tuning={"tune": "lora", "lora_rank": 3, "lora_alpha": 5.0, "lora_targets": targets},
+    )
+    trained = train(config, backbone, facts)
+    assert isinstance(trained.method, FineTune)
+    tuning = trained.method.stacked.tuning
+    start = tuning.start(trained.problem.relations, (config.seed,))
+    for index, relation in enumerate(trained.problem.facts.relations):
+        settings = peft.LoraConfig(
+            r=3,
+            lora_alpha=5,
+            target_modules=list(targets) or "all-linear",
+            fan_in_fan_out=name == "gpt2",
+        )
+        model = peft.get_peft_model(own_model(backbone), settings)
+        stored = {
+            key.replace(".default", ""): value
+            for key, value in model.named_parameters()
+            if value.requires_grad
+        }
+        for key, value in tuning.to_tensors(start[index]).items():
+            stored[key].data = value.clone()
+        assert len(stored) == len(tuning.slots)
+        epochs = plain_loop(backbone, model, relation, config, stored)
+        best = trained.trainer.parts["forth"].epoch[index]
+        for key, value in tuning.to_tensors(trained.vectors()["forth"][index]).items():
+            torch.testing.assert_close(value, epochs[best][key], rtol=0, atol=1e-8, msg=key)
+
+
+# ------------------------------------------------------------------------------- the contract
+
+
+@pytest.mark.parametrize("tune", ["full", "lora"])
+def test_losses_scores_and_gradients(bert: LanguageModel, facts: FactSet, tune: str) -> None:
+    problem, method = build(tuning_config(tuning={"tune": tune}), bert, facts)
+    sentences, weights = problem.sentences["train"], method.vectors()
+    rows = np.arange(len(sentences))
+    together = method.loss(sentences, rows, weights)
+    alone = torch.cat([method.loss(sentences, rows[row : row + 1], weights) for row in rows])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-10)
+    together.sum().backward()
+    gradient = method.encoders["forth"].rows.grad
+    assert (gradient.abs().sum(1) > 0).all()  # type: ignore[union-attr, operator]
+    scores = method.scores(sentences, rows[::-1].copy(), weights)
+    assert scores.dtype == torch.float32
+    alone = torch.cat([method.scores(sentences, rows[row : row + 1], weights) for row in rows])
+    torch.testing.assert_close(scores.flip(0), alone, rtol=0, atol=1e-6)
+    assert method.asks(sentences, rows) is None
+    with pytest.raises(TypeError, match="does not ask back"):
+        method.subject_scores(sentences, rows, torch.tensor([[1]]), weights, max_tokens=10)
+
+
+def test_a_relations_gradient_is_of_its_own_facts(bert: LanguageModel, facts: FactSet) -> None:
+    problem, method = build(tuning_config(), bert, facts)
+    sentences = problem.sentences["train"]
+    rows = np.flatnonzero(sentences.forth.relations == 1)
+    method.loss(sentences, rows, method.vectors()).sum().backward()
+    gradient = method.encoders["forth"].rows.grad
+    assert gradient is not None
+    assert gradient[1].any()  # type: ignore[index]
+    assert not gradient[[0, 2]].any()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("max_tokens", [30, 4096])
+def test_untrained_weights_answer_as_manual_prompts_do(
+    bert: LanguageModel, facts: FactSet, max_tokens: int
+) -> None:
+    problem, method = build(tuning_config(), bert, facts)
+    weights = {"forth": method.vectors()["forth"].detach()}
+    plain = make_method(run_config(method={"name": "manual"}, prompt=MANUAL), problem)
+    for split in ("dev", "test"):
+        sentences = problem.sentences[split]  # type: ignore[index]
+        found, wanted = (
+            predict(asked, sentences, given, allowed=problem.allowed, k=5, max_tokens=max_tokens)
+            for asked, given in ((method, weights), (plain, {}))
+        )
+        assert torch.equal(found.candidates, wanted.candidates)
+        assert torch.equal(found.better, wanted.better)
+        torch.testing.assert_close(found.forward, wanted.forward)
+
+
+def test_rounds_hold_every_row_once_and_no_line_twice_as_long_as_it_must() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        owner = draw.integers(0, draw.integers(1, 8), draw.integers(1, 40)) ** 2
+        rounds = list(_rounds(owner))
+        listed = np.concatenate([members for members, _ in rounds])
+        assert sorted(listed) == list(range(len(owner)))
+        for members, present in rounds:
+            assert set(owner[members]) == set(present)
+        room = sum(
+            len(present) * (_places(owner[members]).max() + 1) for members, present in rounds
+        )
+        assert room < 2 * len(owner) + len(rounds) * len(set(owner))
+
+
+def test_dropout_is_drawn_for_each_relation_and_depends_on_the_seed(
+    bert: LanguageModel, facts: FactSet
+) -> None:
+    problem, method = build(tuning_config(), bert, facts)
+    assert bert.model.config.hidden_dropout_prob > 0
+    sentences, rows = problem.sentences["train"], np.arange(14)
+
+    def losses(seed: int) -> Tensor:
+        with torch.random.fork_rng(devices=[]), method.dropout():
+            torch.manual_seed(seed)
+            return method.loss(sentences, rows, method.vectors()).detach()
+
+    assert torch.equal(losses(0), losses(0))
+    assert not torch.equal(losses(0), losses(1))
+    plain = method.loss(sentences, rows, method.vectors())
+    assert torch.equal(plain, method.loss(sentences, rows, method.vectors()))
+
+
+@pytest.mark.parametrize(
+    ("tuning", "rate"), [({"tune": "full"}, 1e-3), ({"tune": "lora", "lora_rank": 4}, 1e-2)]
+)
+def test_fine_tuning_learns_what_the_model_can_be_asked(
+    knowing_bert: LanguageModel, tuning: dict[str, Any], rate: float
+) -> None:
+    training = {"rate": rate, "epochs": 12, "select": "p@1"}
+    config = tuning_config(prompt=ALONE, dtype="float32", training=training, tuning=tuning)
+    facts = world_facts()
+    _, before = build(config, knowing_bert, facts)
+    trained = train(config, knowing_bert, facts)
+    sentences = trained.problem.sentences["train"]
+    rows = np.arange(len(sentences))
+    with torch.no_grad():
+        first = before.loss(sentences, rows, before.vectors()).mean()
+        last = trained.method.loss(sentences, rows, trained.method.vectors()).mean()
+    assert last < first / 5
+    # Test towns were never trained on: what is right there was known and is now asked for.
+    ranks = trained.predict().ranks().realistic
+    start = {"forth": before.vectors()["forth"].detach()}
+    untrained = predict(
+        before,
+        trained.problem.sentences["test"],
+        start,
+        allowed=trained.problem.allowed,
+        k=5,
+        max_tokens=4096,
+    )
+    assert float((ranks <= 1).double().mean()) > 0.5
+    assert (1 / ranks).mean() > (1 / untrained.ranks().realistic).mean() + 0.2
+
+
+# ---------------------------------------------------------------------------------- bad input
+
+
+def test_templates_with_vectors_are_refused(bert: LanguageModel, facts: FactSet) -> None:
+    config = tuning_config(prompt={"template": "<2> [X] [Y]"})
+    with pytest.raises(ConfigError, match=r"learns weights instead.*--template manual"):
+        make_method(config, prepare(config, bert, facts))
+
+
+@pytest.mark.parametrize(
+    ("sections", "match"),
+    [
+        ({"dtype": "bfloat16"}, "dtype is bfloat16"),
+        ({"start_from": "runs/other"}, "start_from goes on from learned vectors"),
+        ({"tuning": {"lora_rank": 0}}, "tuning.lora_rank is 0"),
+        ({"tuning": {"lora_alpha": 0.0}}, "tuning.lora_alpha is 0.0"),
+        ({"tuning": {"at_once": -1}}, "tuning.at_once is -1"),
+        ({"tuning": {"tune": "some"}}, "allowed are: full, lora"),
+        ({"tuning": {"rank": 3}}, "unknown key tuning.rank"),
+        ({"prompt": {"start": "manual", "encoder": "free"}}, "learns none"),
+    ],
+)
+def test_bad_settings_are_refused(sections: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        tuning_config(**sections)
+
+
+def test_weights_that_blow_up_are_reported(bert: LanguageModel, facts: FactSet) -> None:
+    config = tuning_config(training={"rate": 1e300})
+    with pytest.raises(TrainingError, match="not finite at epoch 1"):
+        train(config, bert, facts)

@@ -1,0 +1,374 @@
+"""LPAQA against slow loops over prompts, and its runs from training to ask."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import symprompt
+from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.facts import Fact, FactSet
+from symprompt.models import LanguageModel, ReadOut
+from symprompt.probing.config import RunConfig
+from symprompt.probing.methods import LPAQA
+from symprompt.probing.methods.lpaqa import prune
+from symprompt.probing.methods.mixing import optimise_weights, probability_loss
+from symprompt.probing.pairs import Pairs
+from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.prompts import Template, make_names
+from tiny.models import make_facts, run_config
+from tiny.runs import PROMPTS, write_csv, write_prompts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prompts(tmp_path_factory.mktemp("written") / "mine")
+
+
+def build(
+    backbone: LanguageModel, facts: FactSet, folder: Path, **ensemble: Any
+) -> tuple[Problem, LPAQA]:
+    config = run_config(
+        method={"name": "lpaqa"}, ensemble={"prompts": [str(folder)]} | ensemble, dtype="float64"
+    )
+    problem = prepare(config, backbone, facts)
+    method = make_method(config, problem)
+    assert isinstance(method, LPAQA)
+    return problem, method
+
+
+def prompts_of(facts: FactSet, fact: Fact) -> list[str]:
+    return [facts[fact.relation].template, *PROMPTS[fact.relation]]
+
+
+@torch.no_grad()
+def slow_answer(backbone: LanguageModel, template: str, fact: Fact) -> Tensor:
+    """The model's own log-probabilities at the mask of the written sentence."""
+    tokenizer = backbone.vocabulary.tokenizer
+    text = template.replace("[X]", fact.subject).replace("[Y]", tokenizer.mask_token)
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    logits = backbone.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    at = int((ids[0] == tokenizer.mask_token_id).nonzero())
+    found: Tensor = logits[0, at].log_softmax(0)
+    return found
+
+
+def slow_mixture(answers: list[Tensor], weights: list[float], mixture: str) -> Tensor:
+    pairs = list(zip(answers, weights, strict=True))
+    if mixture == "probability":
+        return torch.stack([answer.exp() * weight for answer, weight in pairs]).sum(0).log()
+    pooled = torch.stack([answer * weight for answer, weight in pairs]).sum(0).exp()
+    return (pooled / pooled.sum()).log()
+
+
+@pytest.mark.parametrize("mixture", ["log", "probability"])
+def test_scores_are_the_mixture_of_the_written_sentences_answers(
+    bert: LanguageModel, facts: FactSet, folder: Path, mixture: str
+) -> None:
+    problem, method = build(bert, facts, folder, mixture=mixture)
+    weights = torch.rand(3, 4, 1, generator=torch.Generator().manual_seed(1)).double()
+    for row, own in enumerate(method.prompts):
+        weights[row, len(own) :] = 0
+    weights /= weights.sum(1, keepdim=True)
+    listed = problem.facts.facts("test")
+    rows = np.arange(len(listed))[::-1].copy()
+    found = method.scores(problem.sentences["test"], rows, {"weights": weights})
+    loss = method.loss(problem.sentences["test"], rows, {"weights": weights})
+    for place, row in enumerate(rows.tolist()):
+        fact = listed[row]
+        answers = [slow_answer(bert, text, fact) for text in prompts_of(facts, fact)]
+        own = weights[facts.names.index(fact.relation), : len(answers), 0].tolist()
+        wanted = slow_mixture(answers, own, mixture)
+        torch.testing.assert_close(found[place], wanted.float(), rtol=1e-5, atol=1e-5)
+        gold = problem.sentences["test"].gold[row]
+        torch.testing.assert_close(loss[place], -wanted[gold], rtol=0, atol=1e-10)
+
+
+def slow_choice(backbone: LanguageModel, facts: FactSet, relation: str, listed: list[Fact]) -> int:
+    """The prompt with most first places on train, then the highest mean log-likelihood."""
+    best, chosen = (-1.0, -math.inf), -1
+    for place, template in enumerate(prompts_of(facts, listed[0])):
+        hits, likelihood = 0.0, 0.0
+        for fact in listed:
+            answer = slow_answer(backbone, template, fact)
+            (token,) = backbone.vocabulary.single_tokens([fact.object])
+            hits += int(answer.argmax()) == token
+            likelihood += float(answer[token])
+        if (hits, likelihood / len(listed)) > best:
+            best, chosen = (hits, likelihood / len(listed)), place
+    return chosen
+
+
+def test_the_best_prompt_on_train_is_chosen_and_asked_alone(
+    bert: LanguageModel, facts: FactSet, folder: Path
+) -> None:
+    problem, method = build(bert, facts, folder, combine="top1")
+    sentences = problem.sentences["train"]
+    method.fit(sentences, allowed=problem.allowed)
+    weights = method.vectors()["weights"][:, :, 0]
+    for row, relation in enumerate(problem.facts.relations):
+        place = slow_choice(bert, facts, relation.name, list(relation.train))
+        assert weights[row].tolist() == [float(place == other) for other in range(4)]
+    asked: list[int] = []
+    original = method.pairs.ask
+    method.pairs.ask = lambda *given: asked.append(len(given[2])) or original(*given)  # type: ignore
+    method.scores(sentences, np.arange(len(sentences)), method.vectors())
+    assert asked == [len(sentences)]
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta-v2-new"])
+@pytest.mark.parametrize("mixture", ["log", "probability"])
+def test_learned_weights_make_the_training_objects_likeliest_over_the_whole_vocabulary(
+    load_family: Callable[..., LanguageModel], facts: FactSet, folder: Path, mixture: str, name: str
+) -> None:
+    backbone = load_family(name)
+    problem, method = build(backbone, facts, folder, mixture=mixture)
+    sentences = problem.sentences["train"]
+    rows = np.arange(len(sentences))
+    method.fit(sentences, allowed=problem.allowed)
+    weights = method.vectors()["weights"]
+    learned = method.loss(sentences, rows, {"weights": weights})
+    torch.testing.assert_close(weights.sum((1, 2)), torch.ones(3).double())
+    draw = torch.Generator().manual_seed(0)
+    counts = torch.tensor([len(own) for own in method.prompts])
+    real = (torch.arange(4)[None] < counts[:, None])[:, :, None]
+    # Neither equal weights, nor one prompt alone, nor any of some random ones do better.
+    others = [torch.ones(3, 4, 1)]
+    others += [torch.eye(4)[place].expand(3, 4)[:, :, None] for place in range(2)]
+    others += [torch.rand(3, 4, 1, generator=draw) ** power for power in (1, 2, 4, 8)]
+    for other in others:
+        given = other.double() * real
+        given /= given.sum(1, keepdim=True)
+        loss = method.loss(sentences, rows, {"weights": given})
+        for index in range(3):
+            mine = sentences.forth.relation == index
+            assert learned[mine].mean() <= loss[mine].mean() + 2e-3
+
+
+def test_weights_of_log_probabilities_spread_over_prompts_that_correct_each_other(
+    bert: LanguageModel, facts: FactSet, folder: Path
+) -> None:
+    problem, method = build(bert, facts, folder)
+    sentences = problem.sentences["train"]
+    rows = np.flatnonzero(sentences.relations == 0)[:1]
+    # Every prompt puts another wrong token first; only together they find the right one.
+    gold = int(sentences.gold[rows[0]])
+    wrong = [token for token in range(8) if token != gold][:4]
+    logits = torch.full((4, bert.vocabulary_size), -9.0).double()
+    logits[:, gold] = 3.0
+    logits[torch.arange(4), wrong] = 4.0
+    method.read = LogitsAsStates(bert)
+    method.pairs.ask = lambda *given: logits  # type: ignore
+    weights = method._fit_relation(sentences, rows, 0, problem.allowed[0])
+    assert weights.tolist() == pytest.approx([0.25] * 4, abs=0.02)
+    assert optimise_weights(
+        probability_loss(logits.log_softmax(-1)[None, :, gold]), 4, like=logits
+    ).tolist() == pytest.approx([0.25] * 4)
+
+
+class LogitsAsStates(ReadOut):
+    """As for a head that hides its last product."""
+
+    def __init__(self, backbone: LanguageModel) -> None:
+        super().__init__(backbone)
+        self._weight = self._bias = None
+        self.width = backbone.vocabulary_size
+
+
+def test_passes_of_another_size_give_the_same_numbers(
+    bert: LanguageModel, facts: FactSet, folder: Path
+) -> None:
+    found = []
+    for tokens in (16, 4096):
+        config = run_config(
+            method={"name": "lpaqa"}, ensemble={"prompts": [str(folder)]}, max_tokens=tokens
+        )
+        problem = prepare(config, bert, facts)
+        method = make_method(config, problem)
+        method.fit(problem.sentences["train"], allowed=problem.allowed)
+        sentences = problem.sentences["test"]
+        found.append(method.scores(sentences, np.arange(len(sentences)), method.vectors()))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-5)
+
+
+def test_the_most_prompts_are_the_best_on_train(
+    bert: LanguageModel, facts: FactSet, folder: Path
+) -> None:
+    problem, method = build(bert, facts, folder, combine="uniform", most=2)
+    method.fit(problem.sentences["train"], allowed=problem.allowed)
+    weights = method.vectors()["weights"][:, :, 0]
+    assert sorted(weights[0].tolist()) == [0, 0, 0.5, 0.5]
+    best = slow_choice(bert, facts, "capital", list(facts["capital"].train))
+    assert weights[0, best] == 0.5
+
+
+def test_weights_that_hardly_count_are_left_out() -> None:
+    assert prune(torch.tensor([0.5, 0.49999, 1e-5])).tolist() == pytest.approx(
+        [0.5, 0.5, 0.0], abs=1e-4
+    )
+    assert prune(torch.full((20000,), 1 / 20000)).min() > 0
+
+
+@pytest.mark.parametrize("mixture", ["log", "probability"])
+def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_space(
+    load_family: Callable[..., LanguageModel], facts: FactSet, folder: Path, mixture: str
+) -> None:
+    backbone = load_family("roberta")
+    vocabulary = backbone.vocabulary
+    twins = torch.tensor(vocabulary.twins)
+    (spaced,), (bare,) = vocabulary.encode([" Peru", "Peru"])
+    assert spaced != bare
+    assert (int(twins[spaced]), int(twins[bare])) == (bare, bare)
+    problem, method = build(backbone, facts, folder, mixture=mixture)
+    fact = facts["in"].test[0]
+    row = problem.facts.facts("test").index(fact)
+    weights = torch.zeros(3, 4, 1, dtype=torch.float64)
+    weights[1, :2, 0] = torch.tensor([0.25, 0.75])
+    found = method.scores(problem.sentences["test"], np.array([row]), {"weights": weights})
+    plain = slow_answer(backbone, facts["in"].template, fact)
+    turned = slow_answer(backbone, PROMPTS["in"][0], fact)[twins].log_softmax(0)
+    wanted = slow_mixture([plain, turned], [0.25, 0.75], mixture)
+    torch.testing.assert_close(found[0], wanted.float(), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_causal_models_are_asked_by_prompts_that_end_with_the_object(
+    causal: LanguageModel, facts: FactSet, folder: Path
+) -> None:
+    problem, method = build(causal, facts, folder)
+    assert [str(prompt) for prompt in method.prompts[1]] == ["[X] lies in [Y]"]
+    assert len(method.prompts[0]) == 3
+    listed = problem.facts.facts("test")
+    found = method.scores(problem.sentences["test"], np.arange(len(listed)), method.vectors())
+    vocabulary = causal.vocabulary
+    for row, fact in enumerate(listed):
+        own = method.prompts[facts.names.index(fact.relation)]
+        answers = []
+        for prompt in own:
+            before, after = str(prompt).removesuffix("[Y]").split("[X]")
+            ids = [*vocabulary.prefix]
+            if before:
+                ids += vocabulary.encode([before.rstrip()])[0]
+            ids += vocabulary.encode_names([fact.subject], [bool(before)])[0]
+            ids += vocabulary.encode_words([after.strip()])[0]
+            logits = causal.model(input_ids=torch.tensor([ids])).logits
+            answers.append(logits[0, -1].log_softmax(0))
+        wanted = slow_mixture(answers, [1 / len(own)] * len(own), "log")
+        torch.testing.assert_close(found[row], wanted.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_prompts_that_read_the_same_count_once(
+    load_family: Callable[..., LanguageModel], facts: FactSet, tmp_path: Path
+) -> None:
+    for name in facts.names:
+        lines = ["[X] lies in [Y].", "[X]  is [Y] .", "[X] is [Y] .", "[X] is [Y]", "[X]'s [Y]"]
+        text = "".join(json.dumps({"template": line}) + "\n" for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    counts = {}
+    for name in ("bert", "roberta", "gpt2"):
+        _, method = build(load_family(name), facts, tmp_path)
+        counts[name] = [str(prompt) for prompt in method.prompts[1]]
+    plain = ["[X] lies in [Y] .", "[X] is [Y] .", "[X] is [Y]", "[X]'s [Y]"]
+    assert counts["bert"] == plain
+    # To this tokenizer a full stop after a space is another token.
+    assert counts["roberta"] == [plain[0], "[X] lies in [Y].", *plain[1:]]
+    assert counts["gpt2"] == ["[X] lies in [Y]", "[X] is [Y]", "[X]'s [Y]"]
+
+
+def test_a_sentence_longer_than_the_model_takes_is_refused(
+    bert: LanguageModel, facts: FactSet
+) -> None:
+    words = "the " * 60
+    pairs = Pairs(bert, [[Template.parse(f"[X] {words} [Y]")]] * 3, max_tokens=100)
+    config = run_config(method={"name": "manual"})
+    problem = prepare(config, bert, facts)
+    sentences = replace(
+        problem.sentences["test"], names=make_names(bert.vocabulary, ["Rome"] * 40, bert.device)
+    )
+    with pytest.raises(DataError, match="needs 64 tokens in its prompt and the model takes 48"):
+        list(pairs.passes(sentences, np.array([0]), np.array([0])))
+
+
+@pytest.fixture(scope="module")
+def make(family_folder: Callable[[str], Path], folder: Path, tmp_path_factory: Any) -> Any:
+    data = write_csv(make_facts(), tmp_path_factory.mktemp("facts") / "facts.csv")
+
+    def config(out: Path, **ensemble: Any) -> RunConfig:
+        return run_config(
+            model=str(family_folder("bert")),
+            data=str(data),
+            out=str(out),
+            dtype="float32",
+            method={"name": "lpaqa"},
+            ensemble={"prompts": [str(folder)]} | ensemble,
+        )
+
+    return config
+
+
+@pytest.mark.parametrize("combine", ["top1", "uniform", "optimised"])
+def test_a_run_stores_prompts_and_weights_and_is_asked_without_the_files(
+    make: Any, tmp_path: Path, combine: str
+) -> None:
+    prompts = write_prompts(tmp_path / "mine")
+    config = make(tmp_path / "run", combine=combine, prompts=[str(prompts)])
+    symprompt.train(config)
+    for path in prompts.iterdir():
+        path.unlink()
+    run = symprompt.Run.load(tmp_path / "run")
+    card = run.folder.load_card()
+    assert card["relations"]["in"]["prompts"] == ["[X] lies in [Y] .", *PROMPTS["in"]]
+    for about in card["relations"].values():
+        assert len(about["prompt_weights"]) == len(about["prompts"])
+        assert sum(about["prompt_weights"]) == pytest.approx(1, abs=1e-4)
+    predictions, facts = run.predictions("test")
+    for row, fact in enumerate(facts):
+        answers = run.ask(fact.relation, subject=fact.subject, top=5)
+        stored = predictions.forward[row].tolist()
+        assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-4)
+    assert {"dev", "test"} <= set(run.metrics)
+    with pytest.raises(ConfigError, match="lpaqa, learned no way back"):
+        run.ask("in", object="Cuba")
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(make: Any, tmp_path: Path) -> None:
+    whole = symprompt.train(make(tmp_path / "whole"))
+    half = symprompt.train(make(tmp_path / "half"))
+    (tmp_path / "half" / "metrics.json").unlink()
+    half = symprompt.train(make(tmp_path / "half"), resume=True)
+    assert half.metrics["test"] == whole.metrics["test"]
+    assert half.folder.load_card()["relations"] == whole.folder.load_card()["relations"]
+
+
+def test_a_damaged_card_is_refused(make: Any, tmp_path: Path) -> None:
+    run = symprompt.train(make(tmp_path / "run", combine="uniform"))
+    card = json.loads((tmp_path / "run" / "prompts.json").read_text())
+    del card["relations"]["in"]["prompts"]
+    (tmp_path / "run" / "prompts.json").write_text(json.dumps(card))
+    with pytest.raises(RunError, match="damaged: no prompts of in"):
+        run.ask("in", subject="Oslo")
+
+
+def test_missing_prompts_are_refused_before_a_folder_is_made(make: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no written prompts were found near .*--prompts"):
+        symprompt.train(make(tmp_path / "run", prompts=[]))
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "in.jsonl").write_text('{"template": "[X] : [Y]"}')
+    config = make(tmp_path / "run", prompts=[str(tmp_path / "one")], with_manual=False)
+    with pytest.raises(DataError, match="relation capital has no written prompt"):
+        symprompt.train(config)
+    (tmp_path / "one" / "in.jsonl").write_text('{"template": "[X] <3> [Y]"}')
+    with pytest.raises(DataError, match="relation in has learned vectors"):
+        symprompt.train(make(tmp_path / "run", prompts=[str(tmp_path / "one")]))
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match=r"ensemble.most is -1"):
+        make(tmp_path / "run", most=-1)

@@ -1,0 +1,588 @@
+"""Objects of any length against plain loops: one sentence, one candidate and one token at a time.
+
+The oracle uses nothing of the package but the model, its embeddings and the tokenizer's ids; where
+words end is told by the marks in the tokens' own texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.facts import Fact, FactSet, Relation
+from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig
+from symprompt.probing.evaluate import predict
+from symprompt.probing.methods import Method
+from symprompt.probing.prepare import Problem, make_method, prepare
+from tiny.models import (
+    facts_of,
+    make_trainer,
+    run_config,
+    train,
+    world_facts,
+)
+
+Item = int | Tensor
+ANY = {"objects": "any-length", "vocabulary": "objects"}
+PAIRS = [
+    ("France", "Paris"),
+    ("Italy", "New York"),
+    ("San Marino", "Oslo"),
+    ("Spain", "San Marino"),
+    ("old river", "Los Angeles"),
+    ("Kenya", "Oslo river"),
+    ("Peru", "Rome"),
+]
+
+
+def long_facts() -> FactSet:
+    """Objects of one to five tokens; every object occurs in training."""
+    other = [("Paris", "Japan"), ("Rome", "Saint Lucia"), ("York", "Oslo"), ("Lima", "Japan")]
+    return FactSet(
+        (
+            Relation(
+                "near",
+                facts_of("near", PAIRS),
+                facts_of("near", [("Chile", "New York"), ("Cuba", "Rome")]),
+                facts_of("near", [("Oslo", "San Marino"), ("Oslo", "Oslo"), ("Cuba", "Paris")]),
+                template="[X] lies in [Y] .",
+            ),
+            Relation(
+                "in",
+                facts_of("in", other[:3]),
+                facts_of("in", other[2:]),
+                facts_of("in", [("New Rome", "Saint Lucia")]),
+                template="The city of [X] is in [Y] .",
+            ),
+        ),
+        source="made up",
+        layout="table",
+    )
+
+
+def config_for(backbone: LanguageModel, **sections: Any) -> RunConfig:
+    method = {"name": "ptuning", "k": 3, **sections.pop("method", {})}
+    prompt = {"encoder": "free", "template": "<2> [X] <1> [Y]" + " <2>" * (not backbone.causal)}
+    facts = {**ANY, **sections.pop("facts", {})}
+    return run_config(method=method, prompt=prompt, facts=facts, dtype="float64", **sections)
+
+
+def build(backbone: LanguageModel, known: FactSet, /, **sections: Any) -> tuple[Problem, Method]:
+    """A method with wide random vectors."""
+    config = config_for(backbone, **sections)
+    problem = prepare(config, backbone, known)
+    method = make_method(config, problem)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for encoder in method.encoders.values():
+            for value in encoder.parameters():
+                value.copy_(torch.randn(value.shape, generator=generator, dtype=value.dtype))
+    return problem, method
+
+
+@dataclass
+class Loops:
+    """A name's score by loops, for the template "<2> [X] <1> [Y] <2>", or the causal one."""
+
+    backbone: LanguageModel
+    vectors: dict[str, Tensor]
+    relations: tuple[str, ...]
+    masking: str = "name"
+    average: str = "mean"
+
+    def tokens(self, name: str, *, first: bool = False) -> list[int]:
+        (ids,) = self.backbone.vocabulary.encode_names([name], [not first])
+        return ids
+
+    def word_starts(self, tokens: list[int]) -> list[bool]:
+        texts = self.backbone.vocabulary.tokenizer.convert_ids_to_tokens(tokens)
+        pieces = any(text.startswith("##") for text in texts) or not any(
+            text[0] in "Ġ▁" for text in texts
+        )
+        return [
+            not text.startswith("##") if pieces else step == 0 or text[0] in "Ġ▁"
+            for step, text in enumerate(texts)
+        ]
+
+    def sentence(
+        self, relation: int, first: list[int], second: list[int], part: str = "forth"
+    ) -> list[Item]:
+        vocabulary = self.backbone.vocabulary
+        v: list[Item] = list(self.vectors[part][relation])
+        head = [*vocabulary.prefix, v[0], v[1], *first, v[2], *second]
+        return [*head, *v[3:5], *vocabulary.suffix]
+
+    def log_probabilities(self, items: list[Item]) -> Tensor:
+        rows = [
+            self.backbone.embed(torch.tensor([item]))[0] if isinstance(item, int) else item
+            for item in items
+        ]
+        embeddings = torch.stack(rows)[None]
+        mask = torch.ones(1, len(rows), dtype=torch.long)
+        with torch.no_grad():
+            logits = self.backbone.model(inputs_embeds=embeddings, attention_mask=mask).logits[0]
+        found: Tensor = logits.double().log_softmax(1)
+        return found
+
+    def token_scores(self, fact: Fact, name: str) -> list[float]:
+        subject, tokens = self.tokens(fact.subject), self.tokens(name)
+        relation = self.relations.index(fact.relation)
+        start = len(self.backbone.vocabulary.prefix) + 3 + len(subject)
+        if self.backbone.causal:
+            table = self.log_probabilities(self.sentence(relation, subject, tokens))
+            return [float(table[start + i - 1, token]) for i, token in enumerate(tokens)]
+        mask = self.backbone.vocabulary.mask_id
+        assert mask is not None
+        starts = self.word_starts(tokens)
+        scores = []
+        for index, token in enumerate(tokens):
+            shown = list(tokens)
+            shown[index] = mask
+            if self.masking == "word":
+                after = index + 1
+                while after < len(tokens) and not starts[after]:
+                    shown[after] = mask
+                    after += 1
+            if self.masking == "name":
+                shown[index:] = [mask] * (len(tokens) - index)
+            table = self.log_probabilities(self.sentence(relation, subject, shown))
+            scores.append(float(table[start + index, token]))
+        return scores
+
+    def forth(self, fact: Fact, name: str) -> float:
+        scores = self.token_scores(fact, name)
+        return sum(scores) / (len(scores) if self.average == "mean" else 1)
+
+    def back(self, fact: Fact, name: str) -> float:
+        """The mean log-likelihood of the subject's tokens, the name in place, blanks swapped."""
+        # The subject is read as it stands in the second blank, the object as it is as an answer.
+        subject, tokens = self.tokens(fact.subject), self.tokens(name)
+        relation = self.relations.index(fact.relation)
+        part = "back" if "back" in self.vectors else "forth"
+        start = len(self.backbone.vocabulary.prefix) + 3 + len(tokens)
+        found = []
+        for index, token in enumerate(subject):
+            if self.backbone.causal:
+                table = self.log_probabilities(self.sentence(relation, tokens, subject, part))
+                found.append(float(table[start + index - 1, token]))
+            else:
+                mask = self.backbone.vocabulary.mask_id
+                shown = [*subject[:index], mask, *subject[index + 1 :]]
+                table = self.log_probabilities(self.sentence(relation, tokens, shown, part))  # type: ignore[arg-type]
+                found.append(float(table[start + index, token]))
+        return sum(found) / len(found)
+
+
+def loops_for(problem: Problem, method: Method, **options: str) -> Loops:
+    vectors = {part: value.detach() for part, value in method.vectors().items()}
+    return Loops(problem.backbone, vectors, problem.relations, **options)
+
+
+def assert_scores_are_the_loops(
+    problem: Problem, method: Method, loops: Loops, tolerance: float = 1e-5
+) -> None:
+    assert problem.spelling is not None
+    texts = problem.spelling.names.texts
+    listed = problem.facts.facts("test")
+    rows = np.arange(len(listed))
+    with torch.no_grad():
+        found = method.scores(problem.sentences["test"], rows, loops.vectors)
+    assert found.shape == (len(listed), len(texts))
+    assert found.dtype == torch.float32
+    train_objects = {
+        relation.name: {fact.object for fact in relation.train}
+        for relation in problem.facts.relations
+    }
+    for row, fact in enumerate(listed):
+        assert int(problem.sentences["test"].gold[row]) == texts.index(fact.object)
+        for name, score in zip(texts, found[row].tolist(), strict=True):
+            if name in train_objects[fact.relation]:
+                assert score == pytest.approx(loops.forth(fact, name), abs=tolerance), name
+            else:
+                assert score == -math.inf
+
+
+# ------------------------------------------------------------------------------------- oracles
+
+
+@pytest.mark.parametrize("masking", ["name", "word", "one"])
+@pytest.mark.parametrize("average", ["mean", "sum"])
+def test_scores_are_those_of_loops_over_candidates_and_tokens(
+    masking: str, average: str, bert: LanguageModel
+) -> None:
+    options = {"object_masking": masking, "object_average": average}
+    problem, method = build(bert, long_facts(), method=options)
+    assert_scores_are_the_loops(
+        problem, method, loops_for(problem, method, masking=masking, average=average)
+    )
+
+
+@pytest.mark.parametrize("masking", ["name", "word"])
+def test_scores_are_the_loops_for_every_family(masking: str, backbone: LanguageModel) -> None:
+    problem, method = build(backbone, long_facts(), method={"object_masking": masking})
+    assert_scores_are_the_loops(problem, method, loops_for(problem, method, masking=masking))
+
+
+def test_scores_are_the_loops_for_every_causal_family(causal: LanguageModel) -> None:
+    problem, method = build(causal, long_facts())
+    assert_scores_are_the_loops(problem, method, loops_for(problem, method), 1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama"])
+@pytest.mark.parametrize("masking", ["name", "word", "one"])
+def test_the_loss_is_the_mean_over_the_objects_tokens(
+    family: str, masking: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    problem, method = build(backbone, long_facts(), method={"object_masking": masking})
+    loops = loops_for(problem, method, masking=masking)
+    listed = problem.facts.facts("train")
+    rows = np.arange(len(listed))[::-1].copy()
+    found = method.loss(problem.sentences["train"], rows, loops.vectors)
+    wanted = [-loops.forth(listed[row], listed[row].object) for row in rows]
+    assert found.tolist() == pytest.approx(wanted, abs=1e-4 if backbone.causal else 1e-8)
+    alone = torch.cat(
+        [
+            method.loss(problem.sentences["train"], rows[i : i + 1], loops.vectors)
+            for i in range(len(rows))
+        ]
+    )
+    torch.testing.assert_close(found, alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2", "gpt2", "gemma2"])
+def test_the_way_back_has_the_whole_candidate_in_place(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    problem, method = build(
+        backbone, long_facts(), method={"name": "spe", "vectors": "separate", "k": 3}
+    )
+    loops = loops_for(problem, method)
+    assert problem.spelling is not None
+    texts, listed = problem.spelling.names.texts, problem.facts.facts("test")
+    found = predict(
+        method,
+        problem.sentences["test"],
+        loops.vectors,
+        allowed=problem.allowed,
+        k=3,
+        max_tokens=100,
+    )
+    lengths = set()
+    for row, fact in enumerate(listed):
+        for token, score in zip(
+            found.candidates[row].tolist(), found.backward[row].tolist(), strict=True
+        ):
+            lengths.add(len(loops.tokens(texts[token])))
+            assert score == pytest.approx(loops.back(fact, texts[token]), abs=1e-4)
+    assert len(lengths) > 1
+    # And in training, with the true object.
+    listed = problem.facts.facts("train")
+    loss = method.loss(problem.sentences["train"], np.arange(len(listed)), loops.vectors)
+    wanted = [
+        -loops.forth(fact, fact.object) - 0.8 * loops.back(fact, fact.object) for fact in listed
+    ]
+    assert loss.tolist() == pytest.approx(wanted, abs=1e-4)
+
+
+def test_ranks_are_among_the_relations_candidates(bert: LanguageModel) -> None:
+    problem, method = build(bert, long_facts())
+    loops = loops_for(problem, method)
+    found = predict(
+        method,
+        problem.sentences["test"],
+        loops.vectors,
+        allowed=problem.allowed,
+        k=3,
+        max_tokens=100,
+    )
+    for row, fact in enumerate(problem.facts.facts("test")):
+        relation = problem.facts[fact.relation]
+        scores = {name: loops.forth(fact, name) for name in {f.object for f in relation.train}}
+        better = [name for name in scores if scores[name] > scores[fact.object]]
+        assert int(found.better[row]) == len(better)
+        # "Oslo" is near two places, both of which are candidates.
+        others = {"Oslo", "San Marino"} if fact.subject == "Oslo" else set()
+        assert int(found.better_filtered[row]) == len(set(better) - others)
+    assert problem.counts() == {"near": 7, "in": 3}
+
+
+# ---------------------------------------------------------------------------------- properties
+
+
+def short_facts() -> FactSet:
+    """Objects of one token each, subjects with two of them, and some left out of a small train."""
+    pairs = [("France", "Paris"), ("New York", "Rome"), ("Oslo", "Lima"), ("Oslo", "Rome")]
+    more = [*pairs, ("Spain", "Madrid"), ("Kenya", "Tokyo")]
+    relation = Relation("r", facts_of("r", more), facts_of("r", pairs), facts_of("r", more))
+    return FactSet((relation,), "hand", "table")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_objects_of_one_token_score_as_they_do_without_the_switch(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone, facts = load_family(family), short_facts()
+    plain_problem, plain = build(backbone, facts, facts={"objects": "one-token"}, method={"k": 2})
+    problem, method = build(backbone, facts, method={"k": 2})
+    assert problem.facts.fingerprint() == plain_problem.facts.fingerprint()
+    assert problem.spelling is not None
+    vectors = {part: value.detach() for part, value in method.vectors().items()}
+    for split in ("dev", "test"):
+        one, other = (
+            predict(
+                which,
+                entry.sentences[split],  # type: ignore[index]
+                vectors,
+                allowed=entry.allowed,
+                k=2,
+                max_tokens=200,
+            )
+            for which, entry in ((plain, plain_problem), (method, problem))
+        )
+        texts = [[problem.text(answer) for answer in row] for row in other.candidates.tolist()]
+        assert texts == [
+            [plain_problem.text(token) for token in row] for row in one.candidates.tolist()
+        ]
+        torch.testing.assert_close(one.forward, other.forward, rtol=1e-5, atol=1e-5)
+        assert torch.equal(one.better, other.better)
+        assert torch.equal(one.better_filtered, other.better_filtered)
+    rows = np.arange(len(problem.sentences["train"]))
+    torch.testing.assert_close(
+        method.loss(problem.sentences["train"], rows, vectors),
+        plain.loss(plain_problem.sentences["train"], rows, vectors),
+        rtol=0,
+        atol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_small_passes_change_nothing(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    found = []
+    for max_tokens in (16, 100, 100_000):
+        problem, method = build(backbone, long_facts(), max_tokens=max_tokens)
+        rows = np.arange(4)
+        with torch.no_grad():
+            found.append(method.scores(problem.sentences["test"], rows, method.vectors()))
+    torch.testing.assert_close(found[0], found[2], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found[1], found[2], rtol=0, atol=1e-5)
+
+
+def test_candidates_share_sentences(bert: LanguageModel) -> None:
+    """All names of one token are read off one mask; first tokens of equally long words too."""
+    problem, _ = build(bert, long_facts())
+    assert problem.spelling is not None
+    tables = problem.spelling.tables
+    near = problem.relations.index("near")
+    # Paris, Rome: "M". Names of two words: "M M", and "a M" each. Oslo: "M M M M", "O M M M", ...
+    # Oslo river: the same four before one more mask, and "Oslo M".
+    assert int(tables.count[near]) == 1 + (1 + 3) + 4 + 5
+    problem, _ = build(bert, long_facts(), method={"object_masking": "word"})
+    assert problem.spelling is not None
+    # Of two words each is asked with the other in sight.
+    assert int(problem.spelling.tables.count[near]) == 1 + 3 * 2 + 4 + 5
+
+
+def test_recorded_steps_ask_for_single_masks_only(bert: LanguageModel) -> None:
+    rows = np.arange(3)
+    problem, method = build(bert, long_facts())
+    assert method.asks(problem.sentences["train"], rows) is None
+    problem, method = build(bert, long_facts(), method={"object_masking": "one"})
+    asks = method.asks(problem.sentences["train"], rows)
+    assert asks is not None
+    lengths = problem.sentences["train"].forth.object_lengths[rows]
+    assert len(asks[0].rows) == lengths.sum() > 3
+
+
+# SPE's way back of a causal model is one pass for several tokens, which is not recorded.
+@pytest.mark.parametrize(
+    ("family", "name"), [("bert", "ptuning"), ("bert", "spe"), ("gpt2", "ptuning")]
+)
+def test_recorded_steps_train_as_plain_ones(
+    family: str, name: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    config = config_for(backbone, method={"name": name, "k": 3, "object_masking": "one"})
+    learned = []
+    for capture in (False, True):
+        _, method, trainer = make_trainer(config, backbone, long_facts(), capture=capture)
+        trainer.run(lambda: {part: np.zeros(2) for part in method.encoders})  # noqa: B023
+        learned.append(method.vectors()["forth"].detach())
+    torch.testing.assert_close(learned[0], learned[1], rtol=0, atol=1e-8)
+
+
+def test_names_that_read_alike_are_one_candidate(load_family: Callable[..., LanguageModel]) -> None:
+    bert = load_family("bert")
+    pairs = [("Italy", "New York"), ("Spain", "New  York"), ("Peru", "Oslo")]
+    facts = FactSet(
+        (Relation("r", *([facts_of("r", pairs)] * 3), template="[X] in [Y] ."),), "hand", "table"
+    )
+    problem, _ = build(bert, facts)
+    assert problem.spelling is not None
+    assert len(problem.spelling.names) == 2
+    assert problem.sentences["test"].gold.tolist()[0] == problem.sentences["test"].gold.tolist()[1]
+
+
+# ----------------------------------------------------------------- which facts and candidates
+
+
+def test_facts_with_long_objects_are_dropped_without_the_switch_and_kept_with_it(
+    bert: LanguageModel,
+) -> None:
+    facts = long_facts()
+    plain = prepare(
+        config_for(bert, facts={"objects": "one-token", "relations": ["near"]}, method={"k": 1}),
+        bert,
+        facts.select(["near"]),
+    )
+    reasons = plain.facts.dropped_by_reason()
+    assert reasons == {"object is not one token of the model": 5 + 1 + 2}
+    problem, _ = build(bert, facts)
+    assert problem.facts.dropped_by_reason() == {}
+
+
+def test_a_file_adds_candidates_for_all_relations_or_one(
+    bert: LanguageModel, tmp_path: Any
+) -> None:
+    path = tmp_path / "names.txt"
+    path.write_text("Havana river\nnear\tOld Rome\nin\tPeru\n\nnear\tTokyo\nThe Ωmega\n")
+    facts = long_facts()
+    problem, _ = build(bert, facts, facts={"vocabulary": str(path)})
+    # What the tokenizer cannot read is no candidate.
+    assert problem.counts() == {"near": 7 + 3, "in": 3 + 2}
+    assert problem.spelling is not None
+    texts = problem.spelling.names.texts
+    near = {texts[i] for i in problem.allowed[0].nonzero()[:, 0].tolist()}
+    assert near - {fact.object for fact in facts["near"].train} == {
+        "Havana river",
+        "Old Rome",
+        "Tokyo",
+    }
+
+
+def test_test_objects_outside_the_candidates_are_dropped_and_counted(
+    bert: LanguageModel, tmp_path: Any
+) -> None:
+    facts = long_facts()
+    near = facts["near"]
+    more = (*near.test, Fact("near", "Chile", "Saint Lucia"), Fact("near", "Chile", "Ωmega"))
+    bigger = FactSet(
+        (Relation("near", near.train, near.dev, more, template=near.template),), "hand", "table"
+    )
+    problem, _ = build(bert, bigger)
+    assert problem.facts.dropped_by_reason() == {
+        "object is not readable text": 1,
+        "object not among the relation's training objects": 1,
+    }
+    path = tmp_path / "names.txt"
+    path.write_text("Saint Lucia\n")
+    problem, _ = build(bert, bigger, facts={"vocabulary": str(path)})
+    assert problem.facts.dropped_by_reason() == {"object is not readable text": 1}
+    with pytest.raises(DataError, match="1 facts cannot be used"):
+        build(bert, bigger, facts={"vocabulary": str(path), "strict": True})
+
+
+def test_candidates_are_the_training_objects_that_the_limit_leaves(bert: LanguageModel) -> None:
+    for objects in ("any-length", "one-token"):
+        sections = {"objects": objects, "train_limit": 3}
+        problem, _ = build(bert, short_facts(), facts=sections, method={"k": 1})
+        assert "object not among the relation's training objects" in (
+            problem.facts.dropped_by_reason()
+        )
+        for relation in problem.facts.relations:
+            seen = {fact.object for fact in relation.train}
+            assert {fact.object for fact in (*relation.dev, *relation.test)} <= seen
+        for split in ("dev", "test"):
+            sentences = problem.sentences.get(split)  # type: ignore[call-overload]
+            if sentences is not None:
+                relation_rows = problem.allowed[sentences.forth.relation]
+                assert relation_rows.gather(1, sentences.gold[:, None]).all()
+
+
+def test_sentences_too_long_with_the_longest_candidate_are_dropped(bert: LanguageModel) -> None:
+    near = long_facts()["near"]
+    room = bert.max_length - 2 - 5 - 5  # the frame, the vectors and "Oslo river"
+    fits, too_long = "a " * (room - 1) + "a", "a " * room + "a"
+    more = (*near.test, Fact("near", fits, "Paris"), Fact("near", too_long, "Paris"))
+    facts = FactSet((Relation("near", near.train, near.dev, more),), "hand", "table")
+    problem, method = build(bert, facts)
+    assert problem.facts.dropped_by_reason() == {"sentence longer than the model takes": 1}
+    rows = np.arange(len(problem.sentences["test"]))
+    scores = method.scores(problem.sentences["test"], rows, method.vectors())
+    assert scores.isfinite().all()
+
+
+def test_a_vocabulary_of_tokens_is_refused(bert: LanguageModel) -> None:
+    with pytest.raises(ConfigError, match='"full" has single tokens only'):
+        config_for(bert, facts={"vocabulary": "full"})
+
+
+@pytest.mark.parametrize("name", ["autoprompt", "finetune"])
+def test_methods_of_one_token_are_refused(name: str, bert: LanguageModel) -> None:
+    with pytest.raises(ConfigError, match=f'"{name}" asks for objects of one token'):
+        config_for(bert, method={"name": name})
+
+
+@pytest.mark.parametrize("name", ["majority", "manual", "optiprompt"])
+def test_methods_that_do_not_ask_back_rank_names_too(name: str, bert: LanguageModel) -> None:
+    problem, method = build(bert, long_facts(), method={"name": name})
+    vectors = {part: value.detach() for part, value in method.vectors().items()}
+    found = predict(
+        method, problem.sentences["test"], vectors, allowed=problem.allowed, k=3, max_tokens=99
+    )
+    assert len(found) == 4
+    if name == "majority":
+        # Every object of "near" is there once, so all tie.
+        assert found.better[:3].tolist() == [0, 0, 0]
+        assert found.equal[:3].tolist() == [6, 6, 6]
+
+
+# ------------------------------------------------------------------------------------ learning
+
+
+# What the model read ended in these, so that names of two and three tokens are known to it.
+LONG_NAMES = {
+    "Norland": "Norland .",
+    "Ostland": "Ostland .",
+    "Midland": "in Midland .",
+    "Sudish": "Sudish .",
+    "Westish": "Westish .",
+    "Farish": "speak Farish .",
+}
+
+
+def test_prompts_learn_names_of_several_tokens(knowing_bert: LanguageModel) -> None:
+    facts = world_facts(LONG_NAMES)
+    config = run_config(
+        facts=ANY,
+        method={"name": "ptuning", "k": 3},
+        prompt={"template": "<3> [X] <3> [Y] <3>"},
+        training={"epochs": 25, "rate": 0.005, "batch": 8, "select": "loss"},
+    )
+    problem, fresh, _ = make_trainer(config, knowing_bert, facts)
+    drawn = {part: value.detach() for part, value in fresh.vectors().items()}
+    sentences = problem.sentences["test"]
+    before = predict(fresh, sentences, drawn, allowed=problem.allowed, k=3, max_tokens=4096)
+    run = train(config, knowing_bert, facts)
+    assert run.problem.counts() == {"land": 6, "tongue": 6}
+    after = run.predict().ranks().realistic
+    drawn_ranks = before.ranks().realistic
+    right = [float((rank <= 1).double().mean()) for rank in (drawn_ranks, after)]
+    assert right[1] >= max(0.5, right[0] + 0.2)
+    # The gain is not the short names' alone.
+    long = torch.from_numpy(sentences.forth.object_lengths > 1)
+    assert float((1 / after[long]).mean()) > float((1 / drawn_ranks[long]).mean())
+    assert run.trainer.history[-1]["loss"] < 0.5 * run.trainer.history[0]["loss"]

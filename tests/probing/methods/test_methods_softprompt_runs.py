@@ -1,0 +1,125 @@
+"""Whole runs of SoftPrompt: killed, resumed, asked, trained further."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import symprompt
+from symprompt.errors import ConfigError, RunError
+from symprompt.probing.config import RunConfig
+from symprompt.probing.inspect import describe_prompts
+from symprompt.probing.rerank import rerank_run
+from tiny.models import make_facts
+from tiny.runs import PROMPTS, soft_config, write_csv, write_prompts
+
+RESULTS = ("encoder.safetensors", "predictions/test.jsonl", "prompts.json", "prompts.safetensors")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prompts(tmp_path_factory.mktemp("written") / "mine")
+
+
+@pytest.fixture(scope="module")
+def make(family_folder: Callable[[str], Path], folder: Path, tmp_path_factory: Any) -> Any:
+    data = write_csv(make_facts(), tmp_path_factory.mktemp("facts") / "facts.csv")
+
+    def config(out: Path, **sections: Any) -> RunConfig:
+        table: dict[str, Any] = {
+            "model": str(family_folder("bert")),
+            "data": str(data),
+            "out": str(out),
+            "dtype": "float32",
+            "ensemble": {"deep": True, "most": 2},
+            "checkpoint_seconds": 0.0,
+        }
+        return soft_config(folder, **(table | sections))
+
+    return config
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing on the way catches it."""
+
+
+@pytest.mark.parametrize("stage", ["training", "asking test"])
+def test_a_killed_run_resumes_to_the_same_bytes(make: Any, tmp_path: Path, stage: str) -> None:
+    whole = symprompt.train(make(tmp_path / "whole")).folder.path
+
+    def kill(now: str, done: int, total: int, note: str) -> None:
+        if now == stage and (note == "epoch 3" or stage != "training"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        symprompt.train(make(tmp_path / "half"), tick=kill)
+    half = symprompt.train(make(tmp_path / "half"), resume=True).folder.path
+    for name in RESULTS:
+        assert (half / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_resumed_run_keeps_the_prompts_it_chose(make: Any, tmp_path: Path) -> None:
+    def kill(now: str, done: int, total: int, note: str) -> None:
+        if note == "epoch 2":
+            raise Killed
+
+    with pytest.raises(Killed):
+        symprompt.train(make(tmp_path / "run"), tick=kill)
+    card = json.loads((tmp_path / "run" / "prompts.json").read_text())
+    chosen = ["[X] is the old [Y].", "[X] lies in the city [Y] ."]
+    card["relations"]["capital"]["prompts"] = chosen
+    (tmp_path / "run" / "prompts.json").write_text(json.dumps(card))
+    (tmp_path / "run" / "state.safetensors").unlink()
+    run = symprompt.train(make(tmp_path / "run"), resume=True)
+    assert run.folder.load_card()["relations"]["capital"]["prompts"] == chosen
+
+
+def test_a_run_is_asked_without_the_files(make: Any, tmp_path: Path) -> None:
+    prompts = write_prompts(tmp_path / "mine")
+    ensemble = {"deep": True, "prompts": [str(prompts)]}
+    run = symprompt.train(make(tmp_path / "run", ensemble=ensemble))
+    for path in prompts.iterdir():
+        path.unlink()
+    about = run.folder.load_card()["relations"]["capital"]
+    assert about["prompts"] == ["The capital of [X] is [Y] .", *PROMPTS["capital"]]
+    assert sum(about["prompt_weights"]) == pytest.approx(1, abs=1e-4)
+    predictions, facts = run.predictions("test")
+    for row, fact in enumerate(facts):
+        answers = run.ask(fact.relation, subject=fact.subject, top=5)
+        stored = predictions.forward[row].tolist()
+        assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-4)
+    with pytest.raises(ConfigError, match="softprompt, learned no way back"):
+        run.ask("in", object="Cuba")
+    further = make(tmp_path / "more", start_from=str(run.folder.path))
+    with pytest.raises(RunError, match="other written prompts for relation"):
+        symprompt.train(further)
+
+
+def test_training_goes_on_from_a_run(make: Any, tmp_path: Path) -> None:
+    first = symprompt.train(make(tmp_path / "one"))
+    more = make(tmp_path / "two", start_from=str(first.folder.path), training={"epochs": 0})
+    second = symprompt.train(more)
+    one, two = (run.folder.load_prompts(["forth", "weights", "deep"]) for run in (first, second))
+    assert all(torch.equal(one[part], two[part]) for part in one)
+
+
+@pytest.mark.parametrize("name", ["lpaqa", "softprompt"])
+def test_prompts_are_shown_and_candidates_asked_back(name: str, make: Any, tmp_path: Path) -> None:
+    start = {"start": "manual" if name == "softprompt" else "random"}
+    deep = {"deep": name == "softprompt"}
+    sections = {"method": {"name": name}, "prompt": start, "ensemble": deep}
+    run = symprompt.train(make(tmp_path / "run", **sections))
+    for view in describe_prompts(run, top=2, device="cpu"):
+        assert "written prompts: " in view.about
+        assert bool(view.vectors) == (name == "softprompt")
+    prompt = {"template": "<2> [X] <1> [Y] <2>", "start": "random"}
+    config = make(tmp_path / "spe", method={"name": "spe", "k": 3}, prompt=prompt, ensemble={})
+    spe = symprompt.train(config)
+    again = rerank_run(run.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
+    assert again.metrics["method"] == f"{name} + asking back"
+    assert again.predictions()[0].asked_back

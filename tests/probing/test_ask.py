@@ -1,0 +1,365 @@
+"""Asking a finished run: both ways, in which order, with what loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import symprompt
+from symprompt import Run, SympromptError
+from symprompt.errors import ConfigError, RunError
+from symprompt.probing import ask as answering
+from symprompt.probing import prepare as problem
+from symprompt.probing.config import RunConfig
+from symprompt.probing.predictions import Combination
+from tiny.models import make_facts, run_config
+from tiny.runs import SEPARATE, Make, other_model, write_csv
+
+
+@pytest.fixture(scope="module")
+def model(family_folder: Callable[[str], Path]) -> Path:
+    return family_folder("bert")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("facts")
+    return write_csv(make_facts().select(["capital", "in"]), folder / "facts.csv")
+
+
+@pytest.fixture(scope="module")
+def make(model: Path, data: Path) -> Make:
+    """Configs of runs on the tiny model and facts; the run folder is the first argument."""
+
+    def config(out: Path, **sections: Any) -> RunConfig:
+        place = {"model": str(model), "data": str(data), "out": str(out), "dtype": "float32"}
+        return run_config(**(place | sections))
+
+    return config
+
+
+@pytest.fixture(scope="module")
+def finished(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished SPE run with separate vectors; tests must not change its folder."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    return symprompt.train(make(out, method=SEPARATE))
+
+
+def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> None:
+    predictions, facts = finished.predictions("test")
+    weights = finished.metrics["weights"]
+    for row, fact in enumerate(facts):
+        answers = finished.ask(fact.relation, subject=fact.subject, top=5)
+        assert len(answers) == predictions.candidates.shape[1]
+        joints = [answer.joint for answer in answers]
+        assert joints == sorted(joints, reverse=True)
+        assert sorted(answer.forward for answer in answers) == pytest.approx(
+            sorted(predictions.forward[row].tolist()), abs=1e-5
+        )
+        weight = weights[fact.relation]
+        stored = predictions.forward[row] + weight * predictions.backward[row]
+        assert joints == pytest.approx(sorted(stored.tolist(), reverse=True), abs=1e-5)
+        by_forward = sorted(answers, key=lambda answer: -answer.forward)
+        assert [answer.backward for answer in by_forward] == pytest.approx(
+            predictions.backward[row].tolist(), abs=1e-5
+        )
+
+
+def test_answers_have_the_stored_texts(finished: Run) -> None:
+    lines = (finished.folder.path / "predictions/test.jsonl").read_text().splitlines()
+    row = json.loads(lines[0])
+    answers = finished.ask(row["relation"], subject=row["subject"], top=5)
+    assert {answer.text for answer in answers} == set(row["candidates"])
+    best = max(range(5), key=lambda place: row["joint"][place])
+    assert answers[0].text == row["candidates"][best]
+
+
+def test_top_bounds_the_answers_and_spaces_around_a_subject_do_not_matter(finished: Run) -> None:
+    all_answers = finished.ask("capital", subject="France")
+    assert finished.ask("capital", subject=" France ", top=2) == all_answers[:2]
+    with pytest.raises(ConfigError, match="top is 0"):
+        finished.ask("capital", subject="France", top=0)
+
+
+def test_an_object_gives_the_known_subjects_in_joint_order(finished: Run) -> None:
+    answers = finished.ask("in", object="France", top=100)
+    known = {fact.subject for fact in finished.folder.load_facts()["in"].all()}
+    assert {answer.text for answer in answers} == known
+    assert len(answers) == len(known)
+    joints = [answer.joint for answer in answers]
+    assert joints == sorted(joints, reverse=True)
+    weight = finished.metrics["weights"]["in"]
+    for answer in answers:
+        assert answer.backward is not None
+        assert answer.joint == pytest.approx(answer.forward + weight * answer.backward, abs=1e-5)
+
+
+def test_both_ways_of_asking_give_a_pair_the_same_scores(finished: Run) -> None:
+    by_object = {answer.text: answer for answer in finished.ask("in", object="Cuba", top=100)}
+    found = 0
+    for subject, there in by_object.items():
+        back = {answer.text: answer for answer in finished.ask("in", subject=subject, top=5)}
+        if "Cuba" in back:
+            found += 1
+            here = back["Cuba"]
+            assert here.forward == pytest.approx(there.forward, abs=1e-5)
+            assert here.backward == pytest.approx(there.backward, abs=1e-5)
+    predictions, facts = finished.predictions("test")
+    for row, fact in enumerate(facts):
+        if fact.relation == "in" and fact.object == "Cuba":
+            stored = predictions.gold_score[row].item()
+            assert by_object[fact.subject].forward == pytest.approx(stored, abs=1e-5)
+            found += 1
+    assert found
+
+
+def test_a_method_without_a_way_back_ranks_objects_by_forward_and_refuses_objects(
+    make: Make, tmp_path: Path
+) -> None:
+    run = symprompt.train(make(tmp_path / "run", method={"name": "ptuning"}))
+    answers = run.ask("capital", subject="France")
+    assert all(answer.joint is None and answer.backward is None for answer in answers)
+    scores = [answer.forward for answer in answers]
+    assert scores == sorted(scores, reverse=True)
+    with pytest.raises(ConfigError, match="ptuning, learned no way back"):
+        run.ask("capital", object="Paris")
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (
+            {"relation": "capitol", "subject": "France"},
+            r"relation 'capitol' is not in .*capital, in",
+        ),
+        ({"relation": "in", "subject": "  "}, "subject is empty"),
+        ({"relation": "in", "subject": "[MASK]"}, "holds the model's mask"),
+        ({"relation": "in", "subject": "\u200b"}, "has no token"),
+        ({"relation": "in", "subject": "New " * 60}, "the model takes 48"),
+        ({"relation": "in", "object": "Oslo"}, "'Oslo' is not one token"),
+        ({"relation": "in", "object": ""}, "'' is not one token"),
+        ({"relation": "in"}, "either a subject or an object"),
+        ({"relation": "in", "subject": "a", "object": "b"}, "either a subject or an object"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(
+    finished: Run, question: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SympromptError, match=message):
+        finished.ask(**question)  # type: ignore[arg-type]
+
+
+def test_the_model_may_move_but_not_change(
+    make: Make, finished: Run, model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder.path, folder)
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace(str(model), str(tmp_path / "gone")))
+    run = Run.load(folder)
+    with pytest.raises(SympromptError, match="gone"):
+        run.ask("capital", subject="France")
+    moved = run.ask("capital", subject="France", model=str(model))
+    assert moved == finished.ask("capital", subject="France")
+    other = other_model(model, tmp_path / "other")
+    # Also after the right model was loaded.
+    with pytest.raises(RunError, match="made by another model"):
+        run.ask("capital", subject="France", model=str(other))
+
+
+def test_a_run_can_be_asked_without_its_data(
+    make: Make, data: Path, tmp_path: Path, finished: Run
+) -> None:
+    shutil.copy(data, tmp_path / "facts.csv")
+    config = make(
+        tmp_path / "run",
+        data=str(tmp_path / "facts.csv"),
+        facts={"vocabulary": "objects"},
+        method={"k": 4},
+    )
+    symprompt.train(config)
+    (tmp_path / "facts.csv").unlink()
+    answers = Run.load(tmp_path / "run").ask("capital", subject="France")
+    assert {answer.text for answer in answers} <= {"Paris", "Rome", "Madrid", "Tokyo", "Santiago"}
+
+
+def test_answers_beyond_the_candidates_follow_in_forward_order(finished: Run) -> None:
+    few, many = (finished.ask("capital", subject="France", top=top) for top in (3, 50))
+    assert len(many) == 50
+    assert many[:3] == few
+    joints = [answer.joint for answer in many[:5]]
+    assert None not in joints
+    assert joints == sorted(joints, reverse=True)  # type: ignore[type-var]
+    assert all(answer.backward is None and answer.joint is None for answer in many[5:])
+    forward = [answer.forward for answer in many[5:]]
+    assert forward == sorted(forward, reverse=True)
+    assert forward[0] <= min(answer.forward for answer in many[:5])
+    assert len({answer.text for answer in many}) == 50
+
+
+def test_there_are_no_more_answers_than_are_allowed(make: Make, tmp_path: Path) -> None:
+    facts = {"vocabulary": "objects"}
+    run = symprompt.train(make(tmp_path / "run", facts=facts, training={"epochs": 0}))
+    assert len(run.ask("capital", subject="France", top=1000)) == 5
+
+
+def test_subjects_are_ranked_by_a_mean_over_their_tokens_even_if_the_run_sums(
+    make: Make, finished: Run, tmp_path: Path
+) -> None:
+    config = make(
+        tmp_path / "run",
+        start_from=str(finished.folder.path),
+        method={**SEPARATE, "average": "sum"},
+        training={"epochs": 0},
+    )
+    summed = symprompt.train(config)
+    # The finished run has the same vectors and takes means.
+    mine, theirs = (run.ask("in", object="France", top=100) for run in (summed, finished))
+    assert [answer.text for answer in mine] == [answer.text for answer in theirs]
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.backward == pytest.approx(other.backward, abs=1e-5)
+        assert one.joint == pytest.approx(other.joint, abs=1e-5)
+    # Objects of one subject are compared by the run's own score.
+    one, other = (run.ask("in", subject="New York", top=5)[0] for run in (summed, finished))
+    assert one.backward == pytest.approx(2 * other.backward, rel=0.5)  # type: ignore[operator]
+    assert one.backward != pytest.approx(other.backward, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": {"name": "manual"}},
+        {"method": {"name": "ptuning"}, "prompt": {"encoder": "free", "start": "manual"}},
+        {"method": {"blanks": "kept", "weight": 0.0}, "prompt": {"encoder": "mlp"}},
+        {"facts": {"vocabulary": "objects"}, "method": {"k": 3}},
+    ],
+)
+def test_every_kind_of_run_answers_as_it_did_when_it_was_made(
+    make: Make, tmp_path: Path, sections: dict[str, Any]
+) -> None:
+    run = symprompt.train(make(tmp_path / "run", **sections))
+    predictions, facts = run.predictions()
+    width = predictions.candidates.shape[1]
+    for row, fact in enumerate(facts):
+        answers = run.ask(fact.relation, subject=fact.subject, top=width)
+        found = sorted((answer.forward for answer in answers), reverse=True)
+        assert found == pytest.approx(predictions.forward[row].tolist(), abs=1e-5)
+
+
+def test_a_run_with_a_word_list_can_be_asked_when_the_list_is_gone(
+    make: Make, tmp_path: Path
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text(
+        "Lima\nHavana\nNairobi\nFrance\nItaly\nSpain\nParis\nRome\nJapan\nCuba\nPeru\n"
+    )
+    config = make(tmp_path / "run", facts={"vocabulary": str(words)}, method={"k": 3})
+    run = symprompt.train(config)
+    assert (tmp_path / "run/vocabulary.txt").read_text() == words.read_text()
+    before = run.ask("capital", subject="France", top=100)
+    words.unlink()
+    assert Run.load(tmp_path / "run").ask("capital", subject="France", top=100) == before
+    assert {answer.text for answer in before} <= set(
+        (tmp_path / "run/vocabulary.txt").read_text().split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"relation": "capitol", "subject": "France"}, "'capitol' is not in .* has: capital, in"),
+        ({"relation": "in", "subject": " "}, "subject is empty"),
+        ({"relation": "in", "subject": "Oslo", "top": 0}, "top is 0"),
+    ],
+)
+def test_what_needs_no_model_is_refused_before_one_is_loaded(
+    finished: Run, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any], message: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(symprompt.LanguageModel, "load", refuse)
+    with pytest.raises(SympromptError, match=message):
+        Run.load(finished.folder.path).ask(**question)
+
+
+def test_a_question_lays_out_no_more_than_it_asks(
+    finished: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out: list[int] = []
+    lay_out = answering.lay_out
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        laid_out.append(len(arguments[3]))
+        return lay_out(*arguments, **options)
+
+    for module in (answering, problem):
+        monkeypatch.setattr(module, "lay_out", count)
+    Run.load(finished.folder.path).ask("capital", subject="France")
+    assert laid_out == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("prompts.json", "{}"),
+        ("prompts.json", '{"relations": {"in": {}}}'),
+        ("prompts.json", "[]"),
+        ("metrics.json", "{}"),
+        ("metrics.json", "[]"),
+        ("facts.jsonl", ""),
+    ],
+)
+@pytest.mark.parametrize("asked", [{"subject": "Oslo"}, {"object": "France"}])
+def test_a_damaged_run_is_one_sentence_that_names_the_file(
+    finished: Run, tmp_path: Path, name: str, content: str, asked: dict[str, str]
+) -> None:
+    shutil.copytree(finished.folder.path, tmp_path / "run")
+    (tmp_path / "run" / name).write_text(content)
+    with pytest.raises(RunError, match=rf"{name} is damaged: .*\.$"):
+        Run.load(tmp_path / "run").ask("in", **asked)
+
+
+def test_prompts_that_lack_a_part_are_one_sentence(finished: Run, tmp_path: Path) -> None:
+    shutil.copytree(finished.folder.path, tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    tensors, note = run.folder.read_tensors("prompts.safetensors")
+    for broken in ({"forth": tensors["forth"]}, tensors | {"back": tensors["back"][:1]}):
+        run.folder.write_tensors("prompts.safetensors", broken, note)
+        with pytest.raises(RunError, match=r"prompts\.safetensors is damaged"):
+            run.ask("in", subject="Oslo")
+
+
+def test_fitted_frequencies_are_part_of_the_answers_too(
+    make: Make, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On facts as few as these a fit finds nothing to weigh, so one is put in its place.
+    numbers = torch.tensor([[0.5, 2.0], [0.75, 1.25]], dtype=torch.float64)
+    fitted = Combination(numbers[0], numbers[1])
+    monkeypatch.setattr("symprompt.probing.results.fit_combination", lambda *_: fitted)
+    method = {**SEPARATE, "choose_weight": "dev-fit"}
+    run = symprompt.train(make(tmp_path / "run", method=method))
+    assert run.metrics["frequency_shares"] == {"capital": 0.75, "in": 1.25}
+    predictions, facts = run.predictions("test")
+    plain, _ = finished.predictions("test")
+    assert not torch.allclose(predictions.backward, plain.backward)
+    width = predictions.candidates.shape[1]
+    for row, fact in enumerate(facts):
+        answers = run.ask(fact.relation, subject=fact.subject, top=width)
+        by_forward = sorted(answers, key=lambda answer: -answer.forward)
+        assert [answer.backward for answer in by_forward] == pytest.approx(
+            predictions.backward[row].tolist(), abs=1e-5
+        )
+
+
+def test_weights_fitted_on_dev_are_stored(make: Make, tmp_path: Path) -> None:
+    method = {**SEPARATE, "choose_weight": "dev-fit"}
+    metrics = symprompt.train(make(tmp_path / "run", method=method)).metrics
+    assert set(metrics["weights"]) == set(metrics["frequency_shares"]) == {"capital", "in"}
+    assert all(weight >= 0 for weight in metrics["weights"].values())

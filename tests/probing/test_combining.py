@@ -1,0 +1,141 @@
+"""The fit of forward, backward and frequency: against a plain solver, and where it must help."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from symprompt.probing.predictions import (
+    Predictions,
+    add_frequencies,
+    fit_combination,
+    log_frequencies,
+)
+from symprompt.probing.rank import rerank
+
+FACTS, CANDIDATES, ANSWERS = 300, 6, 20
+
+
+def make_predictions(
+    true: tuple[float, float, float], *, relations: int = 2
+) -> tuple[Predictions, Tensor]:
+    """Facts whose gold object is drawn from the softmax of a known combination of scores."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.randint(0, 30, (relations, ANSWERS), generator=generator).double()
+    frequencies = log_frequencies(counts)
+    relation = torch.arange(FACTS) % relations
+    order = torch.rand(FACTS, ANSWERS, generator=generator).argsort(1)
+    candidates = order[:, :CANDIDATES]
+    forward = -3 * torch.rand(FACTS, CANDIDATES, generator=generator).sort(1).values
+    backward = -9 * torch.rand(FACTS, CANDIDATES, generator=generator)
+    joint = true[0] * forward + true[1] * backward
+    joint = joint + true[2] * frequencies[relation[:, None], candidates]
+    place = torch.multinomial(joint.softmax(1), 1, generator=generator)[:, 0]
+    gold = candidates.gather(1, place[:, None])[:, 0]
+    zeros = torch.zeros(FACTS, dtype=torch.long)
+    found = Predictions(
+        relation=relation,
+        gold=gold,
+        gold_score=forward.gather(1, place[:, None])[:, 0],
+        better=place,
+        equal=zeros,
+        better_filtered=place,
+        equal_filtered=zeros,
+        candidates=candidates,
+        forward=forward,
+        backward=backward,
+        known=torch.zeros_like(candidates, dtype=torch.bool),
+    )
+    return found, frequencies
+
+
+def test_log_frequencies_are_smoothed_probabilities() -> None:
+    found = log_frequencies(torch.tensor([[3.0, 0.0, 1.0]]))
+    assert found.exp().sum() == pytest.approx(1.0)
+    assert found[0, 0].item() == pytest.approx(math.log(3.5 / 5.5))
+    assert found[0, 1].item() == pytest.approx(math.log(0.5 / 5.5))
+
+
+def test_the_fit_finds_the_numbers_that_made_the_facts() -> None:
+    found, frequencies = make_predictions((1.5, 0.6, 0.9), relations=1)
+    fitted = fit_combination(found, frequencies, 1)
+    assert fitted.weights.item() == pytest.approx(0.6 / 1.5, rel=0.25)
+    assert fitted.shares.item() == pytest.approx(0.9 / 0.6, rel=0.4)
+
+
+def test_the_fit_is_where_the_penalised_likelihood_is_greatest() -> None:
+    found, frequencies = make_predictions((1.0, 0.4, 0.5), relations=2)
+    fitted = fit_combination(found, frequencies, 2)
+
+    def loss(weights: Tensor, shares: Tensor) -> float:
+        """The likelihood alone, over plain loops, at the scale that suits it best."""
+        best = math.inf
+        for scale in torch.linspace(0.2, 2.0, 37).tolist():
+            total = 0.0
+            for row in range(FACTS):
+                r = int(found.relation[row])
+                scores = []
+                for k in range(CANDIDATES):
+                    answer = int(found.candidates[row, k])
+                    back = float(found.backward[row, k]) + float(shares[r]) * float(
+                        frequencies[r, answer]
+                    )
+                    scores.append(scale * (float(found.forward[row, k]) + float(weights[r]) * back))
+                place = found.candidates[row].tolist().index(int(found.gold[row]))
+                total += math.log(sum(math.exp(score) for score in scores)) - scores[place]
+            best = min(best, total / FACTS)
+        return best
+
+    here = loss(fitted.weights, fitted.shares)
+    assert here < loss(fitted.weights * 1.5, fitted.shares)
+    assert here < loss(fitted.weights * 0.5, fitted.shares)
+    assert here < loss(fitted.weights, fitted.shares + 0.7)
+    assert here < loss(fitted.weights, fitted.shares - 0.7)
+
+
+def test_a_way_back_that_misleads_gets_no_weight() -> None:
+    found, frequencies = make_predictions((1.5, -0.8, 0.0), relations=1)
+    fitted = fit_combination(found, frequencies, 1)
+    assert fitted.weights.tolist() == [0.0]
+    assert fitted.shares.tolist() == [0.0]
+
+
+def test_no_gold_among_the_candidates_gives_no_weight() -> None:
+    found, frequencies = make_predictions((1.0, 0.5, 0.5))
+    found = found.take(torch.arange(4))
+    found.gold.fill_(ANSWERS + 1)
+    assert fit_combination(found, frequencies, 2).weights.tolist() == [0.0, 0.0]
+
+
+def test_frequencies_are_added_to_the_backward_score() -> None:
+    found, frequencies = make_predictions((1.0, 0.5, 0.5))
+    shares = torch.tensor([0.3, 2.0], dtype=torch.float64)
+    added = add_frequencies(found, frequencies, shares)
+    row, k = 7, 3
+    relation = int(found.relation[row])
+    expected = float(found.backward[row, k]) + float(shares[relation]) * float(
+        frequencies[relation, int(found.candidates[row, k])]
+    )
+    assert added.backward[row, k].item() == pytest.approx(expected, abs=1e-5)
+    joint = rerank(added.forward, added.backward, weight=0.5)
+    assert joint.shape == found.forward.shape
+
+
+def test_candidates_that_are_not_allowed_do_no_harm() -> None:
+    found, frequencies = make_predictions((1.0, 0.5, 0.5))
+    found.forward[0, -1] = -torch.inf
+    fitted = fit_combination(found, frequencies, 2)
+    assert bool(fitted.weights.isfinite().all())
+
+
+@pytest.mark.parametrize("facts", [1, 2, 4, 8])
+def test_few_facts_give_no_large_weights(facts: int) -> None:
+    found, frequencies = make_predictions((1.0, 0.0, 0.0))
+    for start in range(0, 240, facts):
+        few = found.take(torch.arange(start, start + facts))
+        fitted = fit_combination(few, frequencies, 2)
+        assert float(fitted.weights.max()) < 1.0
+        assert float((fitted.weights * fitted.shares).abs().max()) < 1.5

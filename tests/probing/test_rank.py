@@ -1,0 +1,255 @@
+"""Ranks against brute-force sorting, re-ranking invariants."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from symprompt.errors import SympromptError
+from symprompt.probing import rank as ranking
+
+MINUS_INFINITY = -math.inf
+# Few distinct values on purpose: nearly every example has ties.
+values = st.sampled_from([MINUS_INFINITY, -2.0, -1.0, -0.0, 0.0, 1.0])
+
+
+def slow_ranks(order: dict[int, tuple[float, ...]], gold: int, ignore: list[int]) -> list[int]:
+    """Sort all ids that count and read off the first and the last place the gold could take."""
+    kept = [key for token, key in order.items() if token == gold or token not in ignore]
+    kept.sort(reverse=True)
+    first = kept.index(order[gold]) + 1
+    last = len(kept) - kept[::-1].index(order[gold])
+    return [first, last]
+
+
+def slow_reranked(
+    row: list[float], gold: int, candidates: list[int], joint: list[float], ignore: list[int]
+) -> list[int]:
+    order = {token: (0.0, score) for token, score in enumerate(row)}
+    order |= {token: (1.0, score) for token, score in zip(candidates, joint, strict=True)}
+    return slow_ranks(order, gold, ignore)
+
+
+def places(found: ranking.Ranks) -> list[list[int]]:
+    return torch.stack([found.optimistic, found.pessimistic], dim=1).tolist()
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> dict[str, list]:
+    """Draw a batch of rows with golds, padded ignored ids and candidates with joint scores."""
+    width = draw(st.integers(2, 8))
+    k = draw(st.integers(1, width))
+    rows = range(draw(st.integers(1, 3)))
+    ids = st.integers(0, width - 1)
+    padded = st.lists(st.integers(-1, width - 1), min_size=5, max_size=5)
+    return {
+        "scores": [draw(st.lists(values, min_size=width, max_size=width)) for _ in rows],
+        "gold": [draw(ids) for _ in rows],
+        "ignore": [draw(padded) for _ in rows],
+        "candidates": [draw(st.permutations(range(width)))[:k] for _ in rows],
+        "joint": [draw(st.lists(values, min_size=k, max_size=k)) for _ in rows],
+    }
+
+
+@given(questions())
+@settings(deadline=None, max_examples=200)
+def test_ranks_equal_sorting(batch: dict[str, list]) -> None:
+    scores, gold = torch.tensor(batch["scores"]), torch.tensor(batch["gold"])
+    ignore = torch.tensor(batch["ignore"])
+    orders = [{token: (score,) for token, score in enumerate(row)} for row in batch["scores"]]
+    assert places(ranking.ranks(scores, gold)) == [
+        slow_ranks(order, true, []) for order, true in zip(orders, batch["gold"], strict=True)
+    ]
+    filtered = [
+        slow_ranks(order, true, others)
+        for order, true, others in zip(orders, batch["gold"], batch["ignore"], strict=True)
+    ]
+    assert places(ranking.ranks(scores, gold, ignore)) == filtered
+
+
+@given(questions())
+@settings(deadline=None, max_examples=200)
+def test_reranked_ranks_equal_sorting(batch: dict[str, list]) -> None:
+    tensors = {name: torch.tensor(rows) for name, rows in batch.items()}
+    expected = [
+        slow_reranked(*row)
+        for row in zip(
+            batch["scores"],
+            batch["gold"],
+            batch["candidates"],
+            batch["joint"],
+            batch["ignore"],
+            strict=True,
+        )
+    ]
+    assert places(ranking.reranked_ranks(**tensors)) == expected
+    del tensors["ignore"]
+    only_padding = torch.full((len(batch["gold"]), 1), -1)
+    assert places(ranking.reranked_ranks(**tensors)) == places(
+        ranking.reranked_ranks(**tensors, ignore=only_padding)
+    )
+
+
+@given(questions(), st.integers(1, 8))
+@settings(deadline=None, max_examples=200)
+def test_top_k_equals_sorting_by_score_then_id(batch: dict[str, list], k: int) -> None:
+    scores = torch.tensor(batch["scores"])
+    allowed = min(sum(score > MINUS_INFINITY for score in row) for row in batch["scores"])
+    if k > allowed:
+        with pytest.raises(SympromptError, match=f"k is {k}, .*{allowed}|allowed is 1 to"):
+            ranking.top_k(scores, k)
+        return
+    found, ids = ranking.top_k(scores, k)
+    expected = [
+        sorted(range(len(row)), key=lambda token, row=row: (-row[token], token))[:k]
+        for row in batch["scores"]
+    ]
+    assert ids.tolist() == expected
+    assert torch.equal(found, scores.gather(1, ids))
+
+
+def test_top_k_with_thousands_of_ties_at_the_border() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 3, (20, 5000), generator=generator).float()
+    scores[0] = 1.0
+    scores[1] = torch.arange(5000).float()
+    for k in (1, 15, 2500):
+        _, ids = ranking.top_k(scores, k)
+        assert torch.equal(ids, scores.sort(dim=1, descending=True, stable=True).indices[:, :k])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_gives_what_the_processor_gives() -> None:
+    generator = torch.Generator().manual_seed(3)
+    scores = -torch.randint(0, 6, (64, 3000), generator=generator).float()  # holds -0.0
+    scores[:, ::7] = 0.0
+    scores[:, ::11] = MINUS_INFINITY
+    gold = torch.randint(0, 3000, (64,), generator=generator)
+    ignore = torch.randint(-1, 3000, (64, 9), generator=generator)
+    for k in (1, 15, 700):
+        kept, candidates = ranking.top_k(scores, k)
+        joint = ranking.rerank(kept, kept.flip(1), weight=0.5)
+        found_kept, found_candidates = ranking.top_k(scores.cuda(), k)
+        found_joint = ranking.rerank(found_kept, found_kept.flip(1), weight=0.5)
+        assert torch.equal(found_candidates.cpu(), candidates)
+        assert torch.equal(found_joint.cpu(), joint)
+        inputs = (scores, gold, candidates, joint, ignore)
+        found = ranking.reranked_ranks(*(tensor.cuda() for tensor in inputs))
+        assert places(found) == places(ranking.reranked_ranks(*inputs))
+
+
+def test_realistic_is_the_mean_in_float64() -> None:
+    found = ranking.ranks(torch.tensor([[1.0, 3.0, 1.0, 0.0]]), torch.tensor([0]))
+    assert (found.better.tolist(), found.equal.tolist()) == ([1], [1])
+    assert found.better.dtype == found.equal.dtype == torch.int64
+    assert found.realistic.dtype == torch.float64
+    assert found.realistic.tolist() == [2.5]
+
+
+def test_a_gold_that_is_no_candidate_comes_last_and_ties() -> None:
+    scores = torch.tensor([[MINUS_INFINITY, 1.0, MINUS_INFINITY, 2.0]])
+    found = ranking.ranks(scores, torch.tensor([0]))
+    assert places(found) == [[3, 4]]
+
+
+def tie_free(rows: int, width: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    order = torch.stack([torch.randperm(width, generator=generator) for _ in range(rows)])
+    return -order.float() / width
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_candidates_up_to_ten_leave_p10_alone_and_one_changes_nothing(filtered: bool) -> None:
+    generator = torch.Generator().manual_seed(2)
+    scores = tie_free(300, 40)
+    gold = torch.randint(0, 40, (300,), generator=generator)
+    ignore = torch.randint(-1, 40, (300, 4), generator=generator) if filtered else None
+    forward = ranking.ranks(scores, gold, ignore)
+    moved = False
+    for k in range(1, 11):
+        kept, candidates = ranking.top_k(scores, k)
+        backward = torch.rand(300, k, generator=generator)
+        joint = ranking.rerank(kept, backward, weight=3.0)
+        found = ranking.reranked_ranks(scores, gold, candidates, joint, ignore)
+        assert torch.equal(found.realistic <= 10, forward.realistic <= 10)
+        if k == 1:
+            assert torch.equal(found.better, forward.better)
+            assert torch.equal(found.equal, forward.equal)
+        moved |= not torch.equal(found.better, forward.better)
+    assert moved
+
+
+def test_weight_zero_gives_forward_ranks() -> None:
+    scores = tie_free(50, 30)
+    gold = torch.arange(50) % 30
+    kept, candidates = ranking.top_k(scores, 12)
+    joint = ranking.rerank(kept, torch.full_like(kept, MINUS_INFINITY), weight=0.0)
+    found = ranking.reranked_ranks(scores, gold, candidates, joint)
+    assert torch.equal(found.realistic, ranking.ranks(scores, gold).realistic)
+
+
+def test_rerank_is_equation_ten() -> None:
+    forward = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]])
+    backward = torch.tensor([[-5.0, -1.0], [-2.0, -1.0]])
+    assert ranking.rerank(forward, backward, weight=0.5).tolist() == [[-3.5, -2.5], [-4.0, -4.5]]
+    per_fact = torch.tensor([0.0, 2.0], dtype=torch.float64)
+    expected = [[-1.0, -2.0], [-7.0, -6.0]]
+    for weight in (per_fact, per_fact[:, None]):
+        joint = ranking.rerank(forward, backward, weight=weight)
+        assert joint.dtype == torch.float32
+        assert joint.tolist() == expected
+    with pytest.raises(SympromptError, match="weight is"):
+        ranking.rerank(forward, backward, weight=torch.ones(1, 2))
+    with pytest.raises(SympromptError, match="backward"):
+        ranking.rerank(forward, backward[:, :1], weight=1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
+def test_coarse_scores_are_refused(dtype: torch.dtype) -> None:
+    scores = torch.zeros(1, 3, dtype=dtype)
+    with pytest.raises(SympromptError, match="float32"):
+        ranking.ranks(scores, torch.tensor([0]))
+    with pytest.raises(SympromptError, match="float32"):
+        ranking.top_k(scores, 1)
+    with pytest.raises(SympromptError, match="float32"):
+        ranking.rerank(scores, torch.zeros(1, 3), weight=1.0)
+
+
+def test_wrong_inputs_are_refused() -> None:
+    scores, gold = torch.zeros(2, 3), torch.tensor([0, 2])
+    broken = scores.clone()
+    broken[1, 1] = math.nan
+    with pytest.raises(SympromptError, match="NaN"):
+        ranking.ranks(broken, gold)
+    with pytest.raises(SympromptError, match="NaN"):
+        ranking.top_k(broken, 1)
+    with pytest.raises(SympromptError, match="NaN"):
+        ranking.reranked_ranks(scores, gold, torch.tensor([[0], [1]]), broken[:, 1:2])
+    with pytest.raises(SympromptError, match="0 to 3, allowed are 0 to 2"):
+        ranking.ranks(scores, torch.tensor([0, 3]))
+    with pytest.raises(SympromptError, match="ignore"):
+        ranking.ranks(scores, gold, torch.tensor([[-2], [0]]))
+    with pytest.raises(SympromptError, match="gold"):
+        ranking.ranks(scores, gold.int())
+    with pytest.raises(SympromptError, match="shape"):
+        ranking.ranks(scores[0], gold)
+    with pytest.raises(SympromptError, match="k is 4, allowed is 1 to 3"):
+        ranking.top_k(scores, 4)
+    with pytest.raises(SympromptError, match="twice"):
+        ranking.reranked_ranks(scores, gold, torch.tensor([[0, 0], [0, 1]]), scores[:, :2])
+    with pytest.raises(SympromptError, match="joint has 1 rows"):
+        ranking.reranked_ranks(scores, gold, torch.tensor([[0], [1]]), scores[:1, :1])
+
+
+def test_inputs_are_not_changed() -> None:
+    scores, gold = tie_free(4, 6), torch.tensor([0, 1, 2, 3])
+    ignore = torch.tensor([[5, -1], [0, 0], [2, 3], [-1, -1]])
+    _, candidates = ranking.top_k(scores, 3)
+    inputs = (scores, gold, candidates, scores[:, :3], ignore)
+    before = [tensor.clone() for tensor in inputs]
+    ranking.reranked_ranks(*inputs)
+    assert all(torch.equal(old, new) for old, new in zip(before, inputs, strict=True))

@@ -1,0 +1,353 @@
+"""Asking back on top of other runs: equal to SPE where it must be, refused where it cannot fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import symprompt
+from symprompt import LanguageModel, Run
+from symprompt.cli import commands as cli
+from symprompt.errors import ConfigError, RunError, SympromptError
+from symprompt.facts import FactSet
+from symprompt.probing.config import RunConfig
+from symprompt.probing.predictions import choose_weights
+from symprompt.probing.prepare import lay_out
+from symprompt.probing.queries import ask_subject
+from symprompt.probing.rank import ranks, rerank, reranked_ranks
+from symprompt.probing.rerank import rerank_run
+from symprompt.prompts import Template
+from symprompt.report import load_scores
+from tiny.causal import TEMPLATE
+from tiny.models import CITIES, COUNTRIES, make_facts, run_config
+from tiny.runs import SEPARATE, Make, other_model, write_csv
+
+OTHERS = ("majority", "manual", "autoprompt", "optiprompt", "ptuning", "finetune")
+
+
+@pytest.fixture(scope="module")
+def model(family_folder: Callable[[str], Path]) -> Path:
+    return family_folder("bert")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("facts")
+    # Few allowed answers, so that gold objects are among the candidates and move.
+    (folder / "words.txt").write_text("\n".join((*COUNTRIES, *CITIES)))
+    return write_csv(make_facts().select(["capital", "in"]), folder / "facts.csv")
+
+
+@pytest.fixture(scope="module")
+def make(model: Path, data: Path) -> Make:
+    def config(out: Path, **sections: Any) -> RunConfig:
+        place = {"model": str(model), "data": str(data), "out": str(out), "dtype": "float32"}
+        facts = {"vocabulary": str(data.parent / "words.txt"), **sections.pop("facts", {})}
+        return run_config(**(place | sections), facts=facts)
+
+    return config
+
+
+def method_sections(name: str) -> dict[str, Any]:
+    encoder = {"encoder": "free"} if name in ("autoprompt", "optiprompt") else {}
+    prompt = {"template": "manual"} if name == "finetune" else encoder
+    return {"method": {"name": name}, "prompt": prompt, "training": {"epochs": 1}}
+
+
+@pytest.fixture(scope="module")
+def spe(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """An SPE run that chose its weight on dev; tests must not change its folder."""
+    out = tmp_path_factory.mktemp("spe") / "run"
+    method = {**SEPARATE, "choose_weight": "dev-relation", "average": "sum"}
+    return symprompt.train(make(out, method=method, training={"epochs": 2}))
+
+
+@pytest.fixture(scope="module")
+def others(make: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of every other method; tests must not change their folders."""
+    folder = tmp_path_factory.mktemp("others")
+    return {name: symprompt.train(make(folder / name, **method_sections(name))) for name in OTHERS}
+
+
+def timeless(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.metrics.items() if key not in ("seconds", "method")}
+
+
+# ------------------------------------------------------------------------------------- oracles
+
+
+@pytest.mark.parametrize("variant", ["one", "whole kept", "shared"])
+def test_an_spe_runs_own_order_and_way_back_give_the_spe_run(
+    variant: str, make: Make, spe: Run, tmp_path: Path
+) -> None:
+    if variant != "one":
+        more = {"masking": "whole", "blanks": "kept"} if variant != "shared" else {}
+        own = {"vectors": "shared" if variant == "shared" else "separate", **more}
+        config = make(tmp_path / "spe", method={**own, "choose_weight": "dev"})
+        spe = symprompt.train(replace(config, training=replace(config.training, epochs=1)))
+    again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
+    assert timeless(again) == timeless(spe)
+    for split in ("dev", "test"):
+        name = f"predictions/{split}.jsonl"
+        assert (again.folder.path / name).read_bytes() == (spe.folder.path / name).read_bytes()
+    assert again.metrics["test"]["raw"] != again.metrics["test"]["forward"]
+
+
+def test_the_joint_order_is_forward_and_backward_by_loops(
+    others: dict[str, Run], spe: Run, model: Path, tmp_path: Path
+) -> None:
+    """One candidate at a time, and ranks from the manual prompts' whole vocabulary."""
+    run = rerank_run(others["manual"].folder.path, spe.folder.path, tmp_path / "run", device="cpu")
+    backbone = LanguageModel.load(str(model), device="cpu", dtype="float32")
+    found, listed = run.predictions("test")
+    card, names = spe.folder.load_card(), ["capital", "in"]
+    vectors = spe.folder.load_prompts(["forth", "back"])["back"]
+    weights = run.folder.load_weights()
+    assert weights is not None
+    templates = [Template.parse(card["relations"][name]["template"]) for name in names]
+    for row, fact in enumerate(listed):
+        known = {(fact.relation, fact.subject): [fact.object]}
+        sentences = lay_out(backbone, templates, names, [fact], known, swapped=True)
+        for place, token in enumerate(found.candidates[row].tolist()):
+            asked = ask_subject(
+                backbone,
+                sentences.back,
+                np.array([0]),
+                vectors,
+                masking="one",
+                objects=torch.tensor([token]),
+            )
+            assert float(found.backward[row, place]) == pytest.approx(
+                float(asked.sum_log()), abs=1e-5
+            )
+        scores = torch.full((1, backbone.vocabulary_size), -50.0)
+        scores[0, found.candidates[row]] = found.forward[row]
+        joint = rerank(
+            found.forward[row : row + 1],
+            found.backward[row : row + 1],
+            weight=float(weights[names.index(fact.relation)]),
+        )
+        gold = found.gold[row : row + 1]
+        if gold in found.candidates[row]:
+            wanted = reranked_ranks(scores, gold, found.candidates[row : row + 1], joint)
+            assert float(wanted.realistic) == float(found.final(weights).realistic[row])
+        else:
+            assert float(ranks(scores, gold).better) == found.candidates.shape[1]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_methods_candidates_are_asked_back(
+    name: str, others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    base = others[name]
+    run = rerank_run(base.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
+    before, _ = base.predictions()
+    after, _ = run.predictions()
+    assert torch.equal(before.candidates, after.candidates)
+    assert torch.equal(before.forward, after.forward)
+    assert after.asked_back
+    assert run.metrics["test"]["forward"] == base.metrics["test"]["raw"]
+    # The weight is chosen on this run's own dev predictions, as the SPE run chose its own.
+    wanted = choose_weights(run.predictions("dev")[0], 2, per_relation=True)
+    assert list(run.metrics["weights"].values()) == wanted.tolist()
+    dev = run.metrics["dev"]
+    better = [dev[kind]["realistic"]["mean over relations"]["mrr"] for kind in ("raw", "forward")]
+    assert better[0] >= better[1]
+    assert run.metrics["method"] == f"{name} + asking back"
+    scores = load_scores(str(run.folder.path))
+    assert len(scores.rank) == len(before)
+
+
+@pytest.mark.parametrize("name", ["manual", "ptuning", "finetune"])
+def test_training_with_rerank_gives_the_same_run_as_reranking_later(
+    name: str, make: Make, others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    later = rerank_run(others[name].folder.path, spe.folder.path, tmp_path / "later", device="cpu")
+    config = make(tmp_path / "at once", rerank=str(spe.folder.path), **method_sections(name))
+    at_once = symprompt.train(config)
+    assert timeless(at_once) == timeless(later)
+    first, second = at_once.folder.load_config(), later.folder.load_config()
+    assert replace(first, out="") == replace(second, out="", device="cpu")
+    for file in ("predictions/dev.jsonl", "predictions/test.jsonl", "facts.jsonl"):
+        one, other = (run.folder.path / file for run in (at_once, later))
+        assert one.read_bytes() == other.read_bytes()
+    # Both are found finished when asked for again, and as one another's.
+    assert symprompt.train(config).metrics == at_once.metrics
+    assert symprompt.train(replace(config, out=str(later.folder.path))).metrics == later.metrics
+
+
+def test_a_causal_models_runs_are_reranked(
+    family_folder: Callable[[str], Path], data: Path, tmp_path: Path
+) -> None:
+    place = {"model": str(family_folder("gpt2")), "data": str(data), "dtype": "float32"}
+    base: dict[str, Any] = {**place, "prompt": {"template": TEMPLATE}, "training": {"epochs": 1}}
+    spe = symprompt.train(
+        run_config(out=str(tmp_path / "spe"), method={"name": "spe", "weight": 2.0}, **base)
+    )
+    manual = symprompt.train(
+        run_config(out=str(tmp_path / "manual"), method={"name": "manual"}, **base)
+    )
+    again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
+    assert timeless(again) == timeless(spe)
+    run = rerank_run(manual.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
+    assert set(run.metrics["weights"].values()) == {2.0}
+
+
+def test_fewer_candidates_are_those_that_come_first(
+    others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    base, back = others["manual"].folder.path, spe.folder.path
+    all_of_them, _ = rerank_run(base, back, tmp_path / "all", device="cpu").predictions()
+    run = rerank_run(base, back, tmp_path / "few", k=3, choose_weight="fixed", device="cpu")
+    few, _ = run.predictions()
+    assert torch.equal(few.candidates, all_of_them.candidates[:, :3])
+    torch.testing.assert_close(few.backward, all_of_them.backward[:, :3], rtol=1e-5, atol=1e-5)
+    assert run.metrics["k"] == 3
+    assert set(run.metrics["weights"].values()) == {1.7}
+
+
+# ------------------------------------------------------------------------------------ refusals
+
+
+def test_a_run_without_a_way_back_is_refused(
+    others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    base = others["manual"].folder.path
+    for name, other in others.items():
+        with pytest.raises(RunError, match=f"made by {name} and learned no way back"):
+            rerank_run(base, other.folder.path, tmp_path / "run")
+    again = rerank_run(base, spe.folder.path, tmp_path / "again", device="cpu")
+    with pytest.raises(RunError, match=r"manual \+ asking back and learned no way back"):
+        rerank_run(base, again.folder.path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_model_is_refused(
+    make: Make, model: Path, others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    other = str(other_model(model, tmp_path / "model"))
+    manual = symprompt.train(
+        make(tmp_path / "manual", **(method_sections("manual") | {"model": other}))
+    )
+    with pytest.raises(RunError, match="made by another model"):
+        rerank_run(manual.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
+    with pytest.raises(RunError, match="name the right one with --model"):
+        rerank_run(
+            *(run.folder.path for run in (others["manual"], spe)),
+            tmp_path / "run",
+            model=other,
+            device="cpu",
+        )
+    both = method_sections("manual") | {"rerank": str(spe.folder.path), "model": other}
+    with pytest.raises(RunError, match="made by another model"):
+        symprompt.train(make(tmp_path / "run", **both))
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_relations_and_facts_are_refused(
+    make: Make, others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    base = others["manual"].folder.path
+    small = symprompt.train(
+        make(tmp_path / "small", facts={"relations": ["in"]}, training={"epochs": 0})
+    )
+    with pytest.raises(RunError, match="has no relation capital; it has: in"):
+        rerank_run(base, small.folder.path, tmp_path / "run", device="cpu")
+    # The other way round is no matter: the way back of some of its relations is asked.
+    part = symprompt.train(
+        make(tmp_path / "part", facts={"relations": ["in"]}, method={"name": "manual"})
+    )
+    run = rerank_run(part.folder.path, spe.folder.path, tmp_path / "part again", device="cpu")
+    assert list(run.metrics["weights"]) == ["in"]
+    limited = symprompt.train(
+        make(tmp_path / "limited", facts={"train_limit": 2}, training={"epochs": 0})
+    )
+    with pytest.raises(RunError, match="other train facts of relation capital: 2 there, 5 here"):
+        rerank_run(base, limited.folder.path, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_objects_read_as_other_tokens_are_refused(
+    family_folder: Callable[[str], Path], data: Path, tmp_path: Path
+) -> None:
+    place = {"model": str(family_folder("roberta")), "data": str(data), "dtype": "float32"}
+    training = {"training": {"epochs": 0}}
+    runs = [
+        symprompt.train(
+            run_config(**place, **training, out=str(tmp_path / str(n)), prompt={"template": text})
+        )
+        for n, text in enumerate(("[Y] <2> [X] .", "<2> [X] <1> [Y] ."))
+    ]
+    first, second = (run.folder.path for run in runs)
+    with pytest.raises(RunError, match="reads objects as other tokens"):
+        rerank_run(first, second, tmp_path / "run", device="cpu")
+
+
+def test_unfinished_runs_and_bad_options_are_refused(
+    others: dict[str, Run], spe: Run, tmp_path: Path
+) -> None:
+    base, back = others["manual"].folder.path, spe.folder.path
+    unfinished = shutil.copytree(back, tmp_path / "unfinished")
+    (unfinished / "metrics.json").unlink()
+    with pytest.raises(RunError, match="unfinished run"):
+        rerank_run(base, unfinished, tmp_path / "run")
+    with pytest.raises(RunError, match="not a run folder"):
+        rerank_run(tmp_path / "nothing", back, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"k is 6, but .* stores 5"):
+        rerank_run(base, back, tmp_path / "run", k=6)
+    with pytest.raises(ConfigError, match="choose_weight is 'best'"):
+        rerank_run(base, back, tmp_path / "run", choose_weight="best")
+    with pytest.raises(RunError, match="holds a run with another"):
+        rerank_run(base, back, others["ptuning"].folder.path)
+    without_dev = shutil.copytree(base, tmp_path / "without")
+    (without_dev / "predictions" / "dev.jsonl").unlink()
+    with pytest.raises(SympromptError, match="needs dev facts"):
+        rerank_run(without_dev, back, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_reranked_run_cannot_be_asked(others: dict[str, Run], spe: Run, tmp_path: Path) -> None:
+    base = others["ptuning"].folder.path
+    run = rerank_run(base, spe.folder.path, tmp_path / "run", device="cpu")
+    with pytest.raises(ConfigError, match="re-ranked stored candidates"):
+        run.ask("capital", subject="France")
+
+
+def test_a_killed_reranking_is_made_anew(
+    others: dict[str, Run], spe: Run, tmp_path: Path, facts: FactSet
+) -> None:
+    base, back = others["manual"].folder.path, spe.folder.path
+    whole = rerank_run(base, back, tmp_path / "run", device="cpu")
+    before = whole.metrics
+    for name in ("metrics.json", "predictions/test.jsonl", "facts.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    assert timeless(rerank_run(base, back, tmp_path / "run", device="cpu")) == {
+        key: value for key, value in before.items() if key not in ("seconds", "method")
+    }
+
+
+def test_the_command_line_reranks_and_compares(
+    others: dict[str, Run],
+    spe: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    base, back, out = others["manual"].folder.path, spe.folder.path, tmp_path / "run"
+    cli.main(["rerank", str(base), "--with", str(back), "--out", str(out), "--device", "cpu"])
+    shown = capsys.readouterr().out
+    assert "manual + asking back on" in shown
+    assert f"compare it: symprompt table {base} {out}" in shown
+    cli.main(["table", str(base), str(out), "--json", "--draws", "20"])
+    table = json.loads(capsys.readouterr().out)
+    assert [run["facts"] for run in table["runs"]] == [8, 8]
+    assert len(table["differences"]) == 1

@@ -1,0 +1,541 @@
+"""The training loop: stacked relations against relations alone, Adam against torch's, learning."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from symprompt.errors import TrainingError
+from symprompt.facts import FactSet
+from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig, TrainingConfig
+from symprompt.probing.evaluate import predict
+from symprompt.probing.rank import hits
+from symprompt.probing.trainer import PartProgress, StackedAdam
+from tiny.models import Trained, make_trainer, run_config, train, world_facts
+
+# ------------------------------------------------------------------------------------ StackedAdam
+
+
+def run_torch(
+    starts: list[Tensor],
+    gradients: list[list[Tensor]],
+    active: list[bool],
+    rates: list[float],
+    config: TrainingConfig,
+) -> list[Tensor]:
+    """One relation trained by torch's own optimizer, over the steps in which it is active."""
+    parameters = [nn.Parameter(start.clone()) for start in starts]
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    optimizer = kind(parameters, lr=1.0, weight_decay=config.weight_decay)
+    for step, on in enumerate(active):
+        if not on:
+            continue
+        for parameter, gradient in zip(parameters, gradients[step], strict=True):
+            parameter.grad = gradient.clone()
+        if config.clip:
+            torch.nn.utils.clip_grad_norm_(parameters, config.clip)
+        optimizer.param_groups[0]["lr"] = rates[step]
+        optimizer.step()
+    return [parameter.detach() for parameter in parameters]
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.5])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_stacked_adam_equals_torchs_for_each_relation(
+    optimizer: Any, decay: float, clip: float
+) -> None:
+    config = TrainingConfig(optimizer=optimizer, weight_decay=decay, clip=clip)
+    generator = torch.Generator().manual_seed(0)
+    relations, steps = 3, 12
+    shapes = [(4, 5), (6,)]
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    starts = [draw(relations, *shape) for shape in shapes]
+    # Relations with gradients of very different size: a clip over all of them would show.
+    size = torch.tensor([0.05, 1.0, 30.0], dtype=torch.float64)
+    gradients = [
+        [draw(relations, *shape) * size.reshape(-1, *[1] * len(shape)) for shape in shapes]
+        for _ in range(steps)
+    ]
+    active = torch.rand((steps, relations), generator=generator) < 0.6
+    rates = 0.1 * torch.rand((steps, relations), generator=generator, dtype=torch.float64)
+    parameters = {str(index): nn.Parameter(start.clone()) for index, start in enumerate(starts)}
+    stacked = StackedAdam(parameters, config)
+    for step in range(steps):
+        before = {name: value.detach().clone() for name, value in parameters.items()}
+        moments = [copy.deepcopy(store) for store in (stacked.mean, stacked.square)]
+        for value, gradient in zip(parameters.values(), gradients[step], strict=True):
+            value.grad = gradient.clone()
+        stacked.step(active[step], rates[step])
+        idle = ~active[step]
+        for name, value in parameters.items():
+            # Not nearly the same: the same bits, or an early-stopped relation would drift.
+            assert torch.equal(value[idle], before[name][idle])
+            assert not torch.equal(value[active[step]], before[name][active[step]]) or idle.all()
+            for old, new in zip(moments, (stacked.mean, stacked.square), strict=True):
+                assert torch.equal(old[name][idle], new[name][idle])
+    assert torch.equal(stacked.steps, active.sum(0).double())
+    for relation in range(relations):
+        alone = run_torch(
+            [start[relation] for start in starts],
+            [[gradient[relation] for gradient in step] for step in gradients],
+            active[:, relation].tolist(),
+            rates[:, relation].tolist(),
+            config,
+        )
+        for value, wanted in zip(parameters.values(), alone, strict=True):
+            torch.testing.assert_close(value[relation].detach(), wanted, rtol=0, atol=1e-12)
+
+
+def test_adam_and_adamw_decay_differently() -> None:
+    ends = []
+    for optimizer in ("adam", "adamw"):
+        value = nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
+        adam = StackedAdam({"v": value}, TrainingConfig(optimizer=optimizer, weight_decay=0.1))
+        value.grad = torch.ones_like(value)
+        adam.step(torch.tensor([True, False]), torch.full((2,), 0.5, dtype=torch.float64))
+        ends.append(value.detach()[0, 0].item())
+        assert value.grad is None
+    # Adam's first step is the rate whatever the gradient; AdamW shrinks by 5 % on top of it.
+    assert ends == pytest.approx([0.5, 0.45], abs=1e-6)
+
+
+# ----------------------------------------------------------------------- PartProgress, early stops
+
+
+def update(progress: PartProgress, scores: list[float], epoch: int, patience: int = 0) -> None:
+    value = torch.full((len(scores), 2), float(epoch))
+    progress.update(np.array(scores), epoch, {"v": value}, patience)
+
+
+def test_best_epoch_is_kept_per_relation_and_ties_take_the_later() -> None:
+    progress = PartProgress.start(3, {"v": torch.full((3, 2), -1.0)})
+    for epoch, scores in enumerate([[1.0, 5.0, 2.0], [2.0, 4.0, 2.0], [1.0, 4.5, 1.0]]):
+        update(progress, scores, epoch)
+    assert progress.epoch.tolist() == [1, 0, 1]
+    assert progress.best.tolist() == [2.0, 5.0, 2.0]
+    assert progress.values["v"][:, 0].tolist() == [1.0, 0.0, 1.0]
+    assert not progress.stopped.any()
+
+
+def test_patience_stops_a_relation_for_good() -> None:
+    progress = PartProgress.start(2, {"v": torch.zeros(2, 2)})
+    for epoch, scores in enumerate([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [9.0, 4.0]]):
+        update(progress, scores, epoch, patience=2)
+        assert progress.stopped.tolist() == [epoch >= 2, False]
+    # The better score came after the stop: the relation alone would never have seen it.
+    assert progress.epoch.tolist() == [0, 3]
+    assert progress.values["v"][:, 0].tolist() == [0.0, 3.0]
+
+
+# ------------------------------------------------------------------------ stacked equals alone
+
+
+def check_same(stacked: Trained, alone: Trained, relation: int, tolerance: float) -> None:
+    """Compare one relation of a stacked run with the same relation trained alone."""
+    assert stacked.vectors().keys() == alone.vectors().keys()
+    for part, value in stacked.vectors().items():
+        torch.testing.assert_close(value[relation], alone.vectors()[part][0], rtol=0, atol=1e-9)
+        ours, theirs = stacked.trainer.parts[part], alone.trainer.parts[part]
+        assert ours.epoch[relation] == theirs.epoch[0]
+        assert ours.stopped[relation] == theirs.stopped[0]
+        assert ours.best[relation] == pytest.approx(theirs.best[0], abs=tolerance)
+        for mine, other in zip(stacked.dev_history, alone.dev_history, strict=False):
+            assert mine[part][relation] == pytest.approx(other[part][0], abs=tolerance)
+    ours, theirs = stacked.predict(), alone.predict()
+    rows = torch.nonzero(ours.relation == relation).squeeze(1)
+    ours = ours.take(rows)
+    for name in ("gold", "better", "equal", "better_filtered", "equal_filtered", "candidates"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    assert torch.equal(ours.known, theirs.known)
+    # Scores are stored in float32, whose last bit may fall either way.
+    for name in ("gold_score", "forward", "backward"):
+        torch.testing.assert_close(
+            getattr(ours, name), getattr(theirs, name), rtol=1e-6, atol=1e-6, equal_nan=True
+        )
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "ptuning": {
+        "method": {"name": "ptuning"},
+        "training": {"schedule": "exponential", "decay": 0.8, "select": "loss"},
+    },
+    "spe shared": {
+        "method": {"name": "spe"},
+        "training": {"schedule": "linear", "clip": 0.05, "select": "loss"},
+    },
+    "spe separate": {
+        "method": {"name": "spe", "vectors": "separate"},
+        "training": {
+            "schedule": "exponential",
+            "decay": 0.9,
+            "clip": 0.1,
+            "select": "mrr",
+            "optimizer": "adamw",
+            "weight_decay": 0.05,
+        },
+    },
+    "spe whole kept": {
+        "method": {"name": "spe", "vectors": "separate", "masking": "whole", "blanks": "kept"},
+        "training": {"schedule": "linear", "warmup": 0.2, "select": "loss", "weight_decay": 0.01},
+    },
+    "spe free": {
+        "prompt": {"encoder": "free"},
+        "method": {"name": "spe"},
+        "training": {"schedule": "constant", "select": "p@1", "drop_last": True},
+    },
+}
+
+
+def case_config(name: str) -> RunConfig:
+    case = CASES[name]
+    training = {"epochs": 8, "patience": 2, "rate": 0.03, **case["training"]}
+    return run_config(
+        **{**case, "training": training, "dtype": "float64"},
+    )
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_relations_trained_in_one_stack_equal_each_trained_alone(
+    name: str, bert: LanguageModel, facts: FactSet
+) -> None:
+    config = case_config(name)
+    stacked = train(config, bert, facts)
+    sizes = [len(rows) for rows in stacked.trainer.rows]
+    assert len(set(sizes)) == 3
+    assert min(sizes) < config.training.batch < max(sizes)
+    for relation, relation_name in enumerate(facts.names):
+        alone = train(config, bert, facts.select([relation_name]))
+        check_same(stacked, alone, relation, tolerance=1e-6)
+
+
+def test_a_relation_that_stops_early_is_frozen_while_others_go_on(
+    bert: LanguageModel, facts: FactSet
+) -> None:
+    config = case_config("ptuning")
+    stacked = train(config, bert, facts)
+    progress = stacked.trainer.parts["forth"]
+    # This is what makes the comparison above one of early stopping: the relations differ in it.
+    lasts = [len(train(config, bert, facts.select([name])).dev_history) for name in facts.names]
+    assert len(set(lasts)) > 1
+    assert len(stacked.dev_history) == max(lasts)
+    steps = stacked.trainer.optimizers["forth"].steps.tolist()
+    batches = [-(-len(rows) // config.training.batch) for rows in stacked.trainer.rows]
+    assert steps == [last * count for last, count in zip(lasts, batches, strict=True)]
+    assert any(progress.epoch < np.array(lasts) - 1)
+
+
+@pytest.mark.parametrize("name", ["ptuning", "spe separate"])
+def test_splitting_a_batch_into_passes_changes_nothing(
+    name: str, bert: LanguageModel, facts: FactSet
+) -> None:
+    config = case_config(name)
+    whole, parts = train(config, bert, facts), train(config, bert, facts, max_tokens=30)
+    for part, value in whole.vectors().items():
+        torch.testing.assert_close(value, parts.vectors()[part], rtol=0, atol=1e-9)
+        assert whole.trainer.parts[part].epoch.tolist() == parts.trainer.parts[part].epoch.tolist()
+
+
+@pytest.mark.parametrize("max_tokens", [30, 4096])
+def test_a_step_follows_the_gradient_of_each_relations_mean_loss(
+    max_tokens: int, bert: LanguageModel, facts: FactSet
+) -> None:
+    # Adam hides a wrong scale of the gradient, so the gradient itself is looked at.
+    config = run_config(
+        prompt={"encoder": "free"}, training={"batch": 8, "epochs": 1}, dtype="float64"
+    )
+    _, method, trainer = make_trainer(config, bert, facts, max_tokens=max_tokens)
+    leaf = method.vectors()["forth"].detach().requires_grad_()
+    losses = [method.loss(trainer.sentences, rows, {"forth": leaf}).mean() for rows in trainer.rows]
+    torch.stack(losses).sum().backward()
+    gradients: list[Tensor] = []
+    optimizer = trainer.optimizers["forth"]
+    original = optimizer.step
+
+    def step(active: Tensor, rate: Tensor) -> None:
+        gradient = optimizer.parameters["vectors"].grad
+        assert gradient is not None
+        gradients.append(gradient.clone())
+        original(active, rate)
+
+    optimizer.step = step  # type: ignore[method-assign]
+    trainer.run(lambda: {"forth": np.zeros(3)})
+    assert len(gradients) == 1
+    torch.testing.assert_close(gradients[0], leaf.grad, rtol=0, atol=1e-10)
+    mean = float(torch.stack(losses).detach().mean())
+    assert trainer.history[0]["loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_small_passes_are_really_made(
+    bert: LanguageModel, facts: FactSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(training={"epochs": 1}, dtype="float64")
+    sizes: list[int] = []
+    original = bert.logits_at
+
+    def counted(inputs: Any, positions: Tensor) -> Tensor:
+        # Without a mask every token is a real one.
+        real = inputs.embeddings[..., 0].numel() if inputs.mask is None else inputs.mask.sum()
+        sizes.append(int(real))
+        return original(inputs, positions)
+
+    monkeypatch.setattr(bert, "logits_at", counted)
+    _, _, trainer = make_trainer(config, bert, facts, max_tokens=60)
+    trainer.run(lambda: {"forth": np.zeros(3)})
+    longest = int(trainer.sentences.forth.lengths.max())
+    assert max(sizes) <= max(60, longest * 5)
+    assert len(sizes) > 10
+
+
+def test_the_same_seed_repeats_and_another_does_not(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(training={"epochs": 2}, dtype="float64")
+    first, again = train(config, bert, facts), train(config, bert, facts)
+    assert torch.equal(first.vectors()["forth"], again.vectors()["forth"])
+    other = train(run_config(training={"epochs": 2}, dtype="float64", seed=35), bert, facts)
+    assert not torch.allclose(first.vectors()["forth"], other.vectors()["forth"])
+
+
+# ---------------------------------------------------------------------------- the clock and batches
+
+
+def recorded_rates(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> list[list[float]]:
+    """Return, for each relation, the rates of the steps it took."""
+    _, _, trainer = make_trainer(config, backbone, facts)
+    rates: list[list[float]] = [[] for _ in facts.names]
+    optimizer = trainer.optimizers["forth"]
+    original = optimizer.step
+
+    def step(active: Tensor, rate: Tensor) -> None:
+        for relation in torch.nonzero(active).squeeze(1).tolist():
+            rates[relation].append(float(rate[relation]))
+        original(active, rate)
+
+    optimizer.step = step  # type: ignore[method-assign]
+    trainer.run(lambda: {"forth": np.zeros(len(facts.names))})
+    return rates
+
+
+@pytest.mark.parametrize("schedule", ["constant", "exponential", "linear"])
+@pytest.mark.parametrize("warmup", [0.0, 0.5])
+def test_every_relation_follows_its_own_schedule(
+    schedule: str, warmup: float, bert: LanguageModel, facts: FactSet
+) -> None:
+    epochs, rate, decay = 3, 0.02, 0.7
+    config = run_config(
+        prompt={"encoder": "free"},
+        method={"name": "ptuning"},
+        training={
+            "schedule": schedule, "warmup": warmup, "epochs": epochs, "rate": rate, "decay": decay
+        },
+    )  # fmt: skip
+    found = recorded_rates(config, bert, facts)
+    for relation, count in enumerate((2, 2, 1)):  # batches of four of 5, 7 and 2 facts
+        total = epochs * count
+        wanted = []
+        for step in range(total):
+            now = {
+                "constant": rate,
+                "exponential": rate * decay ** (step // count),
+                "linear": rate * (1 - step / total),
+            }[schedule]
+            wanted.append(now * (min(1.0, (step + 1) / (warmup * total)) if warmup else 1.0))
+        assert found[relation] == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(("drop_last", "counts"), [(True, [4, 4, 2]), (False, [5, 7, 2])])
+def test_an_epoch_reads_each_fact_once(
+    drop_last: bool, counts: list[int], bert: LanguageModel, facts: FactSet
+) -> None:
+    config = run_config(training={"drop_last": drop_last, "epochs": 1}, method={"name": "ptuning"})
+    _, method, trainer = make_trainer(config, bert, facts)
+    seen: list[int] = []
+    original = method.loss
+
+    def loss(sentences: Any, rows: np.ndarray, vectors: Any) -> Tensor:
+        seen.extend(rows.tolist())
+        return original(sentences, rows, vectors)
+
+    method.loss = loss  # type: ignore[method-assign]
+    trainer.run(lambda: {"forth": np.zeros(3)})
+    assert max(Counter(seen).values()) == 1
+    per_relation = Counter(trainer.owner[seen].tolist())
+    assert [per_relation[index] for index in range(3)] == counts
+
+
+def test_epochs_are_shuffled_differently(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(training={"epochs": 2, "batch": 1}, method={"name": "ptuning"})
+    _, method, trainer = make_trainer(config, bert, facts.select(["in"]))
+    seen: list[int] = []
+    original = method.loss
+
+    def loss(sentences: Any, rows: np.ndarray, vectors: Any) -> Tensor:
+        seen.extend(rows.tolist())
+        return original(sentences, rows, vectors)
+
+    method.loss = loss  # type: ignore[method-assign]
+    trainer.run(lambda: {"forth": np.zeros(1)})
+    assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
+    assert seen[:7] != seen[7:]
+
+
+def test_the_best_epochs_parameters_are_loaded_at_the_end(
+    bert: LanguageModel, facts: FactSet
+) -> None:
+    config = run_config(training={"epochs": 3}, dtype="float64")
+    _, method, trainer = make_trainer(config, bert, facts)
+    script = iter([[0.0, 2.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    vectors: list[Tensor] = []
+
+    def scores() -> dict[str, np.ndarray]:
+        vectors.append(method.vectors()["forth"].detach())
+        return {"forth": np.array(next(script))}
+
+    trainer.run(scores)
+    best = torch.stack([vectors[1][0], vectors[0][1], vectors[2][2]])
+    assert torch.equal(method.vectors()["forth"].detach(), best)
+    assert [entry["epoch"] for entry in trainer.history] == [0, 1, 2]
+
+
+def test_no_epochs_leave_the_prompts_as_drawn(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(training={"epochs": 0}, dtype="float64")
+    _, method, trainer = make_trainer(config, bert, facts)
+    before = method.vectors()["forth"].detach()
+    trainer.run(lambda: pytest.fail("dev was scored without an epoch"))
+    assert torch.equal(method.vectors()["forth"].detach(), before)
+
+
+def test_progress_and_checkpoints_are_told(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(training={"epochs": 3})
+    _, _, trainer = make_trainer(config, bert, facts)
+    ticks: list[tuple[str, int, int, str]] = []
+    epochs: list[int] = []
+    trainer.run(
+        lambda: {"forth": np.zeros(3)},
+        tick=lambda *told: ticks.append(told),
+        checkpoint=lambda state: epochs.append(state.epoch),
+        checkpoint_seconds=0.0,
+    )
+    assert [told[1] for told in ticks] == list(range(1, 7))
+    assert {told[2] for told in ticks} == {6}
+    assert epochs == [1, 2, 3]
+
+
+def test_dropout_of_the_model_is_on_in_training_only(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(training={"epochs": 1, "lm_dropout": True}, method={"name": "ptuning"})
+    _, method, trainer = make_trainer(config, bert, facts)
+    modes: list[bool] = []
+    original = method.loss
+
+    def loss(sentences: Any, rows: np.ndarray, vectors: Any) -> Tensor:
+        modes.append(bert.model.training)
+        return original(sentences, rows, vectors)
+
+    method.loss = loss  # type: ignore[method-assign]
+
+    def scores() -> dict[str, np.ndarray]:
+        modes.append(bert.model.training)
+        return {"forth": np.zeros(3)}
+
+    trainer.run(scores)
+    assert modes == [True] * (len(modes) - 1) + [False]
+
+
+# --------------------------------------------------------------------------------- broken numbers
+
+
+def poison(encoder: nn.Module, relation: int) -> None:
+    with torch.no_grad():
+        for value in encoder.parameters():
+            value[relation] = torch.nan
+
+
+def test_a_loss_that_is_not_finite_names_relation_epoch_and_step(
+    bert: LanguageModel, facts: FactSet
+) -> None:
+    config = run_config(training={"epochs": 3}, dtype="float64")
+    _, method, trainer = make_trainer(config, bert, facts)
+    poison(method.encoders["forth"], 1)
+    with pytest.raises(TrainingError, match=r"relation in is not finite at epoch 1, step 1;.*rate"):
+        trainer.run(lambda: {"forth": np.zeros(3)})
+
+
+def test_a_later_broken_epoch_is_named_too(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(training={"epochs": 3}, dtype="float64")
+    _, method, trainer = make_trainer(config, bert, facts)
+
+    def scores() -> dict[str, np.ndarray]:
+        poison(method.encoders["forth"], 2)
+        return {"forth": np.zeros(3)}
+
+    with pytest.raises(TrainingError, match="relation near is not finite at epoch 2, step 1"):
+        trainer.run(scores)
+
+
+def test_an_absurd_rate_is_reported_with_its_value(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(
+        prompt={"encoder": "free"}, training={"rate": 1e300, "epochs": 4}, dtype="float64"
+    )
+    _, _, trainer = make_trainer(config, bert, facts)
+    with pytest.raises(TrainingError, match=r"step 2.*1e\+300"):
+        trainer.run(lambda: {"forth": np.zeros(3)})
+
+
+# --------------------------------------------------------------------------------------- learning
+
+
+def precision(rank: Tensor) -> float:
+    return float(hits(rank.numpy(), 1).mean())
+
+
+@pytest.mark.parametrize("name", ["ptuning", "spe"])
+def test_prompts_learn_to_ask_for_facts_never_asked_in_training(
+    name: str, knowing_bert: LanguageModel
+) -> None:
+    facts = world_facts()
+    method = {"name": name, "k": 6, "vectors": "separate"}
+    config = run_config(
+        prompt={"template": "<3> [X] <3> [Y] <3>"},
+        method=method,
+        training={"epochs": 40, "rate": 0.005, "batch": 8, "select": "loss"},
+    )
+    problem, fresh, _ = make_trainer(config, knowing_bert, facts)
+    drawn = {part: value.detach() for part, value in fresh.vectors().items()}
+    before = predict(
+        fresh, problem.sentences["test"], drawn, allowed=problem.allowed, k=6, max_tokens=4096
+    )
+    run = train(config, knowing_bert, facts)
+    after = run.predict()
+    majority = np.mean(
+        [
+            fact.object == Counter(other.object for other in relation.train).most_common(1)[0][0]
+            for relation in facts.relations
+            for fact in relation.test
+        ]
+    )
+    found = precision(after.ranks().realistic)
+    assert found >= precision(before.ranks().realistic) + 0.2
+    assert found >= majority + 0.3
+    assert run.trainer.history[-1]["loss"] < 0.5 * run.trainer.history[0]["loss"]
+    assert after.asked_back == (name == "spe")
+    if name == "spe":
+        # One of twenty facts is noise; asking back must not cost more than that.
+        assert precision(after.reranked(0.8).realistic) >= found - 0.05
+
+
+def test_the_start_may_be_the_best_epoch_when_it_is_scored() -> None:
+    scores = iter([np.array([0.9, 0.1]), np.array([0.5, 0.5])])
+    progress = PartProgress.start(2, {"value": torch.zeros(2, 1)})
+    progress.update(next(scores), -1, {"value": torch.tensor([[1.0], [1.0]])}, patience=0)
+    progress.update(next(scores), 0, {"value": torch.tensor([[2.0], [2.0]])}, patience=0)
+    assert progress.epoch.tolist() == [-1, 0]
+    assert progress.values["value"].flatten().tolist() == [1.0, 2.0]

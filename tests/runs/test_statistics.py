@@ -1,0 +1,210 @@
+"""Averages by hand, bootstrap against a slow loop."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from symprompt.errors import SympromptError
+from symprompt.probing import rank as ranking
+from symprompt.runs import statistics as averages
+
+RANK = np.array([1.0, 2.0, 11.0, 1.5, 1.0])
+RELATION = np.array([3, 3, 3, 7, 7])
+
+
+def test_averages_by_hand() -> None:
+    found = averages.by_relation(RANK, RELATION)
+    assert list(found) == [3, 7]
+    assert found[3] == averages.Summary(
+        pytest.approx(100 / 3),
+        pytest.approx(200 / 3),
+        pytest.approx(100 * (1 + 1 / 2 + 1 / 11) / 3),
+    )
+    assert found[7] == averages.Summary(50.0, 100.0, pytest.approx(100 * (2 / 3 + 1) / 2))
+    both = averages.summarise(RANK, RELATION)
+    assert list(both) == ["mean over relations", "mean over facts"]
+    assert both["mean over relations"].p1 == pytest.approx((100 / 3 + 50) / 2)
+    assert both["mean over facts"].p1 == pytest.approx(40.0)
+    assert both["mean over facts"].p10 == pytest.approx(80.0)
+    assert averages.hits(RANK, 1).tolist() == [1, 0, 0, 0, 1]
+
+
+def test_seeds_are_averaged() -> None:
+    stacked = averages.summarise(np.stack([RANK, np.ones(5)]), RELATION)
+    alone = averages.summarise(RANK, RELATION)
+    assert stacked["mean over facts"].p1 == pytest.approx((alone["mean over facts"].p1 + 100) / 2)
+
+
+@pytest.mark.parametrize(
+    ("rank", "relation"),
+    [
+        (np.ones(3), np.zeros(4, dtype=int)),
+        (np.ones(0), np.zeros(0, dtype=int)),
+        (np.array([0.5]), np.array([0])),
+        (np.array([math.nan]), np.array([0])),
+        (np.array([math.inf]), np.array([0])),
+        (np.ones(1), np.array([0.0])),
+    ],
+)
+def test_wrong_ranks_are_refused(rank: np.ndarray, relation: np.ndarray) -> None:
+    with pytest.raises(SympromptError):
+        averages.summarise(rank, relation)
+
+
+def some_runs(facts: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(5)
+    relation = np.repeat([0, 1, 2], [facts // 6, facts // 3, facts // 2])
+    rank_a = generator.integers(1, 20, facts).astype(float)
+    rank_b = np.maximum(1.0, rank_a + generator.integers(-3, 3, facts))
+    return rank_a, rank_b, relation
+
+
+def slow_bootstrap(
+    rank: np.ndarray, relation: np.ndarray, draws: int, other: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Resample facts one by one and summarise every time; with other, its gain over rank."""
+    generator = np.random.default_rng(99)
+    found: dict[str, list[list[float]]] = {averages.OVER_RELATIONS: [], averages.OVER_FACTS: []}
+    rank = np.atleast_2d(rank)
+    for _ in range(draws):
+        picked = np.concatenate(
+            [
+                generator.choice(np.flatnonzero(relation == r), (relation == r).sum())
+                for r in set(relation)
+            ]
+        )
+        means = averages.summarise(rank[:, picked], relation[picked])
+        minus = None if other is None else averages.summarise(other[:, picked], relation[picked])
+        for averaging, rows in found.items():
+            row = [getattr(means[averaging], metric) for metric in averages.METRICS]
+            if minus is not None:
+                gain = [getattr(minus[averaging], metric) for metric in averages.METRICS]
+                row = [after - before for before, after in zip(row, gain, strict=True)]
+            rows.append(row)
+    return {averaging: np.array(rows) for averaging, rows in found.items()}
+
+
+def test_bootstrap_agrees_with_a_slow_loop() -> None:
+    rank, _, relation = some_runs()
+    slow = slow_bootstrap(rank, relation, 2000)
+    fast = averages.bootstrap(rank, relation, draws=5000, seed=1)
+    for averaging, means in slow.items():
+        for index, metric in enumerate(averages.METRICS):
+            # P@1 of 60 facts moves in steps of half a standard deviation; one step is allowed.
+            near = 0.5 * means[:, index].std()
+            low, high = np.quantile(means[:, index], [0.025, 0.975])
+            assert fast[averaging][metric].low == pytest.approx(low, abs=near)
+            assert fast[averaging][metric].high == pytest.approx(high, abs=near)
+
+
+def test_resampled_mean_and_spread_are_those_of_the_formula() -> None:
+    rank, _, relation = some_runs()
+    contributions, groups = averages._prepare(rank, relation)
+    found = averages._resample(contributions, groups, 20_000, 3)
+    over_relations = sum(contributions[:, f].var(axis=1) / f.size for f in groups.values()) / 9
+    over_facts = sum(contributions[:, f].var(axis=1) * f.size for f in groups.values()) / 60**2
+    for averaging, variance in (("relations", over_relations), ("facts", over_facts)):
+        means = found[f"mean over {averaging}"]
+        assert means.std(axis=1) == pytest.approx(np.sqrt(variance), rel=0.03)
+    assert found[averages.OVER_FACTS].mean(axis=1) == pytest.approx(
+        contributions.mean(axis=1), abs=0.3
+    )
+
+
+def test_paired_bootstrap_agrees_with_a_slow_loop_over_several_seeds() -> None:
+    rank_a, rank_b, relation = some_runs()
+    several_a, several_b = np.stack([rank_a, rank_b, rank_a]), np.stack([rank_b, rank_b, rank_b])
+    slow = slow_bootstrap(several_a, relation, 1500, several_b)
+    fast = averages.paired_bootstrap(several_a, several_b, relation, draws=5000, seed=1)
+    before, after = (averages.summarise(r, relation) for r in (several_a, several_b))
+    for averaging, means in slow.items():
+        for index, metric in enumerate(averages.METRICS):
+            found = fast[averaging][metric]
+            spread = means[:, index].std()
+            assert found.difference == pytest.approx(
+                getattr(after[averaging], metric) - getattr(before[averaging], metric)
+            )
+            low, high = np.quantile(means[:, index], [0.025, 0.975])
+            assert found.low == pytest.approx(low, abs=0.3 * spread)
+            assert found.high == pytest.approx(high, abs=0.3 * spread)
+            assert found.p == pytest.approx((means[:, index] <= 1e-9).mean(), abs=0.05)
+
+
+def test_bootstrap_is_exact_where_nothing_varies() -> None:
+    relation = np.array([0, 0, 0, 1])
+    found = averages.bootstrap(np.full(4, 4.0), relation, draws=50)
+    for metrics in found.values():
+        assert metrics["p1"] == averages.Interval(0.0, 0.0)
+        assert metrics["p10"].low == metrics["p10"].high == pytest.approx(100.0)
+        assert metrics["mrr"].low == pytest.approx(25.0)
+    # One fact per relation: every draw is the data itself.
+    single = averages.bootstrap(np.array([1.0, 20.0]), np.array([0, 1]), draws=50)
+    assert single[averages.OVER_FACTS]["p1"] == averages.Interval(50.0, 50.0)
+
+
+def test_paired_bootstrap_of_equal_better_and_worse_runs() -> None:
+    rank_a, _, relation = some_runs()
+    same = averages.paired_bootstrap(rank_a, np.stack([rank_a] * 3), relation, draws=99)
+    better = averages.paired_bootstrap(rank_a + 1, np.ones(60), relation, draws=99)
+    worse = averages.paired_bootstrap(np.ones(60), rank_a + 1, relation, draws=99)
+    for averaging in (averages.OVER_RELATIONS, averages.OVER_FACTS):
+        for metric in averages.METRICS:
+            assert same[averaging][metric].difference == pytest.approx(0.0, abs=1e-12)
+            assert same[averaging][metric].p == 1.0
+        assert better[averaging]["p1"].difference == pytest.approx(100.0)
+        assert better[averaging]["p1"].p == pytest.approx(0.01)
+        assert worse[averaging]["p1"].difference == pytest.approx(-100.0)
+        assert worse[averaging]["p1"].p == 1.0
+
+
+def test_opposite_facts_cancel_to_a_difference_that_counts_as_zero() -> None:
+    rank_a, rank_b = np.array([3.0, 7.0]), np.array([7.0, 3.0])
+    found = averages.paired_bootstrap(rank_a, rank_b, np.array([0, 1]), draws=20)
+    assert found[averages.OVER_FACTS]["mrr"].p == 1.0
+
+
+def test_bootstrap_depends_on_the_seed_alone() -> None:
+    rank, _, relation = some_runs()
+    first = averages.bootstrap(rank, relation, draws=200, seed=4)
+    np.random.default_rng(0).random(10)
+    assert averages.bootstrap(rank, relation, draws=200, seed=4) == first
+    assert averages.bootstrap(rank, relation, draws=200, seed=5) != first
+
+
+def test_a_wider_level_is_a_wider_interval_and_wrong_settings_are_refused() -> None:
+    rank, _, relation = some_runs()
+    narrow = averages.bootstrap(rank, relation, draws=500, level=0.5)[averages.OVER_FACTS]["mrr"]
+    wide = averages.bootstrap(rank, relation, draws=500, level=0.99)[averages.OVER_FACTS]["mrr"]
+    assert wide.low < narrow.low < narrow.high < wide.high
+    with pytest.raises(SympromptError, match="draws"):
+        averages.bootstrap(rank, relation, draws=0)
+    with pytest.raises(SympromptError, match="level"):
+        averages.bootstrap(rank, relation, level=95, draws=1)
+
+
+def test_order_of_relations_and_chunks_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank, _, relation = some_runs()
+    monkeypatch.setattr(averages, "_CHUNK", 7)  # smaller than a relation: one draw at a time
+    small = averages.bootstrap(rank, relation, draws=2000)[averages.OVER_FACTS]["mrr"]
+    monkeypatch.undo()
+    large = averages.bootstrap(rank, relation, draws=2000)[averages.OVER_FACTS]["mrr"]
+    assert small.low == pytest.approx(large.low, abs=1.5)
+    assert small.high == pytest.approx(large.high, abs=1.5)
+
+
+def test_paired_bootstrap_of_all_lama_facts_is_fast() -> None:
+    generator = np.random.default_rng(0)
+    relation = generator.integers(0, 41, 34_039)
+    rank = generator.integers(1, 1000, (2, 34_039)).astype(float)
+    start = time.perf_counter()
+    averages.paired_bootstrap(rank[0], rank[1], relation, draws=1000)
+    assert time.perf_counter() - start < 10  # 0.3 s on one idle core
+
+
+def test_the_averages_can_also_be_had_from_ranking() -> None:
+    for name in ("METRICS", "Summary", "bootstrap", "by_relation", "hits", "summarise"):
+        assert getattr(ranking, name) is getattr(averages, name)

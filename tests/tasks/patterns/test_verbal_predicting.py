@@ -1,0 +1,313 @@
+"""predict and table on runs through patterns: every method, masked and causal; what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.files.atomic import read_json, read_tensors, write_json
+from symprompt.models import LanguageModel
+from symprompt.report.tasks import load_task_runs
+from symprompt.tasks.patterns import PatternRunConfig, make_pattern_config, tune_pattern
+from symprompt.tasks.patterns.folder import PatternFolder
+from symprompt.tasks.patterns.superglue import TASKS
+from symprompt.tasks.predict import predict_file
+from tiny.calling import Call
+from tiny.superglue import rows_of, write_lines, write_task
+
+TEXTS = {
+    "ptuning": "{hypothesis} <1> {premise} <1> [MASK]",
+    "pt2": "{hypothesis} {premise} [MASK]",
+    "mp": "{hypothesis} {premise} [MASK]",
+    "zero-shot": "{hypothesis} {premise} [MASK]",
+    "cls": "",
+}
+WORDS = ("Kenya", "Japan")
+METHODS = list(TEXTS)
+
+
+def config_of(model: Path, data: Path, out: Path, **pattern: Any) -> PatternRunConfig:
+    table = {
+        "model": str(model),
+        "data": str(data),
+        "out": str(out),
+        "device": "cpu",
+        "seeds": ["1", "2", "3"],
+        "pattern": {"task": "rte", "words": list(WORDS), "max_length": 40, "prefix_length": 3}
+        | {"lstm_hidden": 4}
+        | pattern,
+        "learning": {"steps": 3, "evaluate_every": 1, "batches": ["2"], "rates": ["1e-2"]}
+        | {"prompt_rate": 1e-2},
+    }
+    return make_pattern_config(table)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("data") / "RTE", "rte")
+
+
+Made = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def made(
+    data: Path, family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Made:
+    """A function that gives the folder of a finished run, made once."""
+    done: dict[tuple[str, str], Path] = {}
+
+    def make(method: str, family: str = "bert") -> Path:
+        if (method, family) not in done:
+            out = tmp_path_factory.mktemp("runs") / f"{family}-{method}"
+            changes = {"method": method, "template": TEXTS[method]}
+            tune_pattern(config_of(family_folder(family), data, out, **changes))
+            done[method, family] = out
+        return done[method, family]
+
+    return make
+
+
+def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "label"} for row in rows]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_answers_as_its_best_seed_did(
+    method: str, family: str, made: Made, data: Path, tmp_path: Path
+) -> None:
+    run = made(method, family)
+    out = tmp_path / "answers.jsonl"
+    found = predict_file(run, data / "val.jsonl", device="cpu", out=str(out))
+    seed = PatternFolder(run).best_seed()
+    lines = (run / f"predictions/{seed}.jsonl").read_text().splitlines()
+    stored = [json.loads(line) for line in lines]
+    assert [row["prediction"] for row in found.rows] == [row["predicted"] for row in stored]
+    assert [row["gold"] for row in found.rows] == [row["label"] for row in stored]
+    assert found.metrics == pytest.approx(read_json(run / f"seeds/{seed}.json")["val"])
+    assert all(0.5 <= row["probability"] <= 1 for row in found.rows)
+    assert [json.loads(line) for line in out.read_text().splitlines()] == found.rows
+    assert found.notes == ()
+    # Without labels the answers are the same, and there are no figures.
+    file = write_lines(tmp_path / "mine.jsonl", bare(rows_of("rte")))
+    again = predict_file(run, file, device="cpu")
+    assert again.metrics == {}
+    assert [row["probability"] for row in again.rows] == [row["probability"] for row in found.rows]
+    assert all("gold" not in row for row in again.rows)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_probabilities_are_the_words_shares(
+    family: str, made: Made, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Zero-shot, against a pass of the whole model over one sentence written by hand."""
+    backbone = LanguageModel.load(str(family_folder(family)), device="cpu", dtype="float32")
+    tokenizer = backbone.vocabulary.tokenizer
+    row = {"premise": "Lima lies in Peru", "hypothesis": "Rome"}
+    file = write_lines(tmp_path / "one.jsonl", [row])
+    (found,) = predict_file(made("zero-shot", family), file, device="cpu").rows
+    text = "Rome Lima lies in Peru" + ("" if backbone.causal else f" {tokenizer.mask_token}")
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    words = [tokenizer.encode(f" {word}", add_special_tokens=False)[0] for word in WORDS]
+    with torch.no_grad():
+        logits = backbone.model(input_ids=ids).logits[0]
+    at = -1 if backbone.causal else int((ids[0] == tokenizer.mask_token_id).nonzero())
+    share, label = logits[at, words].softmax(0).max(0)
+    assert found["probability"] == pytest.approx(float(share), abs=1e-5)
+    assert found["prediction"] == TASKS["rte"].labels[int(label)]
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("method", ["zero-shot", "cls"])
+def test_every_task_is_answered(
+    task: str, method: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = write_task(tmp_path / "data", task)
+    field = TASKS[task].fields[0]
+    text = "" if method == "cls" else f"{{{field}}} [MASK]"
+    words = WORDS if TASKS[task].kind == "labels" else ()
+    words = ("Kenya", "Japan", "Peru") if task == "cb" else words
+    changes = {"task": task, "method": method, "template": text, "words": list(words)}
+    tune_pattern(config_of(family_folder("bert"), folder, tmp_path / "run", **changes))
+    found = predict_file(tmp_path / "run", folder / "val.jsonl", device="cpu")
+    metrics = read_json(tmp_path / "run/metrics.json")
+    assert list(found.metrics) == list(metrics["metrics"])
+    assert all(row["prediction"] in TASKS[task].labels for row in found.rows)
+    written = task == "wsc" and method != "cls"
+    assert all(("written" in row) == written for row in found.rows)
+    assert all(("probability" in row) != written for row in found.rows)
+
+
+def test_the_weights_kept_are_those_of_the_best_seed(made: Made) -> None:
+    folder = PatternFolder(made("mp"))
+    assert read_tensors(folder.path / "weights.safetensors")[1]["seed"] == folder.best_seed()
+    assert not (made("pt2") / "weights.safetensors").exists()
+    assert not (made("zero-shot") / "weights.safetensors").exists()
+
+
+def test_seeds_that_are_added_keep_better_weights_only(
+    data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    config = config_of(family_folder("bert"), data, tmp_path / "run", method="mp")
+    config = replace(config, pattern=replace(config.pattern, template=TEXTS["mp"]))
+    tune_pattern(replace(config, seeds=("1",)))
+    stored = read_json(tmp_path / "run/seeds/1.json")
+    stored["dev"]["accuracy"] = 101.0
+    write_json(tmp_path / "run/seeds/1.json", stored)
+    tune_pattern(replace(config, seeds=("1", "2")), resume=True)
+    assert read_tensors(tmp_path / "run/weights.safetensors")[1]["seed"] == 1
+    stored["dev"]["accuracy"] = -1.0
+    write_json(tmp_path / "run/seeds/1.json", stored)
+    tune_pattern(replace(config, seeds=("1", "2", "3")), resume=True)
+    assert read_tensors(tmp_path / "run/weights.safetensors")[1]["seed"] == 3
+
+
+def test_columns_may_have_other_names_and_tables_are_read(made: Made, tmp_path: Path) -> None:
+    run = made("zero-shot")
+    wanted = predict_file(run, write_lines(tmp_path / "a.jsonl", rows_of("rte")), device="cpu")
+    glue = "".join(
+        f"{row['idx']}\t{row['premise']}\t{row['hypothesis']}\t{row['label']}\n"
+        for row in rows_of("rte")
+    )
+    (tmp_path / "glue.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + glue)
+    assert predict_file(run, tmp_path / "glue.tsv", device="cpu").rows == wanted.rows
+    own = "".join(f'"{row["premise"]}","{row["hypothesis"]}"\n' for row in rows_of("rte"))
+    (tmp_path / "own.csv").write_text("text,claim\n" + own)
+    names = ("premise=text", "hypothesis=claim")
+    found = predict_file(run, tmp_path / "own.csv", device="cpu", columns=names)
+    shares = [row["probability"] for row in wanted.rows]
+    assert [row["probability"] for row in found.rows] == shares
+    # A column that is named otherwise is not read, so labels of something else do not matter.
+    other = [row | {"label": "old"} for row in rows_of("rte")]
+    file = write_lines(tmp_path / "other.jsonl", other)
+    found = predict_file(run, file, device="cpu", columns=("label=none",))
+    assert [row["probability"] for row in found.rows] == shares
+    assert found.metrics == {}
+
+
+def test_what_is_cut_is_told(made: Made, tmp_path: Path) -> None:
+    row = {"premise": "the old river " * 30, "hypothesis": "Rome"}
+    file = write_lines(tmp_path / "long.jsonl", [row, *bare(rows_of("rte"))])
+    found = predict_file(made("zero-shot"), file, device="cpu")
+    (note,) = found.notes
+    assert note.startswith("examples longer than 40 tokens: 1;")
+    assert len(found.rows) == 5
+
+
+def test_half_precision_answers_nearly_the_same(made: Made, data: Path) -> None:
+    run, val = made("pt2"), data / "val.jsonl"
+    whole = predict_file(run, val, dtype="float32", device="cpu")
+    half = predict_file(run, val, dtype="bfloat16", device="cpu")
+    pairs = zip(whole.rows, half.rows, strict=True)
+    assert all(abs(one["probability"] - two["probability"]) < 0.2 for one, two in pairs)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            {"premise": "Rome"},
+            r"line 1 is no example of rte: it has no 'hypothesis', only .*--columns",
+        ),
+        ({"premise": "a", "hypothesis": 3}, "hypothesis is 3, which is no text"),
+        (
+            {"premise": "a", "hypothesis": "b", "label": "maybe"},
+            "its label is 'maybe', allowed are: not_entailment, entailment",
+        ),
+    ],
+)
+def test_lines_that_are_no_examples_are_refused(
+    line: dict[str, Any], message: str, made: Made, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        predict_file(made("zero-shot"), write_lines(tmp_path / "bad.jsonl", [line]), device="cpu")
+
+
+def test_runs_and_models_that_do_not_serve_are_refused(
+    made: Made, data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    val = data / "val.jsonl"
+    other = str(family_folder("electra"))
+    with pytest.raises(RunError, match="learned for another model"):
+        predict_file(made("pt2"), val, model=other, device="cpu")
+    with pytest.raises(ConfigError, match="its columns are: premise, hypothesis, label, idx"):
+        predict_file(made("pt2"), val, columns=("text=a",), device="cpu")
+    with pytest.raises(ConfigError, match="give name=column"):
+        predict_file(made("pt2"), val, columns=("premise",), device="cpu")
+    with pytest.raises(DataError, match=r"nothing.jsonl"):
+        predict_file(made("pt2"), tmp_path / "nothing.jsonl", device="cpu")
+    config = config_of(family_folder("bert"), data, tmp_path / "run", template=TEXTS["ptuning"])
+    tune_pattern(replace(config, keep_weights=False, seeds=("1",)))
+    with pytest.raises(RunError, match=r"has no weights.safetensors, so it cannot answer"):
+        predict_file(tmp_path / "run", val, device="cpu")
+    (tmp_path / "run/metrics.json").unlink()
+    with pytest.raises(RunError, match="unfinished run; finish it with tune --resume"):
+        predict_file(tmp_path / "run", val, device="cpu")
+
+
+def test_damaged_files_are_told(
+    data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    pattern = {"method": "pt2", "template": TEXTS["pt2"]}
+    tune_pattern(config_of(family_folder("bert"), data, run, **pattern))
+    seed = PatternFolder(run).best_seed()
+    source = run / "prompts" / f"{seed % 3 + 1}.safetensors"
+    prompt = run / "prompts" / f"{seed}.safetensors"
+    prompt.write_bytes(source.read_bytes()[:200])
+    with pytest.raises(RunError, match=f"cannot read .*{seed}.safetensors"):
+        predict_file(run, data / "val.jsonl", device="cpu")
+    metrics = read_json(run / "metrics.json")
+    write_json(run / "metrics.json", {key: metrics[key] for key in metrics if key != "pattern"})
+    with pytest.raises(RunError, match=r"metrics.json is damaged: pattern is missing"):
+        predict_file(run, data / "val.jsonl", device="cpu")
+
+
+def test_tables_have_runs_through_patterns(made: Made) -> None:
+    runs = [str(made(method)) for method in METHODS]
+    entries = load_task_runs(runs).values["tasks"]
+    labels = ["P-tuning", "PT-2, verbalizer", "MP fine-tuning", "MP zero-shot", "[CLS] fine-tuning"]
+    assert [entry["label"] for entry in entries] == labels
+    assert [entry["seeds"] for entry in entries][2:4] == [[1, 2, 3], [1]]
+    # 2 layers x keys and values x 32 numbers x 3 places.
+    assert entries[1]["trainable_parameters"] == 384
+    assert entries[3]["trainable_parameters"] is None
+    dev = load_task_runs(runs[:1], "dev").values["tasks"][0]
+    assert dev["metrics"] == read_json(made("ptuning") / "metrics.json")["dev"]
+    with pytest.raises(ConfigError, match="was not asked about 'test'; --split may be one of: dev"):
+        load_task_runs(runs, "test")
+    twice = load_task_runs([runs[0], runs[0]]).values["tasks"]
+    assert {entry["label"] for entry in twice} == {f"P-tuning: {TEXTS['ptuning']}"}
+
+
+def test_the_command_line_predicts_and_compares(
+    call: Call, made: Made, data: Path, tmp_path: Path
+) -> None:
+    run = made("pt2")
+    code, said, error = call("predict", run, data / "val.jsonl", "--device", "cpu")
+    assert code == 0, error
+    assert "accuracy:" in said
+    code, said, _ = call("predict", run, data / "val.jsonl", "--device", "cpu", "--json")
+    assert len(json.loads(said)["predictions"]) == 4
+    out = tmp_path / "out.jsonl"
+    code, said, _ = call("predict", run, data / "val.jsonl", "--device", "cpu", "--out", out)
+    assert f"4 predictions: {out}" in said
+    code, said, error = call("table", run, made("cls"))
+    assert code == 0, error
+    assert "PT-2, verbalizer" in said
+    assert "[CLS] fine-tuning" in said
+    code, said, _ = call("table", run, "--markdown")
+    assert "| PT-2, verbalizer | 3 |" in said
+    code, _, error = call("table", run, tmp_path)
+    assert (code, len(error.splitlines())) == (2, 1)
+    assert "compare the two kinds apart" in error
+    code, _, error = call("predict", run, tmp_path / "no.jsonl", "--device", "cpu")
+    assert (code, len(error.splitlines())) == (2, 1)

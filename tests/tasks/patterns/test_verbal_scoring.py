@@ -1,0 +1,239 @@
+"""Scores of answers against an explicit slow loop: full forward passes, example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from symprompt.models import LanguageModel
+from symprompt.prompts import FreeVectors
+from symprompt.tasks.patterns.layout import (
+    VECTOR,
+    Average,
+    Spans,
+    VerbalLayout,
+    Writer,
+    lay_out,
+    lay_out_heads,
+)
+from symprompt.tasks.patterns.measure import judge_spans, same_words, write_spans
+from symprompt.tasks.patterns.model import ClassHead, VerbalModel, make_encoder, passes, score_split
+from symprompt.tasks.patterns.pattern import Pattern
+from symprompt.tasks.patterns.superglue import VerbalExample
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import FAMILIES
+
+PREMISES = ("Rome is old .", "Paris", "The old river lies in Peru .", "San Marino")
+EXAMPLES = [
+    VerbalExample(str(number), {"premise": premise}, number % 2)
+    for number, premise in enumerate(PREMISES)
+]
+# One token each; and one, two and three tokens, two of which begin alike.
+SHORT = ("Rome", "Lima")
+LONG = ("New York river", "New York", "Kenya")
+TEXT = "<1> {premise} is <2> the city [MASK] ."
+ALL = [*FAMILIES, *CAUSAL_FAMILIES]
+
+
+def slow_logits(backbone: LanguageModel, tokens: Sequence[int], vectors: Tensor) -> Tensor:
+    """Every position's logits of one sentence by itself, through the whole model, [t, v]."""
+    ids = torch.tensor([[0 if token == VECTOR else token for token in tokens]])
+    embeddings = backbone.model.get_input_embeddings()(ids).clone()
+    number = 0
+    for place, token in enumerate(tokens):
+        if token == VECTOR:
+            embeddings[0, place] = vectors[number]
+            number += 1
+    options = {} if backbone.causal else {"attention_mask": torch.ones_like(ids)}
+    logits: Tensor = backbone.model(inputs_embeds=embeddings, **options).logits[0]
+    return logits.log_softmax(-1)
+
+
+def slow_scores(
+    backbone: LanguageModel, writer: Writer, vectors: Tensor, spans: Spans, average: Average
+) -> Tensor:
+    """Each answer's score by itself, token by token, [n, c]."""
+    mask = backbone.vocabulary.mask_id
+    table = []
+    for example in EXAMPLES:
+        written = writer.write(example)
+        row = []
+        for answer in written.answers:
+            found = []
+            for offset, token in enumerate(answer):
+                start = len(written.before)
+                if mask is None:
+                    tokens = [*written.before, *answer]
+                    place = start + offset - 1
+                elif spans == "together":
+                    tokens = [*written.before, *[mask] * len(answer), *written.after]
+                    place = start + offset
+                else:
+                    middle = list(answer)
+                    middle[offset] = mask
+                    tokens = [*written.before, *middle, *written.after]
+                    place = start + offset
+                found.append(float(slow_logits(backbone, tokens, vectors)[place, token]))
+            row.append(sum(found) / (len(found) if average == "mean" else 1))
+        table.append(row)
+    return torch.tensor(table, dtype=torch.float64)
+
+
+def laid(
+    backbone: LanguageModel,
+    words: Sequence[str],
+    spans: Spans = "together",
+    average: Average = "sum",
+) -> tuple[Writer, VerbalLayout]:
+    writer = Writer(Pattern.parse(TEXT), backbone.vocabulary, words, max_length=48)
+    return writer, lay_out(EXAMPLES, writer, spans=spans, average=average)
+
+
+@pytest.mark.parametrize("family", ALL)
+@torch.no_grad()
+def test_scores_are_those_of_full_passes(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    encoder = make_encoder("free", 3, backbone.width, seed=1, task="rte")
+    model = VerbalModel(backbone, encoder)
+    vectors = encoder()[0].double()
+    for words, spans in ((SHORT, "together"), (LONG, "together"), (LONG, "one")):
+        writer, layout = laid(backbone, words, spans)  # type: ignore[arg-type]
+        found = score_split(model, layout, max_tokens=64)
+        wanted = slow_scores(backbone, writer, vectors, spans, "sum")  # type: ignore[arg-type]
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_mean_is_a_sum_by_length_and_passes_do_not_matter(bert: LanguageModel) -> None:
+    encoder = make_encoder("free", 3, bert.width, seed=1, task="rte")
+    model = VerbalModel(bert, encoder)
+    writer, layout = laid(bert, LONG, "one", "mean")
+    wanted = slow_scores(bert, writer, encoder()[0].double(), "one", "mean")
+    for most in (1, 100, 10_000):
+        torch.testing.assert_close(score_split(model, layout, max_tokens=most), wanted)
+
+
+def test_answers_share_sentences_where_they_can(bert: LanguageModel, gpt2: LanguageModel) -> None:
+    for backbone in (bert, gpt2):
+        _, layout = laid(backbone, SHORT)
+        assert layout.ids.shape[1] == 1
+        assert layout.at.shape[1] == 2
+    assert laid(bert, LONG)[1].ids.shape[1] == 3
+    assert laid(bert, LONG, "one")[1].ids.shape[1] == 6
+
+
+def test_passes_hold_every_example_once_and_keep_to_their_bounds(bert: LanguageModel) -> None:
+    _, layout = laid(bert, SHORT)
+    for most in (1, 30, 1000):
+        found = list(passes(layout, max_tokens=most, vocabulary=100))
+        assert sorted(row for rows in found for row in rows) == [0, 1, 2, 3]
+        for rows in found:
+            assert len(rows) == 1 or len(rows) * max(layout.widths[rows]) <= most
+
+
+def test_the_loss_of_one_token_answers_is_that_of_their_logits(bert: LanguageModel) -> None:
+    """The vocabulary's normaliser cancels: cross-entropy among the verbalizer's logits alone."""
+    model = VerbalModel(bert, FreeVectors(("rte",), 3, bert.width))
+    writer, layout = laid(bert, SHORT)
+    rows = torch.arange(len(EXAMPLES))
+    width = layout.width_of(np.arange(len(EXAMPLES)))
+    losses = model.loss(layout, rows, width).detach()
+    assert isinstance(model.extra, FreeVectors)
+    for row, example in enumerate(EXAMPLES):
+        written = writer.write(example)
+        tokens = [*written.before, bert.vocabulary.mask_id or 0, *written.after]
+        own = slow_logits(bert, tokens, model.extra()[0].detach())[len(written.before)]
+        pair = own[[written.answers[0][0], written.answers[1][0]]]
+        wanted = -pair.log_softmax(-1)[example.label or 0]
+        assert float(losses[row]) == pytest.approx(float(wanted), rel=1e-6)
+
+
+@pytest.mark.parametrize("family", ALL)
+@torch.no_grad()
+def test_a_head_reads_the_first_or_the_last_token(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    writer = Writer(Pattern.parse("{premise} [MASK]"), backbone.vocabulary, None, max_length=48)
+    layout = lay_out_heads(EXAMPLES, [writer], answers=3)
+    hidden = int(backbone.model.config.hidden_size)
+    model = VerbalModel(backbone, ClassHead(hidden, 3, seed=0, task="rte"))
+    found = score_split(model, layout, max_tokens=1000)
+    assert isinstance(model.extra, ClassHead)
+    for row, example in enumerate(EXAMPLES):
+        written = writer.write(example)
+        ids = torch.tensor([[*written.before, *written.after]])
+        states = backbone.model.base_model(input_ids=ids).last_hidden_state[0]
+        state = states[-1 if backbone.causal else 0]
+        torch.testing.assert_close(found[row], model.extra(state), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+@torch.no_grad()
+def test_spans_are_written_as_a_slow_loop_writes_them(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    spans = ("New York", "Rome", "the old river", "Los Angeles")
+    examples = [
+        VerbalExample(one.id, one.fields, 1, (span,))
+        for one, span in zip(EXAMPLES, spans, strict=True)
+    ]
+    writer = Writer(Pattern.parse("{premise} is [MASK] ."), backbone.vocabulary, (), max_length=48)
+    layout = lay_out(examples, writer, average="mean")
+    assert layout.answers == 1
+    found = write_spans(VerbalModel(backbone), layout, max_tokens=40)
+    mask = backbone.vocabulary.mask_id
+    nothing = torch.zeros(0, backbone.width)
+    for row, example in enumerate(examples):
+        written = writer.write(example)
+        count, start = len(written.answers[0]), len(written.before)
+        blank = -1 if mask is None else mask
+        tokens: list[int] = [blank] * count
+        for turn in range(count):
+            if mask is None:
+                logits = slow_logits(backbone, [*written.before, *tokens[:turn]], nothing)
+                tokens[turn] = int(logits[-1].argmax())
+                continue
+            sentence = [*written.before, *tokens, *written.after]
+            logits = slow_logits(backbone, sentence, nothing)[start : start + count]
+            open_places = [place for place in range(count) if tokens[place] == mask]
+            place = max(open_places, key=lambda place: float(logits[place].max()))
+            tokens[place] = int(logits[place].argmax())
+        assert found[row] == tokens
+
+
+def test_words_are_compared_without_case_marks_and_articles() -> None:
+    assert same_words("The table", "table .")
+    assert same_words("big table", "The big, red table")
+    assert not same_words("the chair", "the table")
+    assert not same_words("", "the table")
+    assert same_words("the", "The")
+    assert judge_spans(["a", "Bob"], ["Bob", "bob"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_half_precision_keeps_the_weights_and_the_last_product_whole(
+    family: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family, "float32")
+    _, layout = laid(backbone, LONG)
+    rows = torch.arange(len(EXAMPLES))
+    found = {}
+    for half in (False, True):
+        encoder = make_encoder("free", 3, backbone.width, seed=1, task="rte")
+        model = VerbalModel(backbone, encoder, half=half)
+        losses = model.loss(layout, rows, int(layout.ids.shape[2]))
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        found[half] = losses.detach()
+        assert losses.dtype == torch.float32
+        assert all(value.grad is not None for value in encoder.parameters())
+    assert not torch.equal(found[True], found[False])
+    torch.testing.assert_close(found[True], found[False], rtol=0.2, atol=0.5)
+    assert all(value.dtype == torch.float32 for value in backbone.model.parameters())

@@ -1,0 +1,503 @@
+"""Tiny random language models and tokenizers made in code, and small sets of made-up facts.
+
+Nothing here is downloaded. Each family's folder looks like one that ``save_pretrained`` wrote for a
+real checkpoint of that family: a config, safetensors and a tokenizer of the family's kind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
+from torch import Tensor
+from transformers import (
+    AlbertConfig,
+    AutoModelForMaskedLM,
+    BertConfig,
+    DebertaConfig,
+    DebertaV2Config,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
+
+from symprompt.facts import Fact, FactSet, Relation
+from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig, make_config
+from symprompt.probing.evaluate import dev_scores, predict
+from symprompt.probing.methods import Method
+from symprompt.probing.predictions import Predictions
+from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.trainer import Trainer
+
+# Their modules call the deprecated torch.jit.script when they are first imported.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    for module in ("deberta", "deberta_v2"):
+        importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+
+COUNTRIES = ("France", "Italy", "Spain", "Japan", "Chile", "Kenya", "Peru", "Cuba")
+CITIES = ("Paris", "Rome", "Madrid", "Tokyo", "Santiago", "Nairobi", "Lima", "Havana")
+OTHERS = ("New", "York", "Los", "Angeles", "San", "Marino", "Saint", "Lucia", "river", "old")
+FUNCTION_WORDS = ("is", "the", "capital", "of", "in", "lies", "located", "city", "s", "The")
+WORDS = COUNTRIES + CITIES + OTHERS + FUNCTION_WORDS
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MARKS = ".,'-"
+
+
+@dataclass(frozen=True)
+class Specials:
+    """A family's special tokens, in the order of their ids, and their roles."""
+
+    order: tuple[str, ...]
+    pad: str
+    unknown: str
+    first: str
+    last: str
+    mask: str
+
+
+BERT_SPECIALS = Specials(
+    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+)
+ROBERTA_SPECIALS = Specials(
+    ("<s>", "<pad>", "</s>", "<unk>", "<mask>"), "<pad>", "<unk>", "<s>", "</s>", "<mask>"
+)
+
+
+def wrap(tokenizer: Tokenizer, specials: Specials, *, eats_space: bool) -> PreTrainedTokenizerFast:
+    """Add the sentence frame and the special tokens, as transformers keeps them."""
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{specials.first} $A {specials.last}",
+        special_tokens=[
+            (token, tokenizer.token_to_id(token)) for token in (specials.first, specials.last)
+        ],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=specials.pad,
+        unk_token=specials.unknown,
+        cls_token=specials.first,
+        sep_token=specials.last,
+        # Tokenizers that mark word starts let the mask swallow the space before it.
+        mask_token=AddedToken(specials.mask, lstrip=eats_space, normalized=False, special=True),
+    )
+
+
+def make_wordpiece(
+    specials: Specials = BERT_SPECIALS, words: Sequence[str] = WORDS
+) -> PreTrainedTokenizerFast:
+    """WordPiece as BERT's: listed words whole, all others letter by letter."""
+    entries = [*specials.order, *words, *MARKS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    vocabulary = {entry: index for index, entry in enumerate(dict.fromkeys(entries))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=specials.unknown))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return wrap(tokenizer, specials, eats_space=False)
+
+
+def make_byte_bpe(specials: Specials = ROBERTA_SPECIALS) -> PreTrainedTokenizerFast:
+    """Byte-level BPE as RoBERTa's: a word and the same word after a space are two tokens."""
+    tokenizer = Tokenizer(models.BPE(unk_token=specials.unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=5000,
+        special_tokens=[
+            AddedToken(token, lstrip=token == specials.mask, normalized=False, special=True)
+            for token in specials.order
+        ],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([text for word in WORDS for text in (word, " " + word)], trainer)
+    return wrap(tokenizer, specials, eats_space=True)
+
+
+def make_unigram(specials: Specials) -> PreTrainedTokenizerFast:
+    """Unigram over Metaspace as SentencePiece models have it: word starts are marked."""
+    pieces = [(token, 0.0) for token in specials.order]
+    pieces += [("▁" + word, -2.0) for word in WORDS]
+    pieces += [("▁", -6.0)] + [(letter, -8.0) for letter in LETTERS + MARKS]
+    unknown = specials.order.index(specials.unknown)
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unknown, byte_fallback=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    return wrap(tokenizer, specials, eats_space=True)
+
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 48,
+}
+RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to make one family's model and tokenizer."""
+
+    config: Callable[..., Any]
+    tokenizer: Callable[[], PreTrainedTokenizerFast]
+
+
+def _bert(kind: Any, **more: Any) -> Callable[..., Any]:
+    return lambda **common: kind(**{**SMALL, **common, **more})
+
+
+def _distilbert(**common: Any) -> Any:
+    return DistilBertConfig(
+        **common, dim=32, n_layers=2, n_heads=4, hidden_dim=37, max_position_embeddings=48
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(_bert(BertConfig), make_wordpiece),
+    "roberta": Family(_bert(RobertaConfig), make_byte_bpe),
+    "xlm-roberta": Family(_bert(XLMRobertaConfig), lambda: make_unigram(ROBERTA_SPECIALS)),
+    "albert": Family(_bert(AlbertConfig, embedding_size=16), lambda: make_unigram(BERT_SPECIALS)),
+    "electra": Family(_bert(ElectraConfig, embedding_size=16), make_wordpiece),
+    "distilbert": Family(_distilbert, make_wordpiece),
+    "deberta": Family(
+        _bert(DebertaConfig, **RELATIVE, position_biased_input=True),
+        lambda: make_byte_bpe(BERT_SPECIALS),
+    ),
+    "deberta-v2": Family(
+        _bert(
+            DebertaV2Config,
+            **RELATIVE,
+            position_biased_input=False,
+            position_buckets=8,
+            share_att_key=True,
+            norm_rel_ebd="layer_norm",
+        ),
+        lambda: make_unigram(BERT_SPECIALS),
+    ),
+    "deberta-v2-new": Family(
+        _bert(DebertaV2Config, **RELATIVE, legacy=False), lambda: make_unigram(BERT_SPECIALS)
+    ),
+    "mpnet": Family(_bert(MPNetConfig), lambda: make_wordpiece(ROBERTA_SPECIALS)),
+    "modernbert": Family(
+        _bert(ModernBertConfig, global_attn_every_n_layers=2, local_attention=4),
+        lambda: make_byte_bpe(BERT_SPECIALS),
+    ),
+}
+# The newer DeBERTa-v2 head hides its last product, which half precision needs to get at.
+HIDES_DECODER = "deberta-v2-new"
+
+
+def make_model(family: str, tokenizer: PreTrainedTokenizerFast) -> Any:
+    """A random model of a family; weights are wide so that logits differ clearly."""
+    config = FAMILIES[family].config(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+    )
+    model = AutoModelForMaskedLM.from_config(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(0, 0.3, generator=generator)
+            if parameter.dim() == 1 and name.endswith("weight"):
+                parameter.add_(1.0)  # layer norms: near one, or the words would hardly matter
+    return model
+
+
+def save_family(name: str, folder: Path) -> Path:
+    """Write one family's tiny checkpoint and return its folder."""
+    tokenizer = FAMILIES[name].tokenizer()
+    make_model(name, tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+# ---------------------------------------------------------------------------------------- facts
+
+
+def facts_of(relation: str, pairs: Sequence[tuple[str, str]]) -> tuple[Fact, ...]:
+    """Facts of (subject, object) pairs."""
+    return tuple(Fact(relation, subject, answer) for subject, answer in pairs)
+
+
+def make_facts() -> FactSet:
+    """Three relations of different sizes; subjects of one to several tokens, some with two objects.
+
+    With batches of four, "near" has less than one batch and "in" an incomplete last one.
+    """
+    capital = [(country, city) for country, city in zip(COUNTRIES, CITIES, strict=True)]
+    inside = [
+        ("New York", "France"),
+        ("Los Angeles", "Italy"),
+        ("San Marino", "Spain"),
+        ("Saint Lucia", "Japan"),
+        ("old river", "Chile"),
+        ("New Lima", "Kenya"),
+        ("Oslo", "Peru"),
+        ("New Rome", "Cuba"),
+        ("San Lucia", "France"),
+        ("old Paris", "Italy"),
+        ("New York", "Spain"),
+        ("Oslo river", "Japan"),
+    ]
+    near = [("Paris", "Italy"), ("Rome", "France"), ("Saint Madrid", "Cuba"), ("York", "Peru")]
+    template = "[X] lies in [Y] ."
+    return FactSet(
+        relations=(
+            Relation(
+                "capital",
+                facts_of("capital", capital[:5]),
+                facts_of("capital", capital[2:7]),
+                facts_of("capital", capital[4:]),
+                template="The capital of [X] is [Y] .",
+            ),
+            Relation(
+                "in",
+                facts_of("in", inside[:7]),
+                facts_of("in", inside[7:10]),
+                facts_of("in", inside[8:]),
+                template=template,
+            ),
+            Relation(
+                "near",
+                facts_of("near", near[:2]),
+                facts_of("near", near[1:3]),
+                facts_of("near", near[2:]),
+                template=template,
+            ),
+        ),
+        source="made up",
+        layout="table",
+    )
+
+
+def run_config(**sections: Any) -> RunConfig:
+    """A small run config; keyword arguments are the TOML tables and top-level keys."""
+    table: dict[str, Any] = {
+        "device": "cpu",
+        "prompt": {"template": "<2> [X] <1> [Y] <2>"},
+        "method": {"name": "spe", "k": 5},
+        "training": {"batch": 4, "epochs": 3, "rate": 0.01, "drop_last": False},
+    }
+    for key, value in sections.items():
+        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
+    return make_config(table)
+
+
+@dataclass
+class Trained:
+    """One finished training."""
+
+    config: RunConfig
+    problem: Problem
+    method: Method
+    trainer: Trainer
+    dev_history: list[dict[str, np.ndarray]]
+
+    def vectors(self) -> dict[str, Tensor]:
+        """The learned vectors, detached."""
+        return {part: value.detach() for part, value in self.method.vectors().items()}
+
+    def predict(self, split: str = "test", *, max_tokens: int = 4096) -> Predictions:
+        """Ask about one split's facts."""
+        return predict(
+            self.method,
+            self.problem.sentences[split],  # type: ignore[index]
+            self.vectors(),
+            allowed=self.problem.allowed,
+            k=self.config.method.k,
+            max_tokens=max_tokens,
+        )
+
+
+def make_trainer(
+    config: RunConfig,
+    backbone: LanguageModel,
+    facts: FactSet,
+    *,
+    max_tokens: int = 4096,
+    capture: bool | None = None,
+) -> tuple[Problem, Method, Trainer]:
+    """Everything up to the first step."""
+    problem = prepare(config, backbone, facts)
+    method = make_method(config, problem)
+    trainer = Trainer(
+        method,
+        problem.sentences["train"],
+        problem.relations,
+        config.training,
+        seed=config.seed,
+        max_tokens=max_tokens,
+        capture=capture,
+    )
+    return problem, method, trainer
+
+
+def train(
+    config: RunConfig, backbone: LanguageModel, facts: FactSet, *, max_tokens: int = 4096
+) -> Trained:
+    """Train a config's method, keeping every epoch's dev scores."""
+    problem, method, trainer = make_trainer(config, backbone, facts, max_tokens=max_tokens)
+    history: list[dict[str, np.ndarray]] = []
+
+    def score() -> dict[str, np.ndarray]:
+        found = dict(
+            dev_scores(
+                method,
+                problem.sentences["dev"],
+                config.training,
+                allowed=problem.allowed,
+                max_tokens=max_tokens,
+            )
+        )
+        history.append(found)
+        return found
+
+    trainer.run(score)
+    return Trained(config, problem, method, trainer, history)
+
+
+# --------------------------------------------------------------- a model that knows made-up facts
+
+TOWNS = tuple(
+    first + second
+    for first in ("Al", "Bo", "Cu", "De", "El", "Fa")
+    for second in ("dor", "rin", "mek", "sta", "vul")
+)
+LANDS = ("Norland", "Sudland", "Ostland", "Westland", "Midland", "Farland")
+TONGUES = ("Norish", "Sudish", "Ostish", "Westish", "Midish", "Farish")
+SENTENCES = {
+    "land": ("{0} lies in {1} .", "the town of {0} is found in {1} .", "{0} , {1}"),
+    "tongue": ("people of {0} speak {1} .", "in {0} we hear {1} .", "{0} : {1}"),
+}
+PLAIN_WORDS = ("lies", "in", "the", "town", "of", "is", "found", "people", "speak", "we", "hear")
+WORLD_WORDS = (*TOWNS, *LANDS, *TONGUES, *PLAIN_WORDS, ",", ":")
+
+
+def world_objects() -> dict[str, dict[str, str]]:
+    """Each relation's answer for each town: the two relations are independent of each other."""
+    draw = random.Random(0)
+    land = [LANDS[index % 6] for index in range(len(TOWNS))]
+    tongue = [TONGUES[index % 6] for index in range(len(TOWNS))]
+    draw.shuffle(land)
+    draw.shuffle(tongue)
+    return {
+        "land": dict(zip(TOWNS, land, strict=True)),
+        "tongue": dict(zip(TOWNS, tongue, strict=True)),
+    }
+
+
+def world_facts(names: Mapping[str, str] | None = None) -> FactSet:
+    """The made-up facts, split so that test towns are never asked about in training.
+
+    Args:
+        names: other names for some of the objects.
+    """
+    draw = random.Random(1)
+    relations = []
+    for name, answers in world_objects().items():
+        renamed = {town: (names or {}).get(answer, answer) for town, answer in answers.items()}
+        pairs = list(renamed.items())
+        draw.shuffle(pairs)
+        relations.append(
+            Relation(
+                name,
+                facts_of(name, pairs[:16]),
+                facts_of(name, pairs[16:20]),
+                facts_of(name, pairs[20:]),
+                template=SENTENCES[name][0].format("[X]", "[Y]"),
+            )
+        )
+    return FactSet(tuple(relations), source="made up", layout="table")
+
+
+def save_knowing_bert(folder: Path, *, steps: int = 400) -> Path:
+    """Train a tiny BERT on sentences that state the made-up facts; write it to a folder."""
+    tokenizer = make_wordpiece(words=WORLD_WORDS)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=32,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForMaskedLM.from_config(config)
+    texts = [
+        sentence.format(town, answer)
+        for relation, answers in world_objects().items()
+        for town, answer in answers.items()
+        for sentence in SENTENCES[relation]
+    ]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    names = torch.tensor(tokenizer.convert_tokens_to_ids([*TOWNS, *LANDS, *TONGUES]))
+    is_name = torch.isin(ids, names)
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
+    model.train()
+    for _ in range(steps):
+        rows = torch.randint(len(ids), (64,), generator=generator)
+        # One of the two names is always hidden, other words sometimes: each must be told from
+        # the rest of the sentence, in both directions.
+        draw = torch.rand((64, ids.shape[1]), generator=generator) + is_name[rows]
+        hidden = torch.zeros_like(draw, dtype=torch.bool)
+        hidden.scatter_(1, draw.argmax(1, keepdim=True), True)
+        hidden |= torch.rand(draw.shape, generator=generator) < 0.1
+        hidden &= (mask[rows] > 0) & (ids[rows] > 4)
+        labels = ids[rows].masked_fill(~hidden, -100)
+        inputs = ids[rows].masked_fill(hidden, tokenizer.mask_token_id)
+        loss = model(input_ids=inputs, attention_mask=mask[rows], labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    model.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+PAIRS = [("France", "New York"), ("Italy", "Rome"), ("Spain", "San Marino"), ("Oslo", "Paris")]
+
+
+def names_facts() -> FactSet:
+    """Objects of one and two tokens, all of them in training."""
+    swapped = [("Kenya", "San Marino"), ("Peru", "Paris"), ("Cuba", "New York")]
+    return FactSet(
+        (
+            Relation(
+                "near",
+                facts_of("near", PAIRS),
+                facts_of("near", swapped[:2]),
+                facts_of("near", [*swapped, ("Oslo", "Unheard of")]),
+                template="[X] lies in [Y] .",
+            ),
+        ),
+        source="made up",
+        layout="table",
+    )

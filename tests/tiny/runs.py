@@ -1,0 +1,73 @@
+"""Small helpers for tests that make whole runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from symprompt.facts import FactSet
+from symprompt.probing.config import RunConfig
+from tiny.models import run_config
+
+# A weight that no dev facts choose, so that asking back moves the answers.
+SEPARATE = {"vectors": "separate", "weight": 1.7}
+Make = Callable[..., RunConfig]
+
+
+def write_csv(facts: FactSet, path: Path) -> Path:
+    """Write facts as a table with splits and templates."""
+    with path.open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["subject", "relation", "object", "split", "template"])
+        for relation in facts.relations:
+            for split in ("train", "dev", "test"):
+                for fact in relation.split(split):
+                    row = (fact.subject, fact.relation, fact.object, split, relation.template)
+                    table.writerow(row)
+    return path
+
+
+def other_model(model: Path, folder: Path) -> Path:
+    """The same model with one weight changed."""
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    name = min(weights)
+    weights[name] = weights[name] + 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+# Prompts of different lengths, with the object first, in the middle and glued to a full stop.
+PROMPTS = {
+    "capital": ("[X] is the old [Y].", "[Y] is the capital of [X] .", "[X] lies in the city [Y] ."),
+    "in": ("[Y] river , [X]",),
+    "near": ("The city of [X] lies in [Y] .", "[X] is [Y] ."),
+}
+
+
+def write_prompts(folder: Path) -> Path:
+    """Write the made-up relations' prompts as LPAQA's files have them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for relation, templates in PROMPTS.items():
+        lines = [json.dumps({"template": template, "weight": 0.5}) for template in templates]
+        (folder / f"{relation}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def soft_config(folder: Path, **sections: Any) -> RunConfig:
+    """A small config of SoftPrompt with the prompts in a folder."""
+    table: dict[str, Any] = {
+        "method": {"name": "softprompt"},
+        "prompt": {"encoder": "free", "start": "manual"},
+        "ensemble": {"prompts": [str(folder)]},
+        "dtype": "float64",
+    }
+    for key, value in sections.items():
+        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
+    return run_config(**table)
