@@ -76,6 +76,8 @@ def run_and_kill(flow: Flow, inputs: Inputs, folder: Path, steps: int) -> int:
         ("tune-relations-ft", 3),
         ("tune-mpt2", 3),
         ("tune-mpt2", 9),
+        ("pattern-ptuning", 2),
+        ("pattern-cls", 3),
     ],
 )
 def test_a_killed_run_goes_on_with_the_same_numbers(
