@@ -27,7 +27,7 @@ from symprompt.pretraining.config import PretrainConfig, check_pretrain_config, 
 from symprompt.pretraining.corruption import Specials, count_places
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
-from symprompt.pretraining.step import Learner
+from symprompt.pretraining.training import Pretraining
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
 
@@ -110,9 +110,12 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         )
         frequencies = torch.ones(config.vocabulary.size)
         frequencies[:5] = 0
-        learner = Learner(
+        feed = Feed(make_sequences(config), config.optimizer.batch)
+        training = Pretraining(
             pretrainer,
             config,
+            feed,
+            None,
             specials=SPECIALS,
             frequencies=frequencies / frequencies.sum(),
             group=group,
@@ -123,9 +126,9 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         warm = min(5, steps - 1)
         begun = first = steady = time.perf_counter()
         tokens = 0
-        feed = Feed(make_sequences(config), config.optimizer.batch)
         for number, fed in enumerate(feed.run(0, steps, device)):
-            learner.step(number, fed.batch)
+            with training.training():
+                training.learn(number, fed.batch)
             if number == 0:
                 wait(device)
                 first = time.perf_counter()
@@ -134,16 +137,16 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
                 steady = time.perf_counter()
             elif number >= warm:
                 tokens += fed.tokens
-        reading = learner.read()
+        reading = training.read()
         wait(device)
         seconds = time.perf_counter() - steady
-        rate = product_rate(device, learner.dtype)
+        rate = product_rate(device, training.dtype)
         timed = max(1, steps - warm)
         floor = step_operations(config) / group.size / rate
         return {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "dtype": str(learner.dtype).removeprefix("torch."),
-            "weights": learner.weights.count,
+            "dtype": str(training.dtype).removeprefix("torch."),
+            "weights": training.weights.count,
             "tokens_per_second": tokens / seconds,
             "step_ms": 1000 * seconds / timed,
             "first_step_seconds": first - begun,

@@ -21,7 +21,7 @@ from symprompt import LanguageModel
 from symprompt.cli import commands as cli
 from symprompt.config.build import shipped_configs
 from symprompt.config.toml import to_toml
-from symprompt.pretraining.step import Learner
+from symprompt.pretraining.training import Pretraining
 from symprompt.probing.config import load_config
 from symprompt.report import load_scores
 from tiny.calling import Call, Said
@@ -847,15 +847,15 @@ def test_a_pretraining_that_cannot_be_is_one_sentence(
 def test_an_interrupted_pretraining_goes_on(
     pretrain: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Learner.step
+    step = Pretraining.step
 
-    def interrupted(learner: Learner, number: int, batch: Any) -> None:
-        step(learner, number, batch)
+    def interrupted(training: Pretraining, number: int) -> None:
+        step(training, number)
         if number == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "step", interrupted)
+        patch.setattr(Pretraining, "step", interrupted)
         said = pretrain()
     assert said.code == 130
     assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."

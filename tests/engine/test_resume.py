@@ -78,6 +78,8 @@ def run_and_kill(flow: Flow, inputs: Inputs, folder: Path, steps: int) -> int:
         ("tune-mpt2", 9),
         ("pattern-ptuning", 2),
         ("pattern-cls", 3),
+        ("pretrain-mlm", 5),
+        ("pretrain-mlm-nsp", 11),
     ],
 )
 def test_a_killed_run_goes_on_with_the_same_numbers(

@@ -7,9 +7,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from symprompt import LanguageModel, load_pretrain_config
+from symprompt.engine import loop as loop_module
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.pretraining import loop as state_module
 from symprompt.pretraining import prepare as prepare_module
 from symprompt.pretraining import train as run_module
 from symprompt.pretraining.config import PretrainConfig
@@ -194,41 +191,6 @@ def test_listed_words_and_a_given_tokenizer_are_taken(
 # ---------------------------------------------------------------------------------------- resuming
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, text: Path) -> None:
-    config = pretrain_config(tmp_path / "killed", checkpoint_seconds=0.0, optimizer={"steps": 60})
-    code = (
-        "import sys, torch\n"
-        "torch.set_num_threads(1)\n"
-        "from symprompt.pretraining.train import pretrain\n"
-        "from tiny_text import pretrain_config\n"
-        "config = pretrain_config(sys.argv[1], checkpoint_seconds=0.0, optimizer={'steps': 60})\n"
-        "pretrain(config, [sys.argv[2]])\n"
-    )
-    folders = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, config.out, str(text)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
-        stderr=subprocess.DEVNULL,
-    )
-    state = Path(config.out + ".work") / "state.safetensors"
-    limit = time.monotonic() + 120
-    while not state.exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.002)
-    time.sleep(0.05)
-    process.kill()
-    assert process.wait() == -9
-    assert state.exists()
-    assert not Path(config.out).exists()
-    with pytest.raises(RunError, match="unfinished run; go on with --resume"):
-        pretrain(config, [str(text)])
-    resumed = pretrain(config, [str(text)], resume=True)
-    unbroken = pretrain(replace(config, out=str(tmp_path / "unbroken")), [str(text)])
-    one, other = (made.folder / "model.safetensors" for made in (resumed, unbroken))
-    assert one.read_bytes() == other.read_bytes()
-    for key in ("step", "tokens", "loss", "validation", "rate"):
-        assert [row[key] for row in resumed.history] == [row[key] for row in unbroken.history]
-
-
 def test_resuming_with_another_config_text_or_tokenizer_is_refused(
     tmp_path: Path, text: Path
 ) -> None:
@@ -339,7 +301,7 @@ def test_a_full_disk_at_the_end_leaves_no_half_model_and_loses_nothing(
         with pytest.raises(RunError, match=r"cannot write .*m: No space left .*--resume"):
             pretrain(config, [str(text)])
     assert [path.name for path in tmp_path.iterdir()] == ["m.work"]
-    monkeypatch.setattr(run_module.Learner, "step", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(run_module.Pretraining, "step", lambda *_: pytest.fail("trained again"))
     assert pretrain(config, [str(text)], resume=True).training["steps"] == 3
 
 
@@ -348,17 +310,17 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_one_before(
 ) -> None:
     config = pretrain_config(tmp_path / "m", checkpoint_seconds=0.0)
     written: list[int] = []
-    write = state_module.write_tensors
+    write = loop_module.write_tensors
 
     def once(path: Path, tensors: Any, about: Any) -> None:
         if written:
             monkeypatch.setattr(
                 os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left"))
             )
-        written.append(about["done"])
+        written.append(about["progress"]["done"])
         write(path, tensors, about)
 
-    monkeypatch.setattr(state_module, "write_tensors", once)
+    monkeypatch.setattr(loop_module, "write_tensors", once)
     with pytest.raises(RunError, match=r"cannot write .*state.safetensors: No space left"):
         pretrain(config, [str(text)])
     monkeypatch.undo()

@@ -140,6 +140,8 @@ class Feed:
         self._sequences = sequences
         self._batch = batch
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+        self._running: Generator[Fed] | None = None
+        self._next = 0
 
     def rows(self, step: int) -> list[tuple[int, np.ndarray]]:
         """Return the sequences of a step by epoch; mostly that is one."""
@@ -158,6 +160,24 @@ class Feed:
         pieces = [self._sequences.batch(rows, epoch) for epoch, rows in self.rows(step)]
         batch = pieces[0] if len(pieces) == 1 else _join(pieces)
         return Fed(batch.to(device), int(batch.lengths.sum()))
+
+    def take(self, step: int, last: int, device: torch.device) -> Fed:
+        """Return the batch of a step on a device; those of the next ones are made ahead.
+
+        Args:
+            last: how many steps there are.
+        """
+        if self._running is None or self._next != step:
+            self.close()
+            self._running = self.run(step, last, device)
+        self._next = step + 1
+        return next(self._running)
+
+    def close(self) -> None:
+        """End the thread that makes batches ahead: it holds the corpus."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
 
     def run(self, first: int, last: int, device: torch.device) -> Generator[Fed]:
         """Yield the batches of steps ``first`` to ``last`` - 1, made ahead by another thread."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from symprompt.config.toml import to_toml
+from symprompt.engine.loop import Loop, Progress
 from symprompt.engine.processes import ProcessGroup, join_group
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import to_json
@@ -17,7 +18,6 @@ from symprompt.pretraining.batch import Feed
 from symprompt.pretraining.card import model_card
 from symprompt.pretraining.config import PretrainConfig, check_pretrain_config
 from symprompt.pretraining.folder import CONFIG, STATE, TRAINING, RunFolders, portable
-from symprompt.pretraining.loop import Loop, Progress, load_state, save_state
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.prepare import (
@@ -28,8 +28,8 @@ from symprompt.pretraining.prepare import (
     prepare_text,
     take_over,
 )
-from symprompt.pretraining.step import Learner
 from symprompt.pretraining.tokenizer import save_tokenizer
+from symprompt.pretraining.training import Pretraining
 from symprompt.runs.environment import DTYPES, describe_environment
 
 CARD = "README.md"
@@ -130,29 +130,26 @@ def _prepare(
 def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tick: Tick) -> None:
     """Train from where the work folder is; the first process writes the model folder."""
     prepared = load_prepared(config, folders)
-    learner = make_learner(config, prepared, group)
-    state = folders.work / STATE
-    progress = load_state(state, learner) if state.is_file() else Progress()
-    validation = prepared.validation
+    training = make_training(config, prepared, group)
     loop = Loop(
-        learner,
-        Feed(prepared.train, config.optimizer.batch),
-        None if validation is None else validation.to(group.device),
-        progress,
-        state=state,
+        training,
+        checkpoint=folders.work / STATE,
+        checkpoint_seconds=config.checkpoint_seconds,
         tick=tick,
+        group=group,
     )
-    loop.run()
+    with closing(training.feed):
+        progress = loop.run()
     if group.is_first:
         # If the model cannot be written, the training need not be done again; if this cannot be
         # written either, the model, which is smaller, may still find room.
         with suppress(RunError):
-            save_state(state, learner, progress)
-        _finish(config, folders, prepared, learner, progress)
+            loop.save()
+        _finish(config, folders, prepared, training, progress)
 
 
-def make_learner(config: PretrainConfig, prepared: Prepared, group: ProcessGroup) -> Learner:
-    """Return the model with fresh weights and its optimiser, on the group's device."""
+def make_training(config: PretrainConfig, prepared: Prepared, group: ProcessGroup) -> Pretraining:
+    """Return the model with fresh weights, its optimiser and its batches, on the group's device."""
     specials = prepared.specials
     model = make_model(
         config.shape,
@@ -165,9 +162,12 @@ def make_learner(config: PretrainConfig, prepared: Prepared, group: ProcessGroup
     pretrainer = Pretrainer(
         model, config.objective, span_limit=config.corruption.span_limit, seed=config.seed
     )
-    return Learner(
+    validation = prepared.validation
+    return Pretraining(
         pretrainer,
         config,
+        Feed(prepared.train, config.optimizer.batch),
+        None if validation is None else validation.to(group.device),
         specials=specials,
         frequencies=prepared.frequencies,
         group=group,
@@ -179,14 +179,15 @@ def _finish(
     config: PretrainConfig,
     folders: RunFolders,
     prepared: Prepared,
-    learner: Learner,
+    learned: Pretraining,
     progress: Progress,
 ) -> None:
     """Write the model folder, whole or not at all, and remove what is no longer needed."""
-    training = _record(config, folders, prepared, learner, progress)
-    learner.weights.restore(learner.pretrainer)
+    training = _record(config, folders, prepared, learned, progress)
+    learned.optimizer.restore()
+    learned.pretrainer.eval()
     with folders.finishing() as part:
-        learner.pretrainer.save(part, DTYPES[config.save_dtype])
+        learned.pretrainer.save(part, DTYPES[config.save_dtype])
         # A given tokenizer, or one of prepared text, may be for other lengths.
         prepared.tokenizer.model_max_length = config.corpus.length
         save_tokenizer(prepared.tokenizer, part)
@@ -201,7 +202,7 @@ def _record(
     config: PretrainConfig,
     folders: RunFolders,
     prepared: Prepared,
-    learner: Learner,
+    learned: Pretraining,
     progress: Progress,
 ) -> dict[str, Any]:
     """Return what is kept of the run: training.json."""
@@ -226,20 +227,26 @@ def _record(
             "languages": [asdict(share) for share in prepared.train.languages()],
         },
         "model": {
-            "type": learner.pretrainer.model.config.model_type,
-            "parameters": learner.weights.count,
+            "type": learned.pretrainer.model.config.model_type,
+            "parameters": learned.optimizer.size,
         },
         "steps": progress.done,
-        "tokens": progress.tokens,
+        "tokens": learned.tokens,
         "passes": progress.done * config.optimizer.batch / len(prepared.train),
         "seconds": round(progress.seconds, 2),
-        "first_step_seconds": round(progress.first_seconds, 2),
-        "tokens_per_second": round(progress.tokens_per_second, 1),
+        "first_step_seconds": round(progress.recording, 2),
+        "tokens_per_second": round(_speed(learned, progress), 1),
         "loss": last["parts"],
         "validation": last["validation"],
         "seed": config.seed,
-        "dtype": str(learner.dtype).removeprefix("torch."),
-        "processes": learner.group.size,
-        "environment": describe_environment(learner.device),
+        "dtype": str(learned.dtype).removeprefix("torch."),
+        "processes": learned.group.size,
+        "environment": describe_environment(learned.device),
         "history": progress.history,
     }
+
+
+def _speed(learned: Pretraining, progress: Progress) -> float:
+    """Return the tokens per second, each process's first step left out."""
+    steady = progress.seconds - progress.recording
+    return learned.steady_tokens / steady if steady > 0 and learned.steady_tokens else 0.0
