@@ -174,7 +174,7 @@ def test_the_curve_has_losses_rates_and_validation_where_it_is_due() -> None:
     assert [row["step"] for row in progress.history] == list(range(1, 13))
     assert [row["step"] for row in progress.history if row["validation"]] == [5, 10, 12]
     assert all(row["parts"] == {"mlm": row["loss"]} for row in progress.history)
-    assert progress.history[-1]["rate"] == pytest.approx(2e-3 / 11)
+    assert progress.history[-1]["rate"] == pytest.approx(2e-3 / (12 - 1.2))
     assert training.tokens == 12 * 16 * 16
     assert training.steady_tokens == 11 * 16 * 16
     assert 0 < progress.recording < progress.seconds

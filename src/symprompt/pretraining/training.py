@@ -189,8 +189,7 @@ class Pretraining:
     def rate(self, number: int) -> float:
         """Return the learning rate of a step."""
         config = self.config.optimizer
-        warmup = round(config.warmup * config.steps) / config.steps
-        return config.rate * float(rate_share(number, config.steps, warmup=warmup))
+        return config.rate * float(rate_share(number, config.steps, warmup=config.warmup))
 
     def corrupt(self, batch: DeviceBatch, *seed: object) -> Corrupted:
         """Corrupt a batch as the run's seed and these parts of it say."""
