@@ -200,7 +200,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, text: Path) -> No
         "import sys, torch\n"
         "torch.set_num_threads(1)\n"
         "from symprompt.pretraining.train import pretrain\n"
-        "from tiny_text import pretrain_config\n"
+        "from tiny.text import pretrain_config\n"
         "config = pretrain_config(sys.argv[1], checkpoint_seconds=0.0, optimizer={'steps': 60})\n"
         "pretrain(config, [sys.argv[2]])\n"
     )
