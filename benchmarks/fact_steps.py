@@ -25,7 +25,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 from symprompt.facts import load_facts
 from symprompt.models import LanguageModel
 from symprompt.probing.config import make_config
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.trainer import Trainer
 

@@ -15,7 +15,8 @@ from symprompt import Run
 from symprompt.cli import commands as cli
 from symprompt.config.build import shipped_configs
 from symprompt.pretraining.config import load_pretrain_config
-from symprompt.probing.config import SEVERAL_PROMPTS, check_config, load_config
+from symprompt.probing.config import check_config, load_config
+from symprompt.probing.methods import method_class
 from symprompt.prompts import Template
 from tiny.models import make_facts
 from tiny.runs import write_prompts
@@ -98,7 +99,7 @@ def test_a_shipped_config_trains_from_end_to_end(
 ) -> None:
     out = tmp_path / "run"
     place = ["--model", str(family_folder("bert")), "--data", str(data), "--out", str(out)]
-    if load_config(name).method.name in SEVERAL_PROMPTS:
+    if method_class(load_config(name).method.name).several_prompts:
         place += ["--prompts", str(write_prompts(tmp_path / "prompts"))]
     cli.main(["train", name, *place, "--device", "cpu", "--epochs", "1"])
     assert f"run folder: {out}" in capsys.readouterr().out

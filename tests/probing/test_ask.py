@@ -292,17 +292,17 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(
 def test_a_question_lays_out_no_more_than_it_asks(
     finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    laid_out: list[int] = []
-    lay_out = answering.lay_out
+    tensorised: list[int] = []
+    tensorise = answering.tensorise
 
     def count(*arguments: Any, **options: Any) -> Any:
-        laid_out.append(len(arguments[3]))
-        return lay_out(*arguments, **options)
+        tensorised.append(len(arguments[3]))
+        return tensorise(*arguments, **options)
 
     for module in (answering, problem):
-        monkeypatch.setattr(module, "lay_out", count)
+        monkeypatch.setattr(module, "tensorise", count)
     Run.load(finished.folder.path).ask("capital", subject="France")
-    assert laid_out == [1]
+    assert tensorised == [1]
 
 
 @pytest.mark.parametrize(

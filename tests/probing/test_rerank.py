@@ -20,7 +20,7 @@ from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
 from symprompt.probing.predictions import choose_weights
-from symprompt.probing.prepare import lay_out
+from symprompt.probing.prepare import tensorise
 from symprompt.probing.queries import ask_subject
 from symprompt.probing.rank import ranks, rerank, reranked_ranks
 from symprompt.probing.rerank import rerank_run
@@ -115,7 +115,7 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
     templates = [Template.parse(card["relations"][name]["template"]) for name in names]
     for row, fact in enumerate(listed):
         known = {(fact.relation, fact.subject): [fact.object]}
-        sentences = lay_out(backbone, templates, names, [fact], known, swapped=True)
+        sentences = tensorise(backbone, templates, names, [fact], known, swapped=True)
         for place, token in enumerate(found.candidates[row].tolist()):
             asked = ask_subject(
                 backbone,

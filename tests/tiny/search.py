@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from symprompt.runs.environment import derive_seed
 from torch import Tensor
 
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores
-from symprompt.probing.methods import AutoPrompt
+from symprompt.probing.methods.autoprompt import AutoPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.search import Searcher
 from symprompt.prompts import Template
+from symprompt.runs.environment import derive_seed
 from tiny.models import run_config
 
 TEMPLATE = "<1> [X] <2> [Y] <1> ."
@@ -75,7 +75,6 @@ def make_search(
         config.training,
         seed=config.seed,
         max_tokens=max_tokens,
-        trial_tokens=max_tokens,
     )
     return Searched(problem, method, searcher, config)
 

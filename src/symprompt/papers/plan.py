@@ -16,10 +16,9 @@ from symprompt.papers.inputs import list_names, names_file, reworded, templates_
 from symprompt.papers.rows import MANUAL, SPE, Row, list_rows
 from symprompt.papers.settings import RECORD, ReproduceSettings, check_settings, make_record
 from symprompt.probing.config import RunConfig, check_config, load_config, override
-from symprompt.probing.drop_unusable import drop_unusable
 from symprompt.probing.folder import RunFolder
-from symprompt.probing.manual_templates import make_templates
-from symprompt.probing.prepare import load_config_facts
+from symprompt.probing.prepare import drop_unusable, load_config_facts
+from symprompt.probing.templates import make_templates
 from symprompt.prompts import Template
 
 NAMES_RUN = "names"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +10,17 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.facts import Fact, Relation, Split, load_word_list
+from symprompt.facts import Fact, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.probing.config import SEVERAL_PROMPTS, RunConfig, model_dtype
-from symprompt.probing.finetuning import has_weights, load_weights
-from symprompt.probing.folder import CARD, VOCABULARY, RunFolder
-from symprompt.probing.methods import FineTune, Method, Sentences
+from symprompt.probing.config import RunConfig, model_dtype
+from symprompt.probing.folder import RunFolder
+from symprompt.probing.methods import method_class
+from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.predictions import Predictions, log_frequencies
-from symprompt.probing.prepare import (
-    Problem,
-    allowed_tokens,
-    lay_out,
-    make_method,
-    object_counts,
-    spell,
-)
+from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
 from symprompt.probing.rank import rerank, top_k
-from symprompt.prompts import Template, read_names
+from symprompt.prompts import read_names
 
 _SUBJECTS_AT_ONCE = 256
 
@@ -142,46 +135,19 @@ class Run:
 
     def _question(self, relation: str, model: str, device: str) -> _Question:
         """Put together what one relation's questions need."""
-        config, card = self.folder.load_config(), self.folder.load_card()
-        template = Template.parse(card["relations"][relation]["template"])
-        facts = self.folder.load_facts().select([relation])
-        place = list(card["relations"]).index(relation)
-        stored = self.folder.load_prompts(card["parts"])
-        if config.method.name == "finetune" and not has_weights(self.folder, place):
-            raise RunError(
-                f"{self.folder.path} was fine-tuned and its weights were not stored, so there is "
-                "no model left to ask; train it again with --save-weights."
-            )
+        config = self.folder.load_config()
+        place = list(self.folder.load_card()["relations"]).index(relation)
+        method_class(config.method.name).check_stored(self.folder, [place])
         backbone = self.load_backbone(model, device)
-        spelling = None
-        if config.facts.objects == "any-length":
-            spelling = spell(config, backbone, facts, (template,), self._words(config))
-            allowed = spelling.allowed
-        else:
-            allowed = self._allowed(config, backbone, facts[relation], template)
-        prompts = tuple(Template.parse(text) for text in self._prompts(card, relation))
-        allowed = allowed.to(backbone.device)
-        problem = Problem(backbone, facts, (template,), allowed, {}, (prompts,), spelling)
-        # The stored vectors stand in for any encoder, so the cheapest one is made.
-        prompt = replace(config.prompt, encoder="free", start="random")
-        method = make_method(replace(config, prompt=prompt), problem)
-        vectors = {part: value[place, None].to(backbone.device) for part, value in stored.items()}
-        if isinstance(method, FineTune):
-            vectors = {"forth": load_weights(self.folder, place, method)}
+        problem = stored_problem(self.folder, backbone, [relation])
+        method = stored_method(config, problem)
+        vectors = method.load_vectors(self.folder, [place])
         shares = self.folder.load_frequency_shares()
-        frequencies = torch.zeros(allowed.shape[1], device=backbone.device)
+        frequencies = torch.zeros(problem.allowed.shape[1], device=backbone.device)
         if shares is not None:
-            found = log_frequencies(object_counts(problem))[0]
+            found = log_frequencies(problem.object_counts())[0]
             frequencies = (shares[place] * found).to(frequencies)
         return _Question(config, problem, method, vectors, frequencies)
-
-    def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
-        """Return the relation's written prompts, none where the method has one template."""
-        prompts = card["relations"][relation].get("prompts", [])
-        needs = card["method"] in SEVERAL_PROMPTS
-        if not isinstance(prompts, list) or (needs and not prompts):
-            raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
-        return [str(text) for text in prompts]
 
     def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
         """Load the model the run was made by, once.
@@ -206,29 +172,6 @@ class Run:
             self._backbone = {(model, device): backbone}
         return self._backbone[model, device]
 
-    def _allowed(
-        self, config: RunConfig, backbone: LanguageModel, relation: Relation, template: Template
-    ) -> Tensor:
-        """Return the answers the relation may give, [1, v] bool, as in training."""
-        vocabulary = backbone.vocabulary
-        allowed = torch.zeros(1, backbone.vocabulary_size, dtype=torch.bool)
-        if config.facts.vocabulary == "full":
-            allowed[:, : len(vocabulary)] = True
-            return allowed
-        if config.facts.vocabulary == "objects":
-            words = sorted({fact.object for fact in relation.train})
-        else:
-            words = list(self._words(config))
-        allowed[0, allowed_tokens(vocabulary, template, words)] = True
-        if not bool(allowed.any()):
-            raise RunError(f"{self.folder.path} allows no answer for relation {relation.name}.")
-        return allowed
-
-    def _words(self, config: RunConfig) -> tuple[str, ...]:
-        """Return the word list of the run, its own copy: the list may have moved."""
-        named = config.facts.vocabulary not in ("full", "objects")
-        return load_word_list(self.folder.path / VOCABULARY) if named else ()
-
 
 @dataclass(frozen=True)
 class _Question:
@@ -241,17 +184,17 @@ class _Question:
     frequencies: Tensor
     """[v] what each answer's frequency adds to its backward score; zero where it is no part."""
 
-    def lay_out(self, subjects: list[str], object: str) -> Sentences:
-        """Lay out the subjects with one object."""
+    def tensorise(self, subjects: list[str], object: str) -> Sentences:
+        """Tensorise the subjects with one object."""
         (relation,) = self.problem.relations
-        return lay_out(
+        return tensorise(
             self.problem.backbone,
             self.problem.templates,
             self.problem.relations,
             [Fact(relation, subject, object) for subject in subjects],
             {(relation, subject): [object] for subject in subjects},
             swapped=self.config.method.blanks == "swapped",
-            several=bool(self.problem.prompts),
+            several=self.method.several_prompts,
             spelling=self.problem.spelling,
         )
 
@@ -265,7 +208,7 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
         raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = question.problem.facts.relations[0].all()[0].object
-    sentences = question.lay_out([subject], placeholder)
+    sentences = question.tensorise([subject], placeholder)
     rows = torch.zeros(1, dtype=torch.long).numpy()
     allowed = question.problem.allowed
     scores = method.scores(sentences, rows, question.vectors)
@@ -301,7 +244,7 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
     elif backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
         raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
     names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
-    sentences = question.lay_out(names, object)
+    sentences = question.tensorise(names, object)
     forward, backward = [], []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
         rows = torch.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names))).numpy()

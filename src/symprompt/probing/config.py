@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from symprompt.config.build import at_least, build_config, read_config
 from symprompt.errors import ConfigError
+from symprompt.probing.methods import METHODS, MethodName
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,7 @@ class PromptConfig:
 class MethodConfig:
     """The method; what follows the name concerns asking back (SPE), the last two long objects."""
 
-    name: Literal[
-        "autoprompt",
-        "finetune",
-        "lpaqa",
-        "majority",
-        "manual",
-        "optiprompt",
-        "ptuning",
-        "softprompt",
-        "spe",
-    ] = "spe"
+    name: MethodName = "spe"
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
     k: int = 15
@@ -145,10 +136,6 @@ class SearchConfig:
     """Never take capitalised words or the relation's training objects; special tokens never are."""
 
 
-SEVERAL_PROMPTS = ("lpaqa", "softprompt")
-"""The methods that this table is for."""
-
-
 @dataclass(frozen=True)
 class EnsembleConfig:
     """Several written prompts per relation (lpaqa, softprompt), and how their answers are mixed."""
@@ -201,11 +188,8 @@ class TuningConfig:
     """Relations trained in one stack; 0 takes as many as half of a GPU's memory, or 2 GiB, hold."""
 
 
-def check_tuning(tuning: TuningConfig, *, dtype: str, start_from: str) -> None:
-    """Refuse values out of range, and what fine-tuning cannot do.
-
-    Args:
-        dtype, start_from: the run's.
+def check_tuning(tuning: TuningConfig) -> None:
+    """Refuse values out of range.
 
     Raises:
         ConfigError: naming the key, what was got and what is allowed.
@@ -217,21 +201,11 @@ def check_tuning(tuning: TuningConfig, *, dtype: str, start_from: str) -> None:
             )
     if not tuning.lora_alpha > 0:
         raise ConfigError(f"tuning.lora_alpha is {tuning.lora_alpha}; it must be above 0.")
-    if dtype in ("bfloat16", "float16"):
-        raise ConfigError(
-            f"dtype is {dtype}, in which small changes of weights vanish; method.name = "
-            '"finetune" goes with float32, float64 or auto.'
-        )
-    if start_from:
-        raise ConfigError(
-            'start_from goes on from learned vectors, and method.name = "finetune" has none; drop '
-            "one of the two."
-        )
 
 
 def model_dtype(method: str, dtype: str) -> str:
-    """Return the dtype a run's model is loaded in: fine-tuning wants float32 on any device."""
-    return "float32" if method == "finetune" and dtype == "auto" else dtype
+    """Return the dtype a run's model is loaded in: some methods want one on any device."""
+    return METHODS[method].dtype or dtype if dtype == "auto" else dtype
 
 
 @dataclass(frozen=True)
@@ -285,13 +259,6 @@ INCIDENTAL = (
 )
 
 
-LEARN_NO_VECTORS = ("lpaqa", "majority", "manual", "finetune")
-
-
-# The methods that can ask for objects of several tokens.
-ANY_LENGTH = ("majority", "manual", "optiprompt", "ptuning", "spe")
-
-
 def load_config(name: str) -> RunConfig:
     """Load a shipped config by name, or a TOML file by path.
 
@@ -336,25 +303,37 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(f"training.warmup is {training.warmup}; it must be in [0, 1).")
     if config.facts.objects == "any-length":
         _check_any_length(config)
-    if config.prompt.start == "manual" and method.name in LEARN_NO_VECTORS:
-        raise ConfigError(
-            'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
-            f'"{method.name}" learns none; drop one of the two.'
-        )
-    if method.name == "finetune":
-        check_tuning(config.tuning, dtype=config.dtype, start_from=config.start_from)
-    if (
-        method.name in ("autoprompt", "optiprompt", "softprompt")
-        and config.prompt.encoder != "free"
-    ):
-        raise ConfigError(
-            f'method.name = "{method.name}" goes with prompt.encoder = "free", not '
-            f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'
-        )
+    check_tuning(config.tuning)
+    _check_method(config)
     if config.prompt.start == "manual" and config.prompt.encoder != "free":
         raise ConfigError(
             f'prompt.start = "manual" goes with prompt.encoder = "free", not '
             f'"{config.prompt.encoder}".'
+        )
+
+
+def _check_method(config: RunConfig) -> None:
+    """Refuse what does not go with the method, by its traits."""
+    name, traits = config.method.name, METHODS[config.method.name]
+    if config.prompt.start == "manual" and not traits.vectors:
+        raise ConfigError(
+            'prompt.start = "manual" makes learned vectors of a manual template, and method.name = '
+            f'"{name}" learns none; drop one of the two.'
+        )
+    if traits.dtype and config.dtype in ("bfloat16", "float16"):
+        raise ConfigError(
+            f"dtype is {config.dtype}, in which small changes of weights vanish; method.name = "
+            f'"{name}" goes with float32, float64 or auto.'
+        )
+    if config.start_from and not traits.vectors:
+        raise ConfigError(
+            f'start_from goes on from learned vectors, and method.name = "{name}" has none; drop '
+            "one of the two."
+        )
+    if traits.encoder and config.prompt.encoder != traits.encoder:
+        raise ConfigError(
+            f'method.name = "{name}" goes with prompt.encoder = "{traits.encoder}", not '
+            f'"{config.prompt.encoder}"; with that encoder the method is "ptuning".'
         )
 
 
@@ -366,10 +345,11 @@ def _check_any_length(config: RunConfig) -> None:
             '"full" has single tokens only; use "objects" (the training objects of each relation), '
             "or name a file of further candidates."
         )
-    if config.method.name not in ANY_LENGTH:
+    if not METHODS[config.method.name].any_length:
+        able = ", ".join(name for name, traits in METHODS.items() if traits.any_length)
         raise ConfigError(
             f'method.name = "{config.method.name}" asks for objects of one token; with '
-            f'facts.objects = "any-length" use one of: {", ".join(ANY_LENGTH)}.'
+            f'facts.objects = "any-length" use one of: {able}.'
         )
 
 

@@ -21,7 +21,7 @@ from symprompt.models import LoraTuning
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.folder import RunFolder
-from symprompt.probing.methods import FineTune
+from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
 from symprompt.probing.trainer import Trainer
@@ -88,34 +88,6 @@ def forget_stacks(folder: RunFolder, problem: Problem) -> None:
         folder.remove(f"{_STACKS}/{first:04d}.safetensors")
     if (folder.path / _STACKS).is_dir():
         (folder.path / _STACKS).rmdir()
-
-
-def has_weights(folder: RunFolder, place: int) -> bool:
-    """Say whether the weights of the relation with this index are stored."""
-    return any(folder.has(f"weights/{place:04d}/{name}") for name in (_MODEL, _ADAPTER))
-
-
-def load_weights(folder: RunFolder, place: int, method: FineTune) -> Tensor:
-    """Read the weights of the relation with this index, [1, n], on the model's device.
-
-    Raises:
-        RunError: they are missing, damaged, or of another model.
-    """
-    name = f"weights/{place:04d}/{_file_of(method)}"
-    tensors, _ = folder.read_tensors(name)
-    try:
-        row = method.stacked.tuning.to_row(tensors)
-    except ValueError as error:
-        raise RunError(f"{folder.path / name} is damaged: {error}.") from error
-    return row[None].to(method.backbone.device, method.backbone.dtype)
-
-
-_MODEL = "model.safetensors"
-_ADAPTER = "adapter_model.safetensors"
-
-
-def _file_of(method: FineTune) -> str:
-    return _ADAPTER if isinstance(method.stacked.tuning, LoraTuning) else _MODEL
 
 
 def _within(tick: Tick, first: int, part: Problem, whole: Problem) -> Tick:
@@ -207,9 +179,7 @@ def _store_weights(
         return
     for place, (relation, row) in enumerate(zip(relations, weights, strict=True), start=first):
         tensors = tuning.to_tensors(row.cpu())
-        folder.write_tensors(
-            f"weights/{place:04d}/{_file_of(method)}", tensors, {"relation": relation}
-        )
+        folder.write_tensors(method.weights_file(place), tensors, {"relation": relation})
         if isinstance(tuning, LoraTuning):
             card = _adapter_card(config, tuning)
             folder.write_json(f"weights/{place:04d}/adapter_config.json", card)

@@ -6,7 +6,6 @@ of them it is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from symprompt.errors import ConfigError
 from symprompt.files.reading import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.folder import RunFolder
+from symprompt.probing.methods import method_class
 from symprompt.prompts import Template
 
 Nearness = Literal["cosine", "euclidean"]
@@ -103,7 +102,9 @@ def describe_prompts(
     # Weights of written prompts and changes inside the model are parts too, and near no word.
     stored = {part: value for part, value in stored.items() if part in ("forth", "back")}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
-    swapped = config.method.name == "spe" and config.method.blanks == "swapped"
+    swapped = config.method.blanks == "swapped"
+    kind = method_class(config.method.name)
+    facts = None if stored else folder.load_facts()
     views = []
     for name in names:
         about = card["relations"][name]
@@ -122,7 +123,7 @@ def describe_prompts(
                 prompts[part] = write_template(turned)
             if words is not None:
                 vectors += words.near(part, value[place, :count])
-        said = "" if stored else _written(config.method.name, str(template), folder, name)
+        said = "" if facts is None else kind.describe(str(template), facts[name])
         if "prompt" in about:
             said = f"words that were searched for: {about['prompt']}"
         elif "prompts" in about:
@@ -149,19 +150,6 @@ def _weighed(about: Mapping[str, Any]) -> str:
     pairs = zip(about["prompts"], weights, strict=True)
     ordered = sorted(pairs, key=lambda pair: -(pair[1] or 0))
     return "; ".join(text if weight is None else f"{weight:.3f} {text}" for text, weight in ordered)
-
-
-def _written(method: str, template: str, folder: RunFolder, name: str) -> str:
-    if method != "majority":
-        learned = "the model's weights" if method == "finetune" else "nothing"
-        return f"a written prompt, {learned} learned: {template}"
-    relation = folder.load_facts()[name]
-    counts = Counter(fact.object for fact in relation.train).most_common(3)
-    shown = ", ".join(f"{name} ({count})" for name, count in counts)
-    return (
-        f"no prompt: every subject is answered with the most frequent of {len(relation.train)} "
-        f"training objects: {shown}"
-    )
 
 
 class _Words:

@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.facts import SPLITS, FactSet, Split, load_word_list
+from symprompt.facts import SPLITS, FactSet, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, check_config
 from symprompt.probing.evaluate import ask_back
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
-from symprompt.probing.methods import Method, Sentences
+from symprompt.probing.methods import method_class
+from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import Problem, lay_out, make_method, object_counts, spell
+from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
 from symprompt.probing.results import method_name, require_dev, write_results
 from symprompt.prompts import Template
 from symprompt.runs.environment import describe_environment
@@ -89,7 +90,7 @@ def with_way_back(config: RunConfig, source: RunFolder) -> RunConfig:
     """
     source.require_finished()
     theirs = source.load_config()
-    if theirs.method.name != "spe" or theirs.rerank:
+    if not method_class(theirs.method.name).asks_back or theirs.rerank:
         raise RunError(
             f"{source.path} was made by {method_name(theirs)} and learned no way back; give a run "
             "of spe."
@@ -114,15 +115,11 @@ def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
     _require_same_facts(source, facts)
     names = list(card["relations"])
     rows = [names.index(name) for name in facts.names]
-    stored = source.load_prompts(card["parts"])
-    vectors = {part: value[rows].to(backbone.device) for part, value in stored.items()}
     templates = tuple(Template.parse(card["relations"][name]["template"]) for name in facts.names)
-    # The stored vectors stand in for any encoder, so the cheapest one is made.
-    prompt = replace(theirs.prompt, encoder="free", start="random")
-    method = make_method(replace(theirs, prompt=prompt), replace(problem, templates=templates))
+    method = stored_method(theirs, replace(problem, templates=templates))
     answers = facts.true_objects()
     sentences = {
-        split: lay_out(
+        split: tensorise(
             backbone,
             templates,
             facts.names,
@@ -138,7 +135,7 @@ def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
         source.path,
         method,
         sentences,
-        vectors,
+        method.load_vectors(source, rows),
         config.max_tokens or backbone.token_budget(),
     )
 
@@ -216,7 +213,7 @@ def rerank_run(
             f"{source.path} was made by another model than {model or config.model}: its weights "
             "differ; name the right one with --model."
         )
-    problem = _problem(source, config, backbone)
+    problem = stored_problem(source, backbone)
     loaded = load_way_back(replace(config, max_tokens=max_tokens), problem)
     seconds: dict[str, float] = {}
     cut = {split: _first(predictions, config.method.k) for split, predictions in found.items()}
@@ -230,25 +227,13 @@ def rerank_run(
         problem.facts,
         asked,
         problem.text,
-        lambda: object_counts(problem),
+        problem.object_counts,
         candidates=problem.counts(),
         dropped=before["dropped"],
         seconds=seconds,
         unfilled=before.get("unfilled", []),
     )
     return Run(folder)
-
-
-def _problem(source: RunFolder, config: RunConfig, backbone: LanguageModel) -> Problem:
-    """Return what a finished run was about, to be asked back: facts and answers, not laid out."""
-    facts, card = source.load_facts(), source.load_card()
-    templates = tuple(Template.parse(about["template"]) for about in card["relations"].values())
-    allowed, spelling = torch.zeros(len(templates), 0, dtype=torch.bool), None
-    if config.facts.objects == "any-length":
-        words = load_word_list(source.path / VOCABULARY) if source.has(VOCABULARY) else ()
-        spelling = spell(config, backbone, facts, templates, words)
-        allowed = spelling.allowed
-    return Problem(backbone, facts, templates, allowed, {}, spelling=spelling)
 
 
 def _asked(source: RunFolder) -> list[Split]:

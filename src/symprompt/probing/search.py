@@ -16,8 +16,8 @@ from torch import Tensor
 from symprompt.errors import TrainingError
 from symprompt.files.progress import Tick
 from symprompt.probing.config import TrainingConfig
-from symprompt.probing.methods import AutoPrompt, Sentences
-from symprompt.probing.methods.autoprompt import first_order
+from symprompt.probing.methods.autoprompt import AutoPrompt, first_order
+from symprompt.probing.methods.base import Sentences
 from symprompt.probing.queries import chunks
 from symprompt.probing.trainer import Learner
 from symprompt.runs.environment import derive_seed
@@ -45,7 +45,6 @@ class Searcher(Learner):
         method: whose words.
         sentences, relations, config, seed: see ``Learner``.
         max_tokens: most tokens in one pass for the gradient.
-        trial_tokens: most tokens in one pass that tries candidates.
     """
 
     def __init__(
@@ -57,11 +56,9 @@ class Searcher(Learner):
         *,
         seed: int,
         max_tokens: int,
-        trial_tokens: int,
     ) -> None:
         super().__init__(method, sentences, relations, config, seed=seed, max_tokens=max_tokens)
         self.words = method
-        self.trial_tokens = trial_tokens
         every = torch.arange(method.backbone.vocabulary_size, device=self.device)
         # As the model reads them: Gemma's kind multiplies the rows of its table.
         exact = method.vectors()["forth"].dtype
@@ -155,7 +152,7 @@ class Searcher(Learner):
         found = torch.cat(
             [
                 self.words.trial_losses(self.sentences, rows[part], tokens)
-                for part in chunks(lengths, each, self.trial_tokens)
+                for part in chunks(lengths, each, self.words.max_tokens)
             ]
         )
         # A table that is summed along an axis: adding by index has no fixed order on a GPU.

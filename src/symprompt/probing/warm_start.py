@@ -7,12 +7,12 @@ import torch
 from symprompt.errors import RunError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import ENCODER, RunFolder
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem
 from symprompt.runs.shapes import require
 
 
-def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> None:
+def _check_source(source: RunFolder, config: RunConfig, problem: Problem, method: Method) -> None:
     """Refuse a run whose prompts were learned for something else than this run is about."""
     source.require_finished()
     if not source.has(ENCODER):
@@ -44,7 +44,7 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> Non
                 "vectors fit only the places they were learned in."
             )
     before, now = source.load_config().method, config.method
-    if before.name == now.name == "spe" and before.blanks != now.blanks:
+    if method.asks_back and before.name == now.name and before.blanks != now.blanks:
         raise RunError(
             f'{source.path} was trained with method.blanks = "{before.blanks}", not '
             f'"{now.blanks}"; its vectors learned that way back.'
@@ -57,7 +57,7 @@ def load_encoders(method: Method, source: RunFolder, config: RunConfig, problem:
     Raises:
         RunError: they were learned for another model, template, method or way back.
     """
-    _check_source(source, config, problem)
+    _check_source(source, config, problem, method)
     tensors, note = source.read_tensors(ENCODER)
     try:
         require(note, {"relations": list})

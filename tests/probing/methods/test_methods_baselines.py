@@ -15,7 +15,8 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import load_config
-from symprompt.probing.methods import Majority, OptiPrompt
+from symprompt.probing.methods.majority import Majority
+from symprompt.probing.methods.ptuning import PTuning
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.report import comparison, load_scores
 from tiny.models import facts_of, make_facts, run_config
@@ -86,7 +87,7 @@ def test_runs_are_named_asked_and_compared(
 def test_optiprompt_learns_free_vectors_and_no_others(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(method={"name": "optiprompt"}, prompt={"encoder": "free"})
     method = make_method(config, prepare(config, bert, facts))
-    assert isinstance(method, OptiPrompt)
+    assert isinstance(method, PTuning)
     assert [list(vectors.state_dict()) for vectors in method.encoders.values()] == [["vectors"]]
     with pytest.raises(ConfigError, match='encoder = "free", not "mlp"'):
         run_config(method={"name": "optiprompt"}, prompt={"encoder": "mlp"})

@@ -21,10 +21,10 @@ from symprompt.cli import commands as cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.manual_templates import CAUSAL_TEMPLATE, make_templates
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.queries import ask_object
+from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from tiny.causal import CAUSAL_FAMILIES, causal_config
 from tiny.models import Trained, make_facts, make_trainer, train
 

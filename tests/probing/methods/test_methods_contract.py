@@ -13,7 +13,7 @@ from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
 from tiny.models import run_config
 from tiny.runs import write_prompts

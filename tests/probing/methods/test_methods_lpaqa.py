@@ -19,10 +19,8 @@ from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel, ReadOut
 from symprompt.probing.config import RunConfig
-from symprompt.probing.methods import LPAQA
-from symprompt.probing.methods.lpaqa import prune
-from symprompt.probing.methods.mixing import optimise_weights, probability_loss
-from symprompt.probing.pairs import Pairs
+from symprompt.probing.methods.ensemble import Pairs, optimise_weights, probability_loss
+from symprompt.probing.methods.lpaqa import LPAQA, prune
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.prompts import Template, make_names
 from tiny.models import make_facts, run_config

@@ -1,25 +1,33 @@
-"""What a method is: encoders to train, a loss per fact, scores per answer."""
+"""What a method is: what it needs, encoders to train, a loss per fact, scores per answer."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from symprompt.facts import SPLITS, FactSet, Relation, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.any_length import Spelling, ask_names, score_names
 from symprompt.probing.queries import Asks, ask_object, object_asks
-from symprompt.prompts import Layout, Names
+from symprompt.prompts import Layout, Names, Template
 
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.folder import RunFolder
+    from symprompt.probing.prepare import Problem
+
+Prompts = tuple[tuple[Template, ...], ...]
+"""Each relation's manual templates, where a method reads several."""
 Vectors = Mapping[str, Tensor]
 
 
@@ -66,13 +74,87 @@ class Method(ABC):
     fine-tuning each relation's weights. Every parameter and what a call gives have a leading
     relation axis. Parts share no parameter, so each relation's best epoch is chosen for each part
     by itself.
+
+    Attributes:
+        asks_back: it asks for the subject too, to re-rank candidates.
+        manual_templates: it asks by each relation's manual template, whatever the config has.
+        several_prompts: it asks by several manual templates of each relation.
+        in_stacks: its weights are too large to hold for all relations, so these are trained and
+            asked in stacks, one after the other.
+        learner: "module:class" of what learns the encoders, imported when training begins.
     """
 
     asks_back: ClassVar[bool] = False
+    manual_templates: ClassVar[bool] = False
+    several_prompts: ClassVar[bool] = False
+    in_stacks: ClassVar[bool] = False
+    learner: ClassVar[str] = "symprompt.probing.trainer:Trainer"
 
     def __init__(self, backbone: LanguageModel, encoders: Mapping[str, nn.Module]) -> None:
         self.backbone = backbone
         self.encoders = dict(encoders)
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method for a problem, its encoders drawn from the config's seed.
+
+        Raises:
+            ConfigError: the templates do not suit the method.
+        """
+
+    @classmethod
+    def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
+        """Return the splits that every relation must have facts in."""
+        return SPLITS if config.training.epochs > 0 else ("test",)
+
+    @classmethod
+    def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:
+        """Refuse settings that this kind of model cannot be asked with; most methods have none.
+
+        Raises:
+            ConfigError: naming the key and what to do.
+        """
+        return
+
+    @classmethod
+    def choose_prompts(
+        cls, config: RunConfig, backbone: LanguageModel, facts: FactSet, prompts: Prompts
+    ) -> Prompts:
+        """Return those of each relation's manual templates that a run asks by; most take all."""
+        return prompts
+
+    @classmethod
+    def check_stored(cls, folder: RunFolder, relations: Sequence[int]) -> None:
+        """Refuse a finished run that lacks what asking these relations needs.
+
+        Raises:
+            RunError: saying what is missing; no model was needed to find it.
+        """
+        folder.load_prompts(folder.load_card()["parts"])
+
+    @classmethod
+    def describe(cls, template: str, relation: Relation) -> str:
+        """Return what asks a relation's facts, where no vectors were learned."""
+        return f"a manual template, nothing learned: {template}"
+
+    def check_learning(self, config: RunConfig) -> None:
+        """Refuse training that cannot end well, before a run folder is made; most have no need.
+
+        Raises:
+            ConfigError: naming the key and what to do.
+        """
+        return
+
+    def load_vectors(self, folder: RunFolder, relations: Sequence[int]) -> dict[str, Tensor]:
+        """Read what a finished run learned for some of its relations, on the model's device."""
+        stored = folder.load_prompts(folder.load_card()["parts"])
+        rows = list(relations)
+        return {part: value[rows].to(self.backbone.device) for part, value in stored.items()}
+
+    def unfilled_relations(self) -> list[str]:
+        """Return the relations whose prompts lack words that a search should have found."""
+        return []
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -150,6 +232,11 @@ class Method(ABC):
     ) -> dict[str, Tensor]:
         """Return losses [b] by which parts other than "forth" choose their best epoch."""
         return {}
+
+
+def exact_dtype(backbone: LanguageModel) -> torch.dtype:
+    """Return the dtype of what is learned and summed up: float32, or float64 as the model's."""
+    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
 
 
 def object_loss(

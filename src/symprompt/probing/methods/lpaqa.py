@@ -23,24 +23,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.facts import Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.config import EnsembleConfig
 from symprompt.probing.methods.base import Method, Sentences, Vectors
-from symprompt.probing.methods.mixing import (
+from symprompt.probing.methods.ensemble import (
+    Pairs,
     log_loss,
     mix_probabilities,
     optimise_weights,
     probability_loss,
 )
-from symprompt.probing.pairs import Pairs
 from symprompt.probing.rank import ranks
 from symprompt.prompts import Template
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import EnsembleConfig, RunConfig
+    from symprompt.probing.prepare import Problem
 
 _LEAST_WEIGHT = 1e-4
 
@@ -55,6 +60,8 @@ class LPAQA(Method):
         prompts: each relation's templates, without vectors.
         max_tokens: most tokens in one pass.
     """
+
+    several_prompts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -72,6 +79,19 @@ class LPAQA(Method):
         self._weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
         for row, own in zip(self._weights, prompts, strict=True):
             row[: len(own)] = 1 / len(own)
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method, its templates of equal weights at first."""
+        backbone = problem.backbone
+        tokens = config.max_tokens or backbone.token_budget()
+        return cls(backbone, problem.prompts, config.ensemble, max_tokens=tokens)
+
+    @classmethod
+    def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
+        """Return train too where weights are learned or templates chosen."""
+        learns = config.ensemble.combine != "uniform" or config.ensemble.most > 0
+        return ("train", "test") if learns else ("test",)
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -7,12 +7,20 @@ a gold object among them ties with the others instead of having no rank.
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING, Self
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.facts import Relation, Split
 from symprompt.models import LanguageModel
 from symprompt.probing.methods.base import Method, Sentences, Vectors
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.prepare import Problem
 
 
 class Majority(Method):
@@ -27,6 +35,26 @@ class Majority(Method):
         counted = counts.to(backbone.device, torch.float64)
         smooth = counted + 1 / counted.shape[1]
         self._log_share = (smooth / smooth.sum(1, keepdim=True)).log()
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Count the training objects."""
+        return cls(problem.backbone, problem.object_counts())
+
+    @classmethod
+    def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
+        """Return train, which is counted, and test."""
+        return ("train", "test")
+
+    @classmethod
+    def describe(cls, template: str, relation: Relation) -> str:
+        """Return the most frequent training objects."""
+        counts = Counter(fact.object for fact in relation.train).most_common(3)
+        shown = ", ".join(f"{name} ({count})" for name, count in counts)
+        return (
+            f"no prompt: every subject is answered with the most frequent of {len(relation.train)} "
+            f"training objects: {shown}"
+        )
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return minus the log of the gold object's share, [b]; nothing is trained with it."""

@@ -25,18 +25,30 @@ every dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.errors import ConfigError
+from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
-from symprompt.probing.methods.base import Method, Sentences, Vectors
-from symprompt.probing.methods.mixing import mix_probabilities
-from symprompt.probing.pairs import Pairs
+from symprompt.probing.methods.base import Method, Prompts, Sentences, Vectors, exact_dtype
+from symprompt.probing.methods.ensemble import Pairs, mix_probabilities
+from symprompt.probing.methods.lpaqa import LPAQA
+from symprompt.probing.prepare import allowed_answers, drop_unusable, tensorise
+from symprompt.probing.templates import longest_prompt, words_to_vectors
 from symprompt.prompts import Question, SoftMixture, Template
+from symprompt.runs.environment import make_generator
 
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.prepare import Problem
+
+_CHOOSE_BY = 64
+"""How many training facts of a relation its prompts are chosen by."""
 _FEWEST = {"cuda": 1024}
 """Widths with fewer sentences join the next wider one: a pass of its own would cost more."""
 
@@ -53,6 +65,8 @@ class SoftPrompt(Method):
         max_tokens: most tokens in one pass.
     """
 
+    several_prompts: ClassVar[bool] = True
+
     def __init__(
         self,
         backbone: LanguageModel,
@@ -68,6 +82,81 @@ class SoftPrompt(Method):
         self._layers = backbone.layers.count - 1 if mixture.changes is not None else 0
         self._shares: Tensor | None = None
         self._owners: Tensor | None = None
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method from manual templates, a vector for each token of their words.
+
+        Raises:
+            ConfigError: no template has a word to make a vector of.
+            ModelError: the layers of the model cannot be found, where they are to be changed.
+        """
+        backbone, prompts = problem.backbone, problem.prompts
+        vocabulary = backbone.vocabulary
+        soft = [[words_to_vectors(vocabulary, template) for template in own] for own in prompts]
+        tokens = [[token for _, ids in own for token in ids] for own in soft]
+        if not any(tokens):
+            raise ConfigError(
+                "the manual templates have no word, so softprompt has nothing to train; name "
+                "others with --prompts."
+            )
+        deep = None
+        if config.ensemble.deep and backbone.layers.count > 1:
+            deep = (backbone.layers.count - 1, backbone.layers.width)
+        mixture = SoftMixture(
+            problem.relations,
+            _start(config, backbone, problem.relations, tokens),
+            [len(own) for own in prompts],
+            seed=(config.seed, "forth"),
+            learn_weights=config.ensemble.weighing == "gradient",
+            deep=deep,
+        )
+        return cls(
+            backbone,
+            [[template for template, _ in own] for own in soft],
+            mixture.to(device=backbone.device, dtype=exact_dtype(backbone)),
+            max_tokens=config.max_tokens or backbone.token_budget(),
+        )
+
+    @classmethod
+    @torch.no_grad()
+    def choose_prompts(
+        cls, config: RunConfig, backbone: LanguageModel, facts: FactSet, prompts: Prompts
+    ) -> Prompts:
+        """Return each relation's ``ensemble.most`` templates with the best P@1, best first.
+
+        They are asked about some training facts; a relation without any keeps its first ones.
+        """
+        most = config.ensemble.most
+        if not most:
+            return prompts
+        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in prompts)
+        usable = drop_unusable(
+            config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
+        )
+        listed = [
+            relation.train[at]
+            for relation in usable.relations
+            for at in sorted(set(np.linspace(0, len(relation.train) - 1, _CHOOSE_BY, dtype=int)))
+            if relation.train
+        ]
+        if not listed:
+            return tuple(own[:most] for own in prompts)
+        answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+        sentences = tensorise(
+            backbone, templates, facts.names, listed, answers, swapped=False, several=True
+        )
+        allowed, _ = allowed_answers(config, backbone, usable, templates)
+        tokens = config.max_tokens or backbone.token_budget()
+        asked = LPAQA(backbone, prompts, config.ensemble, max_tokens=tokens)
+        chosen = []
+        for relation, own in enumerate(prompts):
+            (rows,) = np.nonzero(sentences.relations == relation)
+            best = list(range(len(own)))
+            if len(rows) and len(own) > most:
+                best = asked.answers(sentences, rows, relation, allowed[relation]).best()
+            chosen.append(tuple(own[place] for place in best[:most]))
+        return tuple(chosen)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -184,3 +273,24 @@ class SoftPrompt(Method):
             found[place] = torch.log_softmax(logits, dim=-1)
         assert found is not None
         return mix_probabilities(found, index[0], weights, len(rows))
+
+
+@torch.no_grad()
+def _start(
+    config: RunConfig,
+    backbone: LanguageModel,
+    relations: Sequence[str],
+    tokens: Sequence[Sequence[int]],
+) -> Tensor:
+    """Return what the vectors start from, [relation, n, width]: words, or draws like words."""
+    start = torch.zeros(len(relations), max(map(len, tokens)), backbone.width)
+    every = torch.arange(backbone.vocabulary_size, device=backbone.device)
+    table = backbone.embed(every).float().cpu()
+    for row, (name, ids) in enumerate(zip(relations, tokens, strict=True)):
+        if config.prompt.start == "manual":
+            start[row, : len(ids)] = table[torch.tensor(ids, dtype=torch.long)]
+        else:
+            generator = make_generator(config.seed, "forth", name)
+            draw = torch.randn(len(ids), table.shape[1], generator=generator)
+            start[row, : len(ids)] = table.mean() + table.std() * draw
+    return start

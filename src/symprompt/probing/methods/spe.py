@@ -16,16 +16,21 @@ Not stated in the paper, hence assumed: learning rate, schedule, epochs, early s
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
 
+from symprompt.errors import ConfigError
 from symprompt.models import LanguageModel
-from symprompt.probing.config import MethodConfig
 from symprompt.probing.methods.base import Method, Sentences, Vectors, forth_asks, object_loss
+from symprompt.probing.methods.ptuning import make_encoder
 from symprompt.probing.queries import Asks, ask_subject, score_subjects, subject_asks
 from symprompt.prompts import PromptEncoder
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import MethodConfig, RunConfig
+    from symprompt.probing.prepare import Problem
 
 
 class SPE(Method):
@@ -47,6 +52,30 @@ class SPE(Method):
     ) -> None:
         super().__init__(backbone, {"forth": forth} | ({"back": back} if back else {}))
         self.config = config
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method with an encoder for each set of vectors."""
+        forth = make_encoder(config, problem, "forth")
+        separate = config.method.vectors == "separate"
+        back = make_encoder(config, problem, "back") if separate else None
+        return cls(problem.backbone, forth, back, config.method)
+
+    @classmethod
+    def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:
+        """Refuse ways back that need a model which sees both sides, for one that does not."""
+        if not backbone.causal:
+            return
+        if config.method.blanks == "kept":
+            raise ConfigError(
+                'method.blanks = "kept" leaves the subject before the object, where a causal model '
+                'cannot see the object; use "swapped".'
+            )
+        if config.method.masking == "whole":
+            raise ConfigError(
+                'method.masking = "whole" hides a subject\'s tokens from each other, and a causal '
+                'model masks nothing: each token follows from those before it; use "one".'
+            )
 
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return the sentences forth and those of the way back."""

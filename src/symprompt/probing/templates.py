@@ -12,6 +12,7 @@ from symprompt.errors import ConfigError, DataError, TemplateError
 from symprompt.facts import FactSet, Relation, find_prompts, load_prompts
 from symprompt.models import Vocabulary
 from symprompt.probing.config import RunConfig
+from symprompt.probing.methods import method_class
 from symprompt.prompts import Frame, Piece, Template, encode_piece, fixed_length
 
 CAUSAL_TEMPLATE = "<3> [X] <3> [Y]"
@@ -29,7 +30,7 @@ def make_templates(
         DataError: a relation has no manual template, or one that a causal model cannot be asked by.
     """
     prompt = config.prompt
-    manual = prompt.template == "manual" or config.method.name == "manual"
+    manual = prompt.template == "manual" or method_class(config.method.name).manual_templates
     if not manual and prompt.start == "random":
         template = Template.parse(prompt.template)
         if vocabulary.causal and not template.ends_with_object:
