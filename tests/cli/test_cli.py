@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 import symprompt
 from symprompt import LanguageModel
 from symprompt.cli import commands as cli
-from symprompt.config.build import shipped_configs
-from symprompt.config.toml import to_toml
+from symprompt.config import shipped_configs, to_toml
 from symprompt.pretraining.step import Learner
 from symprompt.probing.config import load_config
 from symprompt.report import load_scores
@@ -444,7 +443,6 @@ def test_more_candidates_than_answers_are_refused(refused: Callable[..., str]) -
 
 def test_an_unknown_device_and_dtype_are_refused(refused: Callable[..., str]) -> None:
     assert "device 'gpu' is not known" in refused("my-facts", "--device", "gpu")
-    assert "dtype 'int8' is not known" in refused("my-facts", "--dtype", "int8")
 
 
 def other_model(model: Path, folder: Path) -> Path:
@@ -829,7 +827,6 @@ def test_flags_may_leave_out_their_table_where_one_has_the_name(call: Call) -> N
         (["pretrain", "pretrain-tiny"], "--text is missing"),
         (["pretrain", "pretrain-tiny", "--text", "x"], "--out is missing"),
         (["pretrain", "pretrain-tiny", "--text", "no.txt", "--out", "x"], "no.txt does not exist"),
-        (["pretrain", "pretrain-tiny", "--text", "x", "--out", "x", "--dtype", "int8"], "float32"),
     ],
 )
 def test_a_pretraining_that_cannot_be_is_one_sentence(

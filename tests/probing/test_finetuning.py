@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 import symprompt
 from symprompt import Run
 from symprompt.cli import commands as cli
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from symprompt.config.build import flatten
+from symprompt.config import flatten
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.files.atomic import read_json, reason, write_json
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import Document, TextFile, find_files, read_documents
 from symprompt.pretraining.batch import Batch
-from symprompt.pretraining.config import PretrainConfig, check_pretrain_config, load_pretrain_config
+from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
 from symprompt.pretraining.corruption import Specials
 from symprompt.pretraining.folder import (
@@ -258,7 +258,6 @@ def prepare_pretraining(
     Raises:
         SympromptError: one clear sentence; there is no half-written folder.
     """
-    check_pretrain_config(config)
     if config.prepared:
         raise ConfigError(
             f"prepared is {config.prepared!r}, text that is prepared already; prepare from --text."

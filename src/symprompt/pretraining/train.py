@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import to_json
 from symprompt.files.progress import Tick, silent
 from symprompt.pretraining.batch import Feed
 from symprompt.pretraining.card import model_card
-from symprompt.pretraining.config import PretrainConfig, check_pretrain_config
+from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.distributed import Group, join_group
 from symprompt.pretraining.folder import CONFIG, STATE, TRAINING, RunFolders, portable
 from symprompt.pretraining.loop import Loop, Progress, load_state, save_state
@@ -82,7 +82,6 @@ def pretrain(
         >>> config = dataclasses.replace(config, out="my-model")      # doctest: +SKIP
         >>> pretrain(config, ["wiki.txt"]).folder                     # doctest: +SKIP
     """
-    check_pretrain_config(config)
     if not config.out:
         raise ConfigError("--out is missing; say which folder the model goes to.")
     if text and config.prepared:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.facts import Fact
 from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED, LanguageModel

@@ -20,7 +20,7 @@ from symprompt.facts import SPLITS, FactSet, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.config import RunConfig, check_config
+from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import ask_back
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
 from symprompt.probing.methods import method_class
@@ -252,9 +252,7 @@ def _config(
                 "dev-fit."
             )
         method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
-    config = replace(config, out=str(out), method=method)
-    check_config(config)
-    return config
+    return replace(config, out=str(out), method=method)
 
 
 def _first(found: Predictions, k: int) -> Predictions:

@@ -14,7 +14,7 @@ from symprompt.facts import Split, load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.config import RunConfig, check_config, model_dtype
+from symprompt.probing.config import RunConfig, model_dtype
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.finetuning import fine_tune, forget_stacks
 from symprompt.probing.folder import CARD, ENCODER, PROMPTS, VOCABULARY, RunFolder
@@ -73,7 +73,6 @@ def train(
     Raises:
         SympromptError: one clear sentence; an interrupted run keeps what it had.
     """
-    check_config(config)
     for name in ("model", "data", "out"):
         if not getattr(config, name):
             raise ConfigError(f"--{name} is missing; say which {name} the run is for.")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from symprompt.prompts import PrefixEncoder
-from symprompt.tasks.patterns.config import LearningConfig, batches_of, rates_of, trains_model
+from symprompt.tasks.patterns.config import LearningConfig, trains_model
 from symprompt.tasks.patterns.model import ClassHead, VerbalModel
 from symprompt.tasks.patterns.prepare import Answers, VerbalProblem
 from symprompt.tasks.patterns.stepping import Stepper
@@ -136,8 +136,8 @@ class VerbalTuner:
         return Outcome(seed, metrics, *learned)
 
     def _grid(self, seed: int) -> Iterator[Recipe]:
-        for rate in rates_of(self.learning):
-            for batch in batches_of(self.learning):
+        for rate in self.learning.rates:
+            for batch in self.learning.batches:
                 yield Recipe(seed, rate, min(batch, len(self.problem.layouts["train"])))
 
     @torch.no_grad()
