@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.errors import ConfigError
-from symprompt.files.reading import choose_names
+from symprompt.facts.types import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.methods import method_class

@@ -215,7 +215,7 @@ def test_half_precision_answers_nearly_the_same(made: Made, data: Path) -> None:
     [
         (
             {"premise": "Rome"},
-            r"line 1 is no example of rte: it has no 'hypothesis', only .*--columns",
+            r"line 1: this is no example of rte: it has no 'hypothesis', only .*--columns",
         ),
         ({"premise": "a", "hypothesis": 3}, "hypothesis is 3, which is no text"),
         (
