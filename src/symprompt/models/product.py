@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from symprompt.accel.switches import SWITCHES
+
 _BIAS_COLUMNS = 8
 """Three hold the bias; the others keep rows of the matrix aligned."""
 Weigh = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -24,7 +26,8 @@ def keep_in_float32(
     """
     weight = decoder.weight.detach().to(device, torch.float32, copy=True)
     bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
-    split = SplitProduct(weight, bias) if device.type == "cuda" else None
+    quick = device.type == "cuda" and SWITCHES["product"]
+    split = SplitProduct(weight, bias) if quick else None
 
     def forward(hidden: Tensor) -> Tensor:
         if split is not None and hidden.dtype == torch.bfloat16:
