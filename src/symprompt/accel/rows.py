@@ -27,7 +27,7 @@ from symprompt.accel.switches import SWITCHES
 
 if TYPE_CHECKING:
     from symprompt.models.inputs import Inputs
-from symprompt.runs.environment import compile_function
+from symprompt.accel.compiling import compile_function
 
 Weights = tuple[Tensor, ...]
 Pair = tuple[Tensor, Tensor]

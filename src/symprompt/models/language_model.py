@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.modeling_outputs import BaseModelOutput
 
+from symprompt.accel.compiling import compile_often
 from symprompt.accel.packing import Packing, longest_on, packed
+from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
 from symprompt.accel.switches import SWITCHES
 from symprompt.errors import ModelError
@@ -29,14 +31,14 @@ from symprompt.models.loading import (
     find_decoder,
     find_model,
     fingerprint,
+    keep_in_float32,
     load_model,
     load_vocabulary,
 )
 from symprompt.models.positions import Places
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
-from symprompt.models.product import SplitProduct, keep_in_float32
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.runs.environment import choose_device, choose_dtype, compile_often
+from symprompt.runs.environment import choose_device, choose_dtype
 
 # cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
 _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
