@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from symprompt.accel.compiling import quick_products
 from symprompt.errors import RunError
 from symprompt.facts import Split
 from symprompt.files.progress import Tick
@@ -25,7 +26,6 @@ from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
 from symprompt.probing.trainer import Trainer
-from symprompt.runs.environment import quick_products
 from symprompt.runs.shapes import Shape, require
 
 _STACKS = "stacks"

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.accel.compiling import quick_products, rehearse
 from symprompt.engine.stacked_adam import Numbers, StackedAdam
 from symprompt.models import ReadOut
 from symprompt.probing.methods.base import Method, Sentences
@@ -42,7 +43,6 @@ from symprompt.prompts import (
     packed_question,
     slot_places,
 )
-from symprompt.runs.environment import quick_products, rehearse
 
 Replay = Callable[[], None]
 

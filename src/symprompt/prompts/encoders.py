@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from symprompt.accel.switches import SWITCHES
 from symprompt.runs.environment import make_generator
 
 Recur = Callable[..., tuple[Tensor, ...]]
@@ -224,7 +225,8 @@ class BiLSTMEncoder(_MLPTop):
 
     def compile_steps(self, *, half: bool = False) -> None:
         """Take kernels for the recurrence, which reads its weights once for every vector."""
-        if self.base.device.type == "cuda" and self.base.dtype == torch.float32:
+        here = self.base.device.type == "cuda" and self.base.dtype == torch.float32
+        if here and SWITCHES["recurrence"]:
             # Imported here: its compiler comes with builds of torch for CUDA alone.
             from symprompt.accel.recurrence_kernels import recur, recur_back
 

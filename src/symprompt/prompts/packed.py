@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from symprompt.accel.compiling import compile_function
 from symprompt.models import Inputs, LanguageModel, Packing, pack
 from symprompt.prompts.layout import Layout
-from symprompt.runs.environment import compile_function
 
 Work = Callable[..., Tensor]
 

@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from symprompt.accel.compiling import rehearse
 from symprompt.engine.flat_adamw import FlatAdamW, make_groups
 from symprompt.errors import TrainingError
 from symprompt.files.progress import Tick, silent
-from symprompt.runs.environment import derive_seed, rehearse
+from symprompt.runs.environment import derive_seed
 from symprompt.tasks.config import LearningConfig
 from symprompt.tasks.passes import Step, plan_epoch, table_of
 

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from symprompt.accel.compiling import rehearse
 from symprompt.errors import TrainingError
-from symprompt.runs.environment import rehearse, send
+from symprompt.runs.environment import send
 from symprompt.tasks.patterns.config import LearningConfig
 from symprompt.tasks.patterns.layout import VerbalLayout
 from symprompt.tasks.patterns.model import VerbalModel
