@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from symprompt.runs.folder import STATE
 
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
@@ -15,6 +14,7 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import RunFolder
 from symprompt.probing.trainer import Trainer, load_state, state_note, state_tensors
+from symprompt.runs.folder import STATE
 from tiny.models import make_trainer, run_config
 
 Scores = dict[str, np.ndarray]

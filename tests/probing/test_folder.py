@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS
 
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
 from symprompt.probing.config import INCIDENTAL, FactsConfig, RunConfig, TrainingConfig
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, RunFolder
 from symprompt.probing.predictions import Predictions
+from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS
 from tiny.models import run_config
 
 RELATIONS = ("capital", "in")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from symprompt.runs.folder import STATE
 
 import symprompt
 from symprompt.cli import commands as cli
@@ -27,6 +26,7 @@ from symprompt.probing.evaluate import predict
 from symprompt.probing.folder import RunFolder
 from symprompt.probing.trainer import load_state, state_note, state_tensors
 from symprompt.report import comparison, load_scores
+from symprompt.runs.folder import STATE
 from tiny.models import make_facts, world_facts
 from tiny.runs import write_csv
 from tiny.search import Searched, make_search, search, search_config, slow_search

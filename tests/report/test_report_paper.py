@@ -12,7 +12,6 @@ from statistics import median
 
 import numpy as np
 import pytest
-from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 
 from symprompt.config.build import shipped_configs
 from symprompt.errors import RunError
@@ -38,6 +37,7 @@ from symprompt.papers.worker import Worker
 from symprompt.probing.folder import RunFolder
 from symprompt.report import load_scores
 from symprompt.report.stored import load_stored
+from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 from tiny.lama import make_lama, write_lama
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from symprompt.runs.statistics import summarise
 
 import symprompt
 from symprompt import Run
 from symprompt.errors import RunError
 from symprompt.report import comparison, load_scores
+from symprompt.runs.statistics import summarise
 from tiny.models import make_facts, run_config
 
 

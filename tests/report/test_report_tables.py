@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from symprompt.runs import statistics as averages
 
 from symprompt.errors import SympromptError
 from symprompt.report import Comparison, RunScores, comparison, show
+from symprompt.runs import statistics as averages
 
 
 def make_run(name: str = "a", **changes: Any) -> RunScores:

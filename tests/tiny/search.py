@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from symprompt.runs.environment import derive_seed
 from torch import Tensor
 
 from symprompt.facts import Fact, FactSet
@@ -19,6 +18,7 @@ from symprompt.probing.methods import AutoPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.search import Searcher
 from symprompt.prompts import Template
+from symprompt.runs.environment import derive_seed
 from tiny.models import run_config
 
 TEMPLATE = "<1> [X] <2> [Y] <1> ."

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from symprompt.runs.environment import derive_seed
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
@@ -20,6 +19,7 @@ from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from symprompt.facts import FactSet
+from symprompt.runs.environment import derive_seed
 
 WORDINGS: dict[str, tuple[str, ...]] = {
     "continent": ("[X] lies in [Y] .", "Among the lands of [Y] we find [X] ."),

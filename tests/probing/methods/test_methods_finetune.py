@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from symprompt.runs.environment import derive_seed
 from torch import Tensor
 from torch.nn import functional
 
@@ -23,6 +22,7 @@ from symprompt.probing.methods import FineTune
 from symprompt.probing.methods.finetune import _places, _rounds
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.trainer import Trainer
+from symprompt.runs.environment import derive_seed
 from tiny.models import Trained, run_config, world_facts
 
 MANUAL = {"template": "manual"}
