@@ -767,7 +767,7 @@ def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_pa
 def test_a_loss_curve_is_drawn_if_matplotlib_is_there(
     pretrain: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
-    monkeypatch.setattr(cli, "can_plot", lambda: there)
+    monkeypatch.setattr(cli, "can_draw", lambda: there)
     said = pretrain("--steps", 2)
     assert said.code == 0
     assert (tmp_path / "model/loss.png").exists() == there

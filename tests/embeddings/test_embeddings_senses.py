@@ -132,9 +132,9 @@ def test_relations_reach_every_sense(learned: Path, wordnet: WordNet) -> None:
     happen = units[senses.index["happen%2:30:00::"]]
     np.testing.assert_allclose(vector("take_place%2:30:00::"), happen, rtol=1e-5)
     tagger = SenseTagger(senses, wordnet, coverage="relations")
-    (tag,) = tagger.tag([[("shore", "n")]], np.ones((1, 32)))
-    assert tag.how == "vector"
-    assert len(tagger.candidates("bank", "n")) == 2
+    shore, bank = tagger.tag([[("shore", "n")], [("bank", "n")]], np.ones((2, 32)))
+    assert shore.how == "vector"
+    assert len(bank.candidates) == 2
 
 
 def test_the_class_is_the_last_resort(wordnet: WordNet) -> None:

@@ -87,7 +87,7 @@ def test_layers_can_be_named_one_by_one(bert: LanguageModel) -> None:
 
 
 def test_batches_make_no_difference(bert: LanguageModel) -> None:
-    from symprompt.embeddings.states import embed_chunks
+    from symprompt.embeddings.vectors import embed_chunks
 
     texts = [Text.running(text) for text in TEXTS * 3]
     whole = embed(texts, model=bert).vectors

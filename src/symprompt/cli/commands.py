@@ -55,7 +55,7 @@ from symprompt.probing.train import train
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, prompts_table, run_summary
 from symprompt.report.demo import show_demo
-from symprompt.report.figures import can_plot, save_loss_plot
+from symprompt.report.figures import can_draw, save_loss_curve
 from symprompt.report.grid import Grids
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.report.stored import is_stored, load_stored
@@ -123,9 +123,9 @@ def run_pretrain(arguments: Sequence[str]) -> None:
         return
     show(pretrain_summary(run.training))
     picture = run.folder / "loss.png"
-    if not can_plot():
+    if not can_draw():
         print("loss curve: none drawn, as matplotlib is not installed (pip install matplotlib).")
-    elif error := save_loss_plot(run.training, picture):
+    elif error := save_loss_curve(run.training, picture):
         print(f"loss curve: none drawn, as {picture} cannot be written ({error}).")
     else:
         print(f"loss curve: {picture}")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from symprompt.embeddings.isotropy import unit
 from symprompt.embeddings.senses import SenseTagger
-from symprompt.embeddings.states import Choice, embed_chunks
+from symprompt.embeddings.vectors import Choice, embed_chunks
 from symprompt.embeddings.wordnet import PARTS
 from symprompt.embeddings.words import Ints, Text
 from symprompt.errors import ConfigError, DataError

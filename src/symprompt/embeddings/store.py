@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.embeddings.states import Choice, Vectors, embed_chunks
+from symprompt.embeddings.vectors import Choice, Vectors, embed_chunks
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import part_of, read_json, reason, write_json

@@ -1,9 +1,8 @@
-"""WordNet: senses by lemma and part of speech, glosses, relations, base forms; its own files.
+"""WordNet: senses by lemma and part of speech, glosses, relations, base forms.
 
-WordNet from the package wn, and the choice between it and WordNet's own files.
-
-The package keeps lexicons in a database of its own. Senses are known by Princeton's sense keys,
-which tagged text is written in: Open English WordNet has them in its ids, others in a note.
+Read from WordNet's own files, or from a lexicon of the package wn, which keeps them in a database
+of its own. Senses are known by Princeton's sense keys, which tagged text is written in: Open
+English WordNet has them in its ids, others in a note.
 """
 
 from __future__ import annotations
