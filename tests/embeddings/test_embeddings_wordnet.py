@@ -134,9 +134,9 @@ def test_what_is_no_tagged_text_is_told(wordnet: WordNet, tmp_path: Path) -> Non
     with pytest.raises(DataError, match="holds no test set senseval2, senseval3"):
         load_test_sets(tmp_path, wordnet.senses)
     place = write_test_set(tmp_path, "semeval2015") / "semeval2015"
-    (place / "semeval2015.gold.key.txt").write_text("")
+    (place / "semeval2015.gold.key.txt").write_text("other.d000 bank%1:17:01::\n")
     with pytest.raises(DataError, match="is garbled"):
         load_test_sets(tmp_path, wordnet.senses)
     (place / "semeval2015.gold.key.txt").unlink()
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="does not exist"):
         load_test_sets(tmp_path, wordnet.senses)

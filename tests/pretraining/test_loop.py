@@ -15,16 +15,16 @@ from symprompt.errors import RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.corruption import Specials
 from symprompt.pretraining.distributed import Group
 from symprompt.pretraining.loop import Loop, Progress, load_state, save_state, short_number
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.step import Learner
+from symprompt.pretraining.tokenizer import Specials
 from tiny.text import pretrain_config
 
 CPU = torch.device("cpu")
-SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 VOCABULARY = 40
 
 

@@ -158,7 +158,7 @@ def learn_senses(
 ) -> SenseVectors:
     """Read tagged text, embed its tagged words, and write sense vectors to a folder.
 
-    The words' own vectors stay in OUT/occurrences; what was interrupted goes on there.
+    The words' own vectors stay in OUT/occurrences; an interrupted run continues there.
 
     Args:
         corpus: SemCor's folder, or any that ``load_sense_corpus`` reads.

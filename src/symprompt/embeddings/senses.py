@@ -487,7 +487,7 @@ class SenseTagger:
     ) -> Tag:
         if not len(options):
             every = [sense for pair in pairs for sense in self.wordnet.of(*pair)]
-            # Of several lemmas the sense that WordNet counted most; its order says so within one.
+            # Of several lemmas the sense that WordNet counted most; its order decides within one.
             first = max(every, key=lambda sense: (sense.count, -sense.number), default=None)
             single = len(set(pairs)) == 1 and every
             return Tag(every[0] if single else first, None, "first")

@@ -80,8 +80,7 @@ class Choice:
         asked = int(found["count"] or found["number"] or 0)
         if asked > most:
             raise ConfigError(
-                f"layers is {self.layers!r}, but the model has {most} layers; ask for at most "
-                f"{most}."
+                f"layers is {self.layers!r}, but the model has {most} layers; give at most {most}."
             )
 
     def combine(self, states: Sequence[Tensor]) -> Tensor:

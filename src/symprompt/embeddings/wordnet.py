@@ -81,7 +81,7 @@ class Synset:
 
 @dataclass(frozen=True)
 class WordNet:
-    """What WordNet says, from whichever source; final.
+    """The inventory of senses, from whichever source; final.
 
     Attributes:
         senses: sense key -> sense.
@@ -177,7 +177,7 @@ def usual_places() -> list[str]:
 
 
 def has_wordnet() -> bool:
-    """Say whether WordNet's files are in one of the usual places."""
+    """Return whether WordNet's files are in one of the usual places."""
     return any((Path(place) / "data.noun").is_file() for place in usual_places())
 
 
@@ -185,7 +185,7 @@ def find_wordnet(folder: str | Path = "") -> Path:
     """Return the folder of WordNet's files.
 
     Raises:
-        DataError: there is none; the message says what to install.
+        DataError: there is none; the message names what to install.
     """
     places = [folder] if folder else usual_places()
     for place in places:
@@ -273,7 +273,7 @@ def load_wordnet(place: str | Path = "") -> WordNet:
             are not, the package.
 
     Raises:
-        DataError: it is not there; the message says how to get it.
+        DataError: it is not there; the message explains how to get it.
     """
     name = str(place)
     if name == PACKAGE or name.startswith(f"{PACKAGE}:"):
@@ -385,7 +385,7 @@ def _key_getter(name: str) -> KeyOf:
 
 
 def _irregular_forms(lexicon: Any) -> Callable[[str, str], tuple[str, ...]]:
-    """Return what finds the lemmas that have a form; the database is asked when it is needed."""
+    """Return what finds the lemmas that have a form; the database is read when it is needed."""
 
     @cache
     def of(form: str, pos: str) -> tuple[str, ...]:
@@ -399,7 +399,7 @@ def _irregular_forms(lexicon: Any) -> Callable[[str, str], tuple[str, ...]]:
 
 
 class _Synsets(Mapping[str, Synset]):
-    """Synsets by name, each read from the database when it is first asked for; final."""
+    """Synsets by name, each read from the database when it is first needed; final."""
 
     def __init__(self, lexicon: Any, senses: Mapping[str, Sense]) -> None:
         self._lexicon = lexicon

@@ -17,9 +17,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from symprompt.pretraining.batch import Corrupted, DeviceBatch
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.corruption import Specials, corrupt, leaves_padding
+from symprompt.pretraining.corruption import corrupt, leaves_padding
 from symprompt.pretraining.distributed import Group
 from symprompt.pretraining.objectives import Pretrainer, combine, count_asked
+from symprompt.pretraining.tokenizer import Specials
 from symprompt.pretraining.weights import FlatWeights, Updater
 from symprompt.runs.environment import choose_dtype, derive_seed
 

@@ -29,7 +29,7 @@ from symprompt.pretraining.prepare import (
     take_over,
 )
 from symprompt.pretraining.step import Learner
-from symprompt.pretraining.tokenizer import save_tokenizer
+from symprompt.pretraining.tokenizer import find_specials
 from symprompt.runs.environment import DTYPES, describe_environment
 
 CARD = "README.md"
@@ -41,7 +41,7 @@ class PretrainResult:
 
     Attributes:
         folder: the model folder.
-        training: what its training.json says: text, vocabulary, losses, speed, the loss curve.
+        training: its training.json: text, vocabulary, losses, speed, the loss curve.
     """
 
     folder: Path
@@ -60,15 +60,15 @@ def pretrain(
     """Train a masked language model on text, and write it as a transformers model folder.
 
     Under ``torchrun`` several processes share every batch; the first one prepares the text, writes
-    and tells.
+    and reports.
 
     Args:
         config: what to do; ``out`` must be set.
-        text: files and folders of text; ``de=FILE`` says that a file's language is de. None if
-            ``config.prepared`` says where it lies prepared.
-        resume: go on with an unfinished run; on a CPU the weights are those of an unbroken one to
+        text: files and folders of text; ``de=FILE`` gives a file the language de. None if
+            ``config.prepared`` is the folder of prepared text.
+        resume: continue an unfinished run; on a CPU the weights are those of an unbroken one to
             the last bit.
-        tick: told of progress.
+        tick: called with the progress.
 
     Returns:
         The finished run; one that was finished before is returned as it is.
@@ -83,7 +83,7 @@ def pretrain(
         >>> pretrain(config, ["wiki.txt"]).folder                     # doctest: +SKIP
     """
     if not config.out:
-        raise ConfigError("--out is missing; say which folder the model goes to.")
+        raise ConfigError("--out is missing; name the folder that the model goes to.")
     if text and config.prepared:
         raise ConfigError("--text and --prepared are both given; one of them is the text.")
     config = take_over(config)
@@ -107,7 +107,7 @@ def _prepare(
     resume: bool,
     tick: Tick,
 ) -> bool:
-    """Refuse what cannot be, then prepare the text; say whether the run is finished already."""
+    """Refuse what cannot be, then prepare the text; return whether the run is finished already."""
     finished = folders.check_out()
     going_on = not finished and folders.check_work(resume=resume)
     if config.prepared:
@@ -152,7 +152,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: Group, tick: Tick
 
 def make_learner(config: PretrainConfig, prepared: Prepared, group: Group) -> Learner:
     """Return the model with fresh weights and its optimiser, on the group's device."""
-    specials = prepared.specials
+    specials = find_specials(prepared.tokenizer)
     model = make_model(
         config.shape,
         vocabulary=len(prepared.corpus.unigrams),
@@ -188,7 +188,7 @@ def _finish(
         learner.pretrainer.save(part, DTYPES[config.save_dtype])
         # A given tokenizer, or one of prepared text, may be for other lengths.
         prepared.tokenizer.model_max_length = config.corpus.length
-        save_tokenizer(prepared.tokenizer, part)
+        prepared.tokenizer.save_pretrained(str(part))
         card = model_card(config, training, folders.out.resolve().name)
         (part / CARD).write_text(card, encoding="utf-8")
         (part / CONFIG).write_text(to_toml(portable(config)), encoding="utf-8")

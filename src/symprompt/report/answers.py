@@ -94,7 +94,7 @@ def prompts_table(views: Sequence[Mapping[str, Any]], by: str) -> Group:
 
     Args:
         views: relations as plain values, as ``inspect.describe_prompts`` has them.
-        by: what the numbers beside the words are.
+        by: the measure of nearness beside the words.
     """
     parts: list[Grid | str] = []
     for view in views:
