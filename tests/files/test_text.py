@@ -59,7 +59,7 @@ def test_documents_of_files(
         ("a.txt", "text".encode("utf-16"), "line 1, byte"),
         ("a.jsonl", '{"text": "x"}\n{"body": "x"}', 'line 2: no text under "text" but keys'),
         ("a.jsonl", '{"text": "x"}\n{"text": 3}', "line 2: no text"),
-        ("a.jsonl", '{"text": "x"}\n[1]', "line 2: no text"),
+        ("a.jsonl", '{"text": "x"}\n[1]', "line 2: got a JSON list"),
         ("a.jsonl", '{"text": "x"}\n{', "line 2: .* is not valid JSON"),
         ("a.jsonl", '{"text": "x"}\n{"text": "\\ud800"}', "line 2: .*surrogates"),
         *(

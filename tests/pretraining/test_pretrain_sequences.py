@@ -48,7 +48,7 @@ def make_shard(documents: int, *, seed: int, first: int = 0, language: str = "")
 
 
 def make_part(*shards: Shard) -> Part:
-    return Part("train", shards)
+    return Part(shards)
 
 
 @pytest.fixture(scope="module")

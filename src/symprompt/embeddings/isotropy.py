@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from symprompt.embeddings.vectors import Choice, Pool, Vectors, embed_chunks, layer_count
+from symprompt.embeddings.vectors import Choice, Pool, WordVectors, embed_chunks, layer_count
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_tensors, write_json, write_tensors
@@ -214,7 +214,7 @@ def measure_isotropy(
 
 
 def layer_vectors(
-    chunks: Iterable[Vectors], last: int = _LAST, *, limit: int = 0
+    chunks: Iterable[WordVectors], last: int = _LAST, *, limit: int = 0
 ) -> Iterator[tuple[list[str], npt.NDArray[np.floating]]]:
     """Yield words and their vectors [n, layers + 1, h]: every layer, then the last ones' sum.
 
@@ -228,8 +228,7 @@ def layer_vectors(
     left = limit or None
     for found in chunks:
         there = found.tokens > 0
-        written = (word for text in found.texts for word in text.words())
-        words = list(compress(written, there))[:left]
+        words = list(compress(found.words(), there))[:left]
         vectors = found.vectors[there][:left]
         total = vectors[:, -last:].sum(axis=1, keepdims=True)
         yield words, np.concatenate([vectors, total], axis=1)

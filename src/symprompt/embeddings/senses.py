@@ -55,8 +55,8 @@ class Relations:
         below: dict[str, list[Vector]] = defaultdict(list)
         classes: dict[int, list[Vector]] = defaultdict(list)
         for name, vector in self._synsets.items():
-            if name in wordnet.synsets:
-                found = wordnet.synsets[name]
+            found = wordnet.synset(name)
+            if found is not None:
                 classes[found.lexname].append(vector)
                 for parent in found.hypernyms:
                     below[parent].append(vector)
@@ -77,7 +77,7 @@ class Relations:
     def _related(self, name: str) -> Vector | None:
         if name in self._synsets:
             return self._synsets[name]
-        synset = self._wordnet.synsets.get(name)
+        synset = self._wordnet.synset(name)
         if synset is None:
             return None
         near = [self._below[parent] for parent in synset.hypernyms if parent in self._below]

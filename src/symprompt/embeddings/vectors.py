@@ -131,12 +131,28 @@ def hidden_states(backbone: LanguageModel, ids: Tensor, mask: Tensor | None) -> 
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """The words of some texts: vectors [words, h] (or [words, layers, h]), sub-tokens [words]."""
+class WordVectors:
+    """The words of some texts and their vectors, row by row.
 
-    texts: list[Text]
+    Attributes:
+        texts: the texts, in the order they were given.
+        vectors: [words, h] (or [words, layers, h]).
+        tokens: [words], how many sub-tokens each has; 0 for one the tokenizer left out, whose
+            vector is zero.
+    """
+
+    texts: tuple[Text, ...]
     vectors: npt.NDArray[np.floating]
     tokens: Ints
+
+    def words(self) -> list[str]:
+        """Return every row's word as it is written."""
+        return [word for text in self.texts for word in text.words()]
+
+    def of_text(self, number: int) -> npt.NDArray[np.floating]:
+        """Return the vectors of one text's words."""
+        first = sum(len(text) for text in self.texts[:number])
+        return self.vectors[first : first + len(self.texts[number])]
 
 
 def embed_chunks(
@@ -146,7 +162,7 @@ def embed_chunks(
     *,
     dtype: npt.DTypeLike = np.float32,
     chunk: int = 0,
-) -> Iterator[Vectors]:
+) -> Iterator[WordVectors]:
     """Yield the vectors of every word of every text, in order, some texts at a time.
 
     Args:
@@ -173,7 +189,7 @@ def embed_chunks(
 
 def _embed(
     backbone: LanguageModel, texts: list[Text], choice: Choice, dtype: npt.DTypeLike
-) -> Vectors:
+) -> WordVectors:
     tokens = list(tokenise(backbone.vocabulary, texts))
     plan = _Plan.make(backbone, tokens, choice)
     width = backbone.model.config.get_text_config().hidden_size
@@ -191,7 +207,7 @@ def _embed(
                 vectors[rows] = values.cpu().numpy().astype(vectors.dtype, copy=False)
             waiting = found
     counts = np.concatenate([entry.last - entry.first for entry in tokens] or [plan.first])
-    return Vectors(texts, vectors, counts)
+    return WordVectors(tuple(texts), vectors, counts)
 
 
 @dataclass(frozen=True)
@@ -317,33 +333,6 @@ def _run(
     return words, found.view(len(words), *shape)
 
 
-@dataclass(frozen=True)
-class WordVectors:
-    """The words of some texts and their vectors, row by row.
-
-    Attributes:
-        texts: the texts, in the order they were given.
-        vectors: [words, h] (or [words, layers, h]).
-        text: [words], the text each word stands in.
-        tokens: [words], how many sub-tokens it has; 0 for one the tokenizer left out, whose vector
-            is zero.
-    """
-
-    texts: tuple[Text, ...]
-    vectors: npt.NDArray[np.floating]
-    text: Ints
-    tokens: Ints
-
-    def words(self) -> list[str]:
-        """Return every row's word as it is written."""
-        return [word for text in self.texts for word in text.words()]
-
-    def of_text(self, number: int) -> npt.NDArray[np.floating]:
-        """Return the vectors of one text's words."""
-        first, last = np.searchsorted(self.text, [number, number + 1])
-        return self.vectors[first:last]
-
-
 def embed(
     texts: Iterable[str | Sequence[str] | Text],
     *,
@@ -391,8 +380,7 @@ def embed(
         tokens.append(found.tokens)
         done += len(found.texts)
         tick("embed", done, len(given), "texts")
-    owner = np.repeat(np.arange(len(given)), [len(text) for text in given])
-    return WordVectors(tuple(given), np.concatenate(vectors), owner, np.concatenate(tokens))
+    return WordVectors(tuple(given), np.concatenate(vectors), np.concatenate(tokens))
 
 
 def read_corpus(

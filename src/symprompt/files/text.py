@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import lzma
 import os
 import re
@@ -17,7 +16,7 @@ from typing import BinaryIO, cast
 
 from symprompt.errors import DataError
 from symprompt.files.progress import Tick, silent
-from symprompt.files.reading import shorten
+from symprompt.files.reading import parse_row, shorten
 
 
 def split_sentences(line: str) -> list[str]:
@@ -293,18 +292,11 @@ def _json_lines(path: Path, report: Report) -> Iterator[str | None]:
 
 
 def _json_text(path: Path, number: int, line: str) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise DataError(
-            f"{path}, line {number}: {shorten(line)} is not valid JSON; "
-            'write one object per line, such as {"text": "Some text."}.'
-        ) from None
-    text = row.get("text") if isinstance(row, dict) else None
+    row = parse_row(path, number, line)
+    text = row.get("text")
     if not isinstance(text, str):
-        got = f"keys {shorten(list(row))}" if isinstance(row, dict) else shorten(row)
         raise DataError(
-            f'{path}, line {number}: no text under "text" but {got}; '
+            f'{path}, line {number}: no text under "text" but keys {shorten(list(row))}; '
             'every line must be an object such as {"text": "Some text."}.'
         )
     if "\x00" in text or _SURROGATE.search(text):

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -198,7 +198,6 @@ class Shard:
 class Part:
     """The training or the validation documents; shards of one language stand together."""
 
-    name: str
     shards: tuple[Shard, ...]
 
     @property
@@ -228,23 +227,26 @@ class Corpus:
     """A tokenised corpus.
 
     Attributes:
-        folder: where it lies.
         train, valid: its two parts; the second is empty when no document was held out.
         unigrams: [v] int64, how often each token stands in the training part; special ones 0.
         fingerprint: of the tokenizer it was made with, see `fingerprint`.
-        separator: the id of the token after each document.
-        sources: the names of the texts it was made from.
         empty: documents that gave no token and were left out.
     """
 
-    folder: Path
     train: Part
     valid: Part
     unigrams: np.ndarray
     fingerprint: str
-    separator: int
-    sources: tuple[str, ...]
     empty: int
+
+    def counts(self) -> dict[str, int]:
+        """Return how many documents and tokens there are."""
+        return {
+            "documents": self.train.documents + self.valid.documents,
+            "held_out_documents": self.valid.documents,
+            "empty_documents": self.empty,
+            "tokens": self.train.tokens + self.valid.tokens,
+        }
 
 
 def make_corpus(
@@ -254,7 +256,6 @@ def make_corpus(
     *,
     held_out: float,
     seed: int,
-    sources: Sequence[str] = (),
     shard_tokens: int = SHARD_TOKENS,
 ) -> Corpus:
     """Tokenise documents as they stream by, write them as shards, and return the corpus.
@@ -270,7 +271,6 @@ def make_corpus(
         held_out: share of the documents that goes to the validation part, by a hash of the seed
             and the document's number.
         seed: of the hash.
-        sources: names of the texts, kept with the corpus.
         shard_tokens: a shard is closed when it has this many.
 
     Raises:
@@ -285,7 +285,7 @@ def make_corpus(
         for number, (document, sentences) in enumerate(tokenise(documents, writer.tokenizer)):
             draw = derive_seed("held out", seed, number) / 2**63
             writer.add("valid" if draw < held_out else "train", document.language, sentences)
-        writer.close(sources, held_out, seed)
+        writer.close(held_out, seed)
         if final.exists():
             shutil.rmtree(final)
         part.rename(final)
@@ -311,13 +311,10 @@ def load_corpus(folder: str | Path) -> Corpus:
             for name in PARTS
         }
         return Corpus(
-            folder=path,
-            train=Part("train", shards["train"]),
-            valid=Part("valid", shards["valid"]),
+            train=Part(shards["train"]),
+            valid=Part(shards["valid"]),
             unigrams=np.array(_map(path / UNIGRAMS, "<i8", int(card["vocabulary"]))),
             fingerprint=str(card["fingerprint"]),
-            separator=int(card["separator"]),
-            sources=tuple(card["sources"]),
             empty=int(card["empty"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -368,7 +365,7 @@ class _Writer:
         if shard.tokens >= self.limit:
             self.closed.append((part, self.open.pop(key).close()))
 
-    def close(self, sources: Sequence[str], held_out: float, seed: int) -> None:
+    def close(self, held_out: float, seed: int) -> None:
         """Close every shard and write the card, which is what makes a corpus of the files."""
         for (part, _), shard in self.open.items():
             self.closed.append((part, shard.close()))
@@ -390,7 +387,6 @@ class _Writer:
             "separator": self.separator,
             "seed": seed,
             "held_out": held_out,
-            "sources": list(sources),
             "empty": self.empty,
         }
         for name in PARTS:

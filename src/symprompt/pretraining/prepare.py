@@ -20,7 +20,7 @@ from symprompt.config import flatten
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.files.atomic import read_json, reason, write_json
 from symprompt.files.progress import Tick, silent
-from symprompt.files.text import Document, TextFile, find_files, read_documents
+from symprompt.files.text import Document, find_files, read_documents
 from symprompt.pretraining.batch import Batch
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
@@ -110,9 +110,8 @@ def prepare_text(
     Raises:
         SympromptError: the text cannot be read or gives too little, or the disk is full.
     """
-    files = find_files(text)
     if not (folders.work / VOCABULARY).is_file():
-        _make_vocabulary(config, text, files, folders, tick)
+        _make_vocabulary(config, text, folders, tick)
     tokenizer = load_tokenizer(folders.work / TOKENIZER)
     corpus = folders.work / CORPUS
     if (corpus / "corpus.json").is_file() and fits(folders.work):
@@ -123,7 +122,6 @@ def prepare_text(
         corpus,
         held_out=config.corpus.held_out,
         seed=config.seed,
-        sources=[file.label for file in files],
     )
 
 
@@ -149,11 +147,7 @@ def load_prepared(config: PretrainConfig, folders: RunFolders) -> Prepared:
 
 
 def _make_vocabulary(
-    config: PretrainConfig,
-    text: Sequence[str],
-    files: Sequence[TextFile],
-    folders: RunFolders,
-    tick: Tick,
+    config: PretrainConfig, text: Sequence[str], folders: RunFolders, tick: Tick
 ) -> None:
     settings = config.vocabulary
     about: dict[str, Any] = {"languages": [], "whole": 0, "broken": []}
@@ -360,10 +354,7 @@ def _is_of_text(key: str) -> bool:
 def _describe(place: Path) -> dict[str, Any]:
     corpus = load_corpus(place / CORPUS)
     return {
-        "documents": corpus.train.documents + corpus.valid.documents,
-        "held_out_documents": corpus.valid.documents,
-        "empty_documents": corpus.empty,
-        "tokens": corpus.train.tokens + corpus.valid.tokens,
+        **corpus.counts(),
         "languages": corpus.train.counts(),
         "vocabulary": {"size": len(corpus.unigrams), **read_json(place / VOCABULARY)},
     }

@@ -217,10 +217,7 @@ def _record(
         "inputs": folders.load_inputs(),
         "vocabulary": vocabulary,
         "corpus": {
-            "documents": corpus.train.documents + corpus.valid.documents,
-            "held_out_documents": corpus.valid.documents,
-            "empty_documents": corpus.empty,
-            "tokens": corpus.train.tokens + corpus.valid.tokens,
+            **corpus.counts(),
             "sequences": len(prepared.train),
             "languages": [asdict(share) for share in prepared.train.languages()],
         },
