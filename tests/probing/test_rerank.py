@@ -22,12 +22,13 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.predictions import choose_weights
 from symprompt.probing.prepare import tensorise
 from symprompt.probing.queries import ask_subject
-from symprompt.probing.rank import ranks, rerank, reranked_ranks
+from symprompt.probing.rank import ranks, rerank
 from symprompt.probing.rerank import rerank_run
 from symprompt.prompts import Template
 from symprompt.report import load_scores
 from tiny.causal import TEMPLATE
 from tiny.models import CITIES, COUNTRIES, make_facts, run_config
+from tiny.ranks import reranked_ranks
 from tiny.runs import SEPARATE, Make, other_model, write_csv
 
 OTHERS = ("majority", "manual", "autoprompt", "optiprompt", "ptuning", "finetune")

@@ -16,8 +16,8 @@ from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, TrainingConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.rank import hits
 from symprompt.probing.trainer import PartProgress, StackedAdam
+from symprompt.runs.statistics import hits
 from tiny.models import Trained, make_trainer, run_config, train, world_facts
 
 # ------------------------------------------------------------------------------------ StackedAdam
