@@ -21,7 +21,7 @@ from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
 from symprompt.probing.predictions import choose_weights
 from symprompt.probing.prepare import tensorise
-from symprompt.probing.queries import ask_subject
+from symprompt.probing.queries import subject_likelihoods
 from symprompt.probing.rank import ranks, rerank
 from symprompt.probing.rerank import rerank_run
 from symprompt.prompts import Template
@@ -118,9 +118,9 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
         known = {(fact.relation, fact.subject): [fact.object]}
         sentences = tensorise(backbone, templates, names, [fact], known, swapped=True)
         for place, token in enumerate(found.candidates[row].tolist()):
-            asked = ask_subject(
+            asked = subject_likelihoods(
                 backbone,
-                sentences.back,
+                sentences.subject_prompt,
                 np.array([0]),
                 vectors,
                 masking="one",
@@ -223,10 +223,10 @@ def test_a_run_without_a_way_back_is_refused(
 ) -> None:
     base = others["manual"].folder.path
     for name, other in others.items():
-        with pytest.raises(RunError, match=f"made by {name} and learned no way back"):
+        with pytest.raises(RunError, match=f"made by {name} and learned no subject prompt"):
             rerank_run(base, other.folder.path, tmp_path / "run")
     again = rerank_run(base, spe.folder.path, tmp_path / "again", device="cpu")
-    with pytest.raises(RunError, match=r"manual \+ asking back and learned no way back"):
+    with pytest.raises(RunError, match=r"manual \+ asking back and learned no subject prompt"):
         rerank_run(base, again.folder.path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

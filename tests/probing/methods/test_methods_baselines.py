@@ -79,7 +79,7 @@ def test_runs_are_named_asked_and_compared(
     predictions, facts = again.predictions("test")
     answers = again.ask(facts[0].relation, subject=facts[0].subject, top=5)
     stored = predictions.forward[0, :5].tolist()
-    assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-5)
+    assert [answer.object_score for answer in answers] == pytest.approx(stored, abs=1e-5)
     found = comparison([load_scores(tmp_path / "run")], by_relation=False, draws=10)
     assert [row.facts for row in found.runs] == [8]
 

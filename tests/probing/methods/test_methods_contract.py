@@ -125,7 +125,7 @@ def test_every_method_predicts_and_scores_dev(
         method, problem.sentences["test"], vectors, allowed=problem.allowed, k=5, max_tokens=100
     )
     assert len(found) == len(problem.facts.facts("test"))
-    assert found.asked_back == method.asks_back == name.startswith("spe")
+    assert found.asked_back == method.has_subject_prompt == name.startswith("spe")
     scores = dev_scores(
         method,
         problem.sentences["dev"],
@@ -139,7 +139,7 @@ def test_every_method_predicts_and_scores_dev(
 
 def test_methods_that_do_not_ask_back_say_so(bert: LanguageModel, facts: FactSet) -> None:
     problem, method = build("ptuning", bert, facts)
-    with pytest.raises(TypeError, match="PTuning does not ask back"):
+    with pytest.raises(TypeError, match="PTuning has no subject prompt"):
         method.subject_scores(
             problem.sentences["test"],
             np.array([0]),

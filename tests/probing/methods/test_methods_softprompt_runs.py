@@ -92,11 +92,11 @@ def test_a_run_is_asked_without_the_files(make: Any, tmp_path: Path) -> None:
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=5)
         stored = predictions.forward[row].tolist()
-        assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-4)
-    with pytest.raises(ConfigError, match="softprompt, learned no way back"):
+        assert [answer.object_score for answer in answers] == pytest.approx(stored, abs=1e-4)
+    with pytest.raises(ConfigError, match="softprompt, learned no subject prompt"):
         run.ask("in", object="Cuba")
     further = make(tmp_path / "more", start_from=str(run.folder.path))
-    with pytest.raises(RunError, match="other written prompts for relation"):
+    with pytest.raises(RunError, match="other manual templates for relation"):
         symprompt.train(further)
 
 
@@ -115,7 +115,7 @@ def test_prompts_are_shown_and_candidates_asked_back(name: str, make: Any, tmp_p
     sections = {"method": {"name": name}, "prompt": start, "ensemble": deep}
     run = symprompt.train(make(tmp_path / "run", **sections))
     for view in describe_prompts(run, top=2, device="cpu"):
-        assert "written prompts: " in view.about
+        assert "manual templates: " in view.about
         assert bool(view.vectors) == (name == "softprompt")
     prompt = {"template": "<2> [X] <1> [Y] <2>", "start": "random"}
     config = make(tmp_path / "spe", method={"name": "spe", "k": 3}, prompt=prompt, ensemble={})
