@@ -31,7 +31,7 @@ from tiny.models import CITIES, COUNTRIES, make_facts, run_config
 from tiny.ranks import reranked_ranks
 from tiny.runs import SEPARATE, Make, other_model, write_csv
 
-OTHERS = ("majority", "manual", "autoprompt", "optiprompt", "ptuning", "finetune")
+OTHERS = ("manual", "ptuning", "finetune")
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,7 @@ def make(model: Path, data: Path) -> Make:
 
 
 def method_sections(name: str) -> dict[str, Any]:
-    encoder = {"encoder": "free"} if name in ("autoprompt", "optiprompt") else {}
-    prompt = {"template": "manual"} if name == "finetune" else encoder
+    prompt = {"template": "manual"} if name == "finetune" else {}
     return {"method": {"name": name}, "prompt": prompt, "training": {"epochs": 1}}
 
 
@@ -73,7 +72,7 @@ def spe(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def others(make: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A run of every other method; tests must not change their folders."""
+    """Runs that learn nothing, vectors and weights; tests must not change their folders."""
     folder = tmp_path_factory.mktemp("others")
     return {name: symprompt.train(make(folder / name, **method_sections(name))) for name in OTHERS}
 
