@@ -51,7 +51,7 @@ def operations(backbone: LanguageModel, tokens: float, asked: float) -> float:
 
 def step_operations(problem: Problem, rows: np.ndarray, *, back: bool) -> float:
     """Return the operations of one training step over these rows, forward and gradient."""
-    layout = problem.sentences["train"].forth
+    layout = problem.sentences["train"].object_prompt
     lengths, subjects = layout.lengths[rows], layout.subject_lengths[rows]
     tokens = lengths.sum() + (lengths * subjects).sum() * back
     return 2 * operations(problem.backbone, tokens, len(rows) + subjects.sum() * back)
@@ -159,7 +159,7 @@ def asking_back(
     problem: Problem, method: Method, facts: int
 ) -> tuple[Callable[[int], None], Queries]:
     """Return a function that scores the subjects of some test facts, and what it reads."""
-    layout = problem.sentences["test"].forth
+    layout = problem.sentences["test"].object_prompt
     rows = np.arange(0, len(layout), max(1, len(layout) // facts))
     with torch.no_grad():
         vectors = method.vectors()

@@ -508,7 +508,7 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
     assert plain == sorted(plain, key=lambda answer: -answer["joint"])
     for answer in plain[:3]:
         row = next(line for line in said.out.splitlines() if f" {answer['text']} " in line)
-        for name in ("forward", "backward", "joint"):
+        for name in ("object_score", "subject_score", "joint"):
             assert f"{answer[name]:.3f}" in row
     assert said.out.startswith("in: Oslo ?")
     assert sum("-" in line for line in said.out.splitlines()) == 3
@@ -527,14 +527,14 @@ def test_subjects_are_asked_for_by_object(call: Call, runs: dict[str, Path]) -> 
     flags = ("--relation", "in", "--object", "France", "--device", "cpu", "--json", "--top", 2)
     plain = json.loads(call("ask", runs["spe"], *flags).out)
     assert len(plain) == 2
-    assert {"text", "forward", "backward", "joint"} == set(plain[0])
+    assert {"text", "object_score", "subject_score", "joint"} == set(plain[0])
 
 
 def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str, Path]) -> None:
     flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu")
     said = call("ask", runs["ptuning"], *flags)
     assert said.code == 0
-    assert "forward" in said.out
+    assert "object" in said.out
     assert "joint" not in said.out
     plain = json.loads(call("ask", runs["ptuning"], *flags, "--json").out)
     assert plain[0]["joint"] is None
@@ -548,7 +548,7 @@ def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str
         ("spe", ["--relation", "in", "--subject", ""], "the subject is empty"),
         ("spe", ["--relation", "in", "--object", "Oslo"], "not one token"),
         ("spe", ["--relation", "in", "--subject", "a", "--top", "-1"], "top is -1"),
-        ("ptuning", ["--relation", "in", "--object", "France"], "learned no way back"),
+        ("ptuning", ["--relation", "in", "--object", "France"], "learned no subject prompt"),
     ],
 )
 def test_a_bad_question_is_one_sentence(

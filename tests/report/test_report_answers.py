@@ -20,16 +20,16 @@ def render(table: RenderableType, width: int = 160) -> list[str]:
 
 
 ANSWERS = [
-    {"text": "Paris", "forward": -1.23456, "backward": -2.0, "joint": -2.83456},
-    {"text": "Rome", "forward": -0.5, "backward": -7.25, "joint": -6.3},
-    {"text": "Oslo", "forward": -9.0, "backward": None, "joint": None},
+    {"text": "Paris", "object_score": -1.23456, "subject_score": -2.0, "joint": -2.83456},
+    {"text": "Rome", "object_score": -0.5, "subject_score": -7.25, "joint": -6.3},
+    {"text": "Oslo", "object_score": -9.0, "subject_score": None, "joint": None},
 ]
 
 
 def test_answers_stand_in_their_order_with_their_scores() -> None:
     grid = answer_table(ANSWERS, "capital: France ?")
     assert grid.title == "capital: France ?"
-    assert grid.header == ("rank", "answer", "forward", "backward", "joint")
+    assert grid.header == ("rank", "answer", "object score", "subject score", "joint")
     assert grid.sections[0] == (
         ("1", "Paris", "-1.235", "-2.000", "-2.835"),
         ("2", "Rome", "-0.500", "-7.250", "-6.300"),
@@ -40,7 +40,7 @@ def test_answers_stand_in_their_order_with_their_scores() -> None:
 
 @pytest.mark.parametrize("text", ["[unused1]", "[/b]", "[red]", ":smile:", "[UNK]", "\\[x]"])
 def test_answers_and_titles_are_shown_literally(text: str) -> None:
-    answers = [{"text": text, "forward": -1.0, "backward": None, "joint": None}]
+    answers = [{"text": text, "object_score": -1.0, "subject_score": None, "joint": None}]
     lines = render(answer_table(answers, f"in: {text} ?"))
     assert lines[0] == f"in: {text} ?"
     assert any(line.split() == ["1", text, "-1.000"] for line in lines)

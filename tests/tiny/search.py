@@ -68,6 +68,7 @@ def make_search(
     method = make_method(config, problem)
     assert isinstance(method, AutoPrompt)
     method.require_candidates()
+    method.max_tokens = max_tokens
     searcher = Searcher(
         method,
         problem.sentences["train"],

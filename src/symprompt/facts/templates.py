@@ -1,6 +1,6 @@
 """Manual templates: find them near the data, read them, put them into a fact set.
 
-Several written prompts per relation, in the layouts that LPAQA's files come in.
+Several manual templates per relation, in the layouts that LPAQA's files come in.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _USUAL_PROMPT_FILES = (
 
 
 def find_prompts(source: Path) -> list[Path]:
-    """Return the folders of written prompts in ``source`` or up to three folders above."""
+    """Return the folders of manual templates in ``source`` or up to three folders above."""
     start = source.resolve()
     for place in (start, *start.parents[:3]):
         found = [place / usual for usual in _USUAL_PROMPT_FILES if (place / usual).is_dir()]

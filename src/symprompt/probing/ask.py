@@ -27,14 +27,18 @@ _SUBJECTS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Answer:
-    """One ranked answer: its text and its log-probabilities; backward and joint may be missing.
+    """One ranked answer: its text and its log-probabilities; the last two may be missing.
 
-    Backward holds the object's weighed frequency too where the run was fitted with it ("dev-fit").
+    Attributes:
+        object_score: of the object given the subject.
+        subject_score: of the subject given the object; with the object's weighed frequency where
+            the run was fitted with it ("dev-fit").
+        joint: both, weighed as in the run.
     """
 
     text: str
-    forward: float
-    backward: float | None = None
+    object_score: float
+    subject_score: float | None = None
     joint: float | None = None
 
 
@@ -81,15 +85,15 @@ class Run:
 
         Args:
             relation: a relation of the run.
-            subject: rank objects for this subject. Where the method asks back, the first K come
-                by joint score; all others follow in forward order, without the other two scores.
-            object: rank the known subjects by forward + weight * backward for this object. Here
-                backward is a mean over the subject's tokens even where the run sums them: a sum
+            subject: rank objects for this subject. With a subject prompt the first K come by
+                joint score; all others follow by object score, without the other two scores.
+            object: rank the known subjects by joint score for this object. Here the subject score
+                is a mean over the subject's tokens even where the run sums them: a sum
                 would rank subjects of different lengths by their number of tokens.
             top: how many answers.
             model: where the model is now, if it moved since the run was made.
             device: auto, cpu, cuda, cuda:N or mps.
-            tick: told of progress.
+            tick: called with every step of progress.
 
         Raises:
             SympromptError: one clear sentence; a question that no model is needed to refuse is
@@ -115,8 +119,8 @@ class Run:
         rerank = self.folder.load_config().rerank
         if rerank:
             raise ConfigError(
-                f"{self.folder.path} re-ranked stored candidates by the way back of {rerank} and "
-                "cannot be asked new ones; ask that run, or look at the predictions."
+                f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
+                "and cannot be asked new ones; ask that run, or look at the predictions."
             )
         names = list(card["relations"])
         if relation not in names:
@@ -128,8 +132,8 @@ class Run:
         weights = self.folder.load_weights()
         if subject is None and weights is None:
             raise ConfigError(
-                f"this run's method, {card['method']}, learned no way back; ask for objects, or "
-                "train spe."
+                f"this run's method, {card['method']}, learned no subject prompt; ask for objects, "
+                "or train spe."
             )
         return None if weights is None else float(weights[names.index(relation)])
 
@@ -182,7 +186,7 @@ class _Question:
     method: Method
     vectors: dict[str, Tensor]
     frequencies: Tensor
-    """[v] what each answer's frequency adds to its backward score; zero where it is no part."""
+    """[v] what each answer's frequency adds to its subject score; zero where it is no part."""
 
     def tensorise(self, subjects: list[str], object: str) -> Sentences:
         """Tensorise the subjects with one object."""
@@ -201,7 +205,7 @@ class _Question:
 
 @torch.no_grad()
 def _objects(question: _Question, subject: str, weight: float, top: int) -> list[Answer]:
-    """Return the first objects: K by joint score where asked back, then in forward order."""
+    """Return the first objects: K by joint score with a subject prompt, then by object score."""
     backbone, method = question.problem.backbone, question.method
     vocabulary = backbone.vocabulary
     if vocabulary.mask_id in vocabulary.encode_words([subject])[0]:
@@ -213,27 +217,27 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
     allowed = question.problem.allowed
     scores = method.scores(sentences, rows, question.vectors)
     scores = scores.masked_fill(~allowed, -torch.inf)
-    asked = min(question.config.method.k, int(allowed.sum())) if method.asks_back else 0
-    forward, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
+    asked = min(question.config.method.k, int(allowed.sum())) if method.has_subject_prompt else 0
+    object_score, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
     texts = [question.problem.text(answer) for answer in tokens[0].tolist()]
     first: list[Answer] = []
     if asked:
-        backward = method.subject_scores(
+        subject_score = method.subject_scores(
             sentences,
             rows,
             tokens[:, :asked],
             question.vectors,
             max_tokens=backbone.token_budget(),
         ).float()
-        backward = backward + question.frequencies[tokens[:, :asked]].to(backward)
-        first = _by_joint(texts[:asked], forward[0, :asked], backward[0], weight)
-    others = zip(texts[asked:], forward[0, asked:].tolist(), strict=True)
+        subject_score = subject_score + question.frequencies[tokens[:, :asked]].to(subject_score)
+        first = _by_joint(texts[:asked], object_score[0, :asked], subject_score[0], weight)
+    others = zip(texts[asked:], object_score[0, asked:].tolist(), strict=True)
     return [*first, *(Answer(text, score) for text, score in others)][:top]
 
 
 @torch.no_grad()
 def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> list[Answer]:
-    """Return the relation's known subjects by joint score, backward a mean over their tokens."""
+    """Return the relation's known subjects by joint score, a mean over their tokens in it."""
     backbone, method = question.problem.backbone, question.method
     after_space = question.problem.templates[0].space_before("object")
     spelling = question.problem.spelling
@@ -245,24 +249,28 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
         raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
     names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
     sentences = question.tensorise(names, object)
-    forward, backward = [], []
+    object_score, subject_score = [], []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
         rows = torch.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names))).numpy()
         gold = sentences.gold[rows, None]
-        forward.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
+        object_score.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
         score = method.subject_scores(
             sentences, rows, gold, question.vectors, max_tokens=backbone.token_budget()
         )[:, 0]
         if question.config.method.average == "sum":
-            score = score / torch.from_numpy(sentences.back.subject_lengths[rows]).to(score)
-        backward.append(score.float())
+            score = score / torch.from_numpy(sentences.subject_prompt.subject_lengths[rows]).to(
+                score
+            )
+        subject_score.append(score.float())
         tick("asking back", int(rows[-1]) + 1, len(names), "")
-    return _by_joint(names, torch.cat(forward), torch.cat(backward), weight)
+    return _by_joint(names, torch.cat(object_score), torch.cat(subject_score), weight)
 
 
-def _by_joint(texts: list[str], forward: Tensor, backward: Tensor, weight: float) -> list[Answer]:
-    """Return answers by forward + weight * backward, best first; ties keep their order."""
-    joint = rerank(forward[None], backward[None], weight=weight)[0].cpu()
-    scores = zip(texts, forward.tolist(), backward.tolist(), joint.tolist(), strict=True)
+def _by_joint(
+    texts: list[str], object_score: Tensor, subject_score: Tensor, weight: float
+) -> list[Answer]:
+    """Return answers by joint score, best first; ties keep their order."""
+    joint = rerank(object_score[None], subject_score[None], weight=weight)[0].cpu()
+    scores = zip(texts, object_score.tolist(), subject_score.tolist(), joint.tolist(), strict=True)
     answers = [Answer(*entry) for entry in scores]
     return [answers[row] for row in joint.argsort(descending=True, stable=True).tolist()]

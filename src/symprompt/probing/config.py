@@ -28,7 +28,7 @@ class FactsConfig:
     """Which facts, and which answers are allowed."""
 
     layout: Literal["auto", "lama", "table", "world"] = "auto"
-    """How the data is laid out; auto looks."""
+    """The data's layout; auto looks."""
     relations: Several[str] = ()
     """Only these relations; empty takes all."""
     templates: str = ""
@@ -73,17 +73,17 @@ class PromptConfig:
 
 @settings
 class MethodConfig:
-    """The method; what follows the name concerns asking back (SPE), the last two long objects."""
+    """The method; then what the subject prompt (SPE) takes, and last objects of several tokens."""
 
     name: MethodName = "spe"
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
     k: Positive = 15
-    """How many candidates are asked back (equation 8); also how many are stored."""
+    """How many candidates are re-ranked (equation 8); also how many are stored."""
     weight: Amount = 0.8
-    """Weight of the backward score when re-ranking (lambda in equation 10)."""
+    """Weight of the subject score when re-ranking (lambda in equation 10)."""
     train_weight: Amount = 0.8
-    """Weight of the backward loss in training (lambda in equation 7)."""
+    """Weight of the subject loss in training (lambda in equation 7)."""
     masking: Literal["one", "whole"] = "one"
     """Mask the subject one token at a time, or all of it at once; causal models mask nothing, for
     them "one" is each token given those before it."""
@@ -91,7 +91,7 @@ class MethodConfig:
     """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
     log-likelihoods (longer subjects then weigh more)."""
     blanks: Literal["swapped", "kept"] = "swapped"
-    """swapped: on the way back the object fills the first blank (equation 4)."""
+    """swapped: in the subject prompt the object fills the first blank (equation 4)."""
     vectors: Literal["shared", "separate"] = "shared"
     """One set of vectors for both directions (the paper), or one for each."""
     choose_weight: Literal["fixed", "dev", "dev-relation", "dev-fit"] = "fixed"
@@ -131,8 +131,8 @@ class TrainingConfig:
     patience: Count = 0
     """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
     select: Literal["p@1", "mrr", "loss"] = "mrr"
-    """Dev score of the forward order that chooses each relation's best epoch; ties take the later
-    epoch. Separate vectors for the way back are chosen by their own dev loss."""
+    """Dev score of the object prompt that chooses each relation's best epoch; ties take the later
+    epoch. Separate vectors for the subject prompt are chosen by their own dev loss."""
     lm_dropout: bool = False
     """Train with the language model's own dropout on, as the P-tuning code does."""
 
@@ -151,11 +151,11 @@ class SearchConfig:
 
 @settings
 class EnsembleConfig:
-    """Several written prompts per relation (lpaqa, softprompt), and how their answers are mixed."""
+    """Several manual templates per relation (lpaqa, softprompt), and how answers are mixed."""
 
     prompts: Several[str] = ()
     """Folders (P36.jsonl, ... with a template a line) or JSONL files (relation, template) of
-    written prompts; empty looks beside the data for prompts/trex_mine and trex_paraphrase."""
+    manual templates; empty looks beside the data for prompts/trex_mine and trex_paraphrase."""
     with_manual: bool = True
     """The relation's manual template is one of the prompts, the first."""
     combine: Literal["top1", "uniform", "optimised"] = "optimised"
@@ -224,7 +224,7 @@ class RunConfig:
     start_from: str = ""
     """A finished run whose prompts training goes on from."""
     rerank: str = ""
-    """A finished SPE run on the same model and facts, whose way back re-ranks the candidates;
+    """A finished SPE run on the same model and facts, whose subject prompt re-ranks the candidates;
     masking, average, blanks, vectors, weight and choose_weight are then that run's."""
     facts: FactsConfig = FactsConfig()
     prompt: PromptConfig = PromptConfig()

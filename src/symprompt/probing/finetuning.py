@@ -25,6 +25,7 @@ from symprompt.probing.folder import RunFolder
 from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.trainer import Trainer
 from symprompt.runs.shapes import Shape, require
 
@@ -134,7 +135,7 @@ def _run_stack(
                 stage=f"asking {split}",
             )
             seconds[f"asking {split}"] = time.perf_counter() - begun
-    _store_weights(folder, config, method, weights["forth"], first, part.relations)
+    _store_weights(folder, config, method, weights[OBJECT_PART], first, part.relations)
     return Stack(found, note | {"seconds": seconds})
 
 
@@ -163,7 +164,7 @@ def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> di
             ),
             tick=tick,
         )
-    return {"epochs": trainer.history, "best_epoch": trainer.parts["forth"].epoch.tolist()}
+    return {"epochs": trainer.history, "best_epoch": trainer.parts[OBJECT_PART].epoch.tolist()}
 
 
 def _store_weights(
@@ -257,7 +258,9 @@ def _together(stacks: list[Stack]) -> Tuned:
             for stack in stacks
             for entry in stack.note["epochs"]
         ],
-        "best_epoch": {"forth": [epoch for stack in stacks for epoch in stack.note["best_epoch"]]},
+        "best_epoch": {
+            OBJECT_PART: [epoch for stack in stacks for epoch in stack.note["best_epoch"]]
+        },
         "seconds": round(seconds.get("training", 0.0), 2),
     }
     return Tuned(found, history, seconds)

@@ -113,7 +113,7 @@ class Problem:
         """Return the problem of some consecutive relations alone."""
         sentences: dict[Split, Sentences] = {}
         for split, every in self.sentences.items():
-            owner = every.forth.relations
+            owner = every.object_prompt.relations
             rows = np.flatnonzero((owner >= first) & (owner < stop))
             if len(rows):
                 sentences[split] = every.take(rows, owner[rows] - first)
@@ -174,7 +174,7 @@ def prepare(
     )
     _refuse_empty(usable, kind.needed_splits(config))
     allowed, spelling = allowed_answers(config, backbone, usable, templates)
-    if kind.asks_back:
+    if kind.has_subject_prompt:
         _refuse_few(config, usable, allowed)
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
@@ -422,13 +422,15 @@ def tensorise(
     triples = [(place[fact.relation], fact.subject, fact.object) for fact in facts]
     encoded = encode_facts(backbone.vocabulary, templates, triples, any_length=any_length)
     length = backbone.max_length
-    forth = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
-    back = forth
+    first = make_layout(backbone.vocabulary, templates, encoded, max_length=length)
+    second = first
     if swapped:
         turned = encode_facts(
             backbone.vocabulary, templates, triples, swapped=True, any_length=any_length
         )
-        back = make_layout(backbone.vocabulary, templates, turned, max_length=length, swapped=True)
+        second = make_layout(
+            backbone.vocabulary, templates, turned, max_length=length, swapped=True
+        )
     gold = encoded.objects
     if spelling is not None:
         found = [spelling.names.find(ids) for ids in encoded.names or []]
@@ -438,8 +440,8 @@ def tensorise(
         gold = np.array(found, dtype=np.int64)
     known = _known(backbone.vocabulary, templates, relations, facts, answers, spelling)
     return Sentences(
-        forth.to(backbone.device),
-        back.to(backbone.device),
+        first.to(backbone.device),
+        second.to(backbone.device),
         torch.from_numpy(gold).to(backbone.device),
         known.to(backbone.device),
         make_names(backbone.vocabulary, [fact.subject for fact in facts], backbone.device)

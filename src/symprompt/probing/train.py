@@ -22,7 +22,7 @@ from symprompt.probing.methods.base import Method
 from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
-from symprompt.probing.rerank import WayBack, load_way_back, with_way_back
+from symprompt.probing.rerank import SubjectPrompt, load_subject_prompt, with_subject_prompt
 from symprompt.probing.results import (
     add_prompt_weights,
     add_wordings,
@@ -48,7 +48,7 @@ class _Job:
     problem: Problem
     method: Method
     tick: Tick
-    way_back: WayBack | None
+    way_back: SubjectPrompt | None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -64,7 +64,7 @@ def train(
     Args:
         config: what to do; ``model``, ``data`` and ``out`` must be set.
         resume: go on with an unfinished run; the numbers are those of an unbroken one.
-        tick: told of progress.
+        tick: called with every step of progress.
         backbone: the model, if it is loaded already.
 
     Returns:
@@ -77,7 +77,7 @@ def train(
         if not getattr(config, name):
             raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
     if config.rerank:
-        config = with_way_back(config, RunFolder(config.rerank))
+        config = with_subject_prompt(config, RunFolder(config.rerank))
     folder = RunFolder(config.out)
     if folder.has("config.toml") and folder.start(config, resume=resume):
         return Run(folder)
@@ -89,9 +89,9 @@ def train(
         backbone.compile_layers()
     problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
-    if method.asks_back or config.rerank:
+    if method.has_subject_prompt or config.rerank:
         require_dev(config, problem.sentences)
-    way_back = load_way_back(config, problem) if config.rerank else None
+    way_back = load_subject_prompt(config, problem) if config.rerank else None
     if config.start_from:
         load_encoders(method, RunFolder(config.start_from), config, problem)
     method.check_learning(config)
@@ -188,8 +188,8 @@ def _learn(job: _Job) -> Vectors:
                 for name, value in encoder.named_parameters()
             }
             folder.write_tensors(ENCODER, tensors, note)
-        wordings = method.wordings()
-        note |= {} if wordings is None else {"wordings": wordings}
+        prompts = method.found_prompts()
+        note |= {} if prompts is None else {"wordings": prompts}
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = folder.load_prompts(list(method.parts))
@@ -294,7 +294,7 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
     folder, facts = job.folder, job.problem.facts
     if job.way_back is not None:
         found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
-    if job.method.wordings() is not None:
+    if job.method.found_prompts() is not None:
         card = folder.load_card()
         add_wordings(folder, card["relations"])
         folder.write_json(CARD, card)

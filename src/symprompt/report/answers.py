@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
     """Return ranked answers with their scores, blank where there is none."""
     asked_back = any(answer["joint"] is not None for answer in answers)
-    names = ("forward", "backward", "joint") if asked_back else ("forward",)
+    names = ("object_score", "subject_score", "joint") if asked_back else ("object_score",)
     rows = []
     for rank, answer in enumerate(answers, start=1):
         scores = ("" if answer[name] is None else f"{answer[name]:.3f}" for name in names)
         rows.append((str(rank), answer["text"], *scores))
-    return Grid(title, ("rank", "answer", *names), (tuple(rows),), folded=(1,))
+    shown = (name.replace("_", " ") for name in names)
+    return Grid(title, ("rank", "answer", *shown), (tuple(rows),), folded=(1,))
 
 
 def run_summary(metrics: Mapping[str, Any]) -> Group:

@@ -41,6 +41,7 @@ from symprompt.probing.methods.base import (
     object_loss,
 )
 from symprompt.probing.methods.ptuning import count_vectors, manual_tokens
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.prompts import Layout, Template, TriggerTokens, packed_question
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class AutoPrompt(Method):
         *,
         max_tokens: int,
     ) -> None:
-        super().__init__(backbone, {"forth": triggers})
+        super().__init__(backbone, {OBJECT_PART: triggers})
         self.triggers = triggers
         self.config = config
         self.max_tokens = max_tokens
@@ -120,7 +121,7 @@ class AutoPrompt(Method):
         Args:
             tokens: [relation, c, n].
         """
-        backbone, layout = self.backbone, sentences.forth
+        backbone, layout = self.backbone, sentences.object_prompt
         count = tokens.shape[1]
         each = torch.from_numpy(rows).to(backbone.device).repeat_interleave(count)
         trial = torch.arange(count, device=backbone.device).repeat(len(rows))
@@ -169,7 +170,7 @@ class AutoPrompt(Method):
         empty = tokens == placeholder(self.backbone.vocabulary)
         return empty & (places[None, :] < count[:, None])
 
-    def wordings(self) -> list[dict[str, Any]]:
+    def found_prompts(self) -> list[dict[str, Any]]:
         """Return each relation's words as the vocabulary has them, and the prompt they make."""
         found = []
         for tokens, template in zip(self.triggers.tokens.tolist(), self._templates, strict=True):
@@ -218,7 +219,7 @@ class AutoPrompt(Method):
         """Refuse a search that cannot give every place a word, whichever places are drawn.
 
         A step changes one word of a prompt. A search that is long enough may still miss a place,
-        as places are drawn at random: what is left is told by ``unfilled_relations``.
+        as places are drawn at random: ``unfilled_relations`` returns what is left.
 
         Args:
             steps: how many steps the whole search makes.

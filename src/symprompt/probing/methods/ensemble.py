@@ -82,7 +82,7 @@ class Pairs:
             DataError: a sentence is longer than the model takes.
         """
         if sentences.names is None:
-            raise TypeError("these sentences were laid out without their subjects' names")
+            raise TypeError("these sentences were tensorised without their subjects' names")
         lengths = self.frames.pair_lengths(sentences.names, rows, prompts)
         limit = self.backbone.max_length
         if len(lengths) and int(lengths.max()) > limit:

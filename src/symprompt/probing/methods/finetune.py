@@ -28,6 +28,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.facts import Relation
 from symprompt.models import FullTuning, LanguageModel, LoraTuning, StackedModel, Tuning
 from symprompt.probing.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.prompts import Layout
 from symprompt.runs.environment import send
 
@@ -69,7 +70,7 @@ class FineTune(Method):
     def __init__(
         self, backbone: LanguageModel, stacked: StackedModel, weights: RelationWeights | None = None
     ) -> None:
-        super().__init__(backbone, {"forth": weights} if weights else {})
+        super().__init__(backbone, {OBJECT_PART: weights} if weights else {})
         self.stacked = stacked
 
     @classmethod
@@ -126,7 +127,7 @@ class FineTune(Method):
                 rows.append(self.stacked.tuning.to_row(tensors))
             except ValueError as error:
                 raise RunError(f"{folder.path / name} is damaged: {error}.") from error
-        return {"forth": torch.stack(rows).to(self.backbone.device, self.backbone.dtype)}
+        return {OBJECT_PART: torch.stack(rows).to(self.backbone.device, self.backbone.dtype)}
 
     def of(self, relations: Sequence[str], seed: int) -> FineTune:
         """Return the method with weights for these relations, as training starts from."""
@@ -139,19 +140,19 @@ class FineTune(Method):
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
-        weights = vectors.get("forth")
+        weights = vectors.get(OBJECT_PART)
         if weights is None:
             return object_loss(self.backbone, sentences, rows, vectors)
-        logits = self._logits(sentences.forth, rows, weights)
+        logits = self._logits(sentences.object_prompt, rows, weights)
         index = send(rows, self.backbone.device)
         return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log-probability of every token as the object, [b, v], float32."""
-        weights = vectors.get("forth")
+        weights = vectors.get(OBJECT_PART)
         if weights is None:
             return super().scores(sentences, rows, vectors)
-        layout = sentences.forth
+        layout = sentences.object_prompt
         scores, order = [], []
         for members, present in _rounds(layout.relations[rows]):
             some = len(present) < len(weights)

@@ -1,4 +1,4 @@
-"""LPAQA (Jiang et al., 2020, "How Can We Know What Language Models Know?"): many written prompts.
+"""LPAQA (Jiang et al., 2020, "How Can We Know What Language Models Know?"): many templates.
 
 Every relation has several prompts, mined and paraphrased. Their answers are combined as in the
 paper's section 4: by the single prompt with the best training P@1 (top1), by the mean of their
@@ -11,10 +11,10 @@ Deviations from the paper and its authors' code. Softmaxes run over the model's 
 a sum of logits is the product of a sum of states (``ReadOut``), in training as in asking. The loss
 is convex, so weights come from full-batch steps that end within 0.001 of the smallest loss, instead
 of Adam at rate 0.1 for up to 500 epochs. Facts weigh the same, whatever their object (the code can
-weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from asking
-back. Prompts that are the same tokens to the model count once. Ties in training P@1 go to the
-prompt with the higher mean log-likelihood. The manual template is one of the prompts unless
-``with_manual`` says otherwise. For a causal model prompts are cut after the object, and those with
+weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from a
+subject prompt. Prompts that are the same tokens to the model count once. Ties in training P@1 go to
+the prompt with the higher mean log-likelihood. The manual template is one of the prompts unless
+``with_manual`` is false. For a causal model prompts are cut after the object, and those with
 the subject behind it are left out.
 """
 
@@ -51,7 +51,7 @@ _LEAST_WEIGHT = 1e-4
 
 
 class LPAQA(Method):
-    """Ask through several written prompts and combine their answers; final.
+    """Ask through several manual templates and combine their answers; final.
 
     The weights are the method's one part, "weights" [relation, p, 1]; a relation with fewer than p
     prompts has zeros behind them.

@@ -59,9 +59,9 @@ class Majority(Method):
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return minus the log of the gold object's share, [b]; nothing is trained with it."""
         index = torch.from_numpy(rows).to(self.backbone.device)
-        return -self._log_share[sentences.forth.relation[index], sentences.gold[index]]
+        return -self._log_share[sentences.object_prompt.relation[index], sentences.gold[index]]
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log of every token's share of the training objects, [b, v], float32."""
         index = torch.from_numpy(rows).to(self.backbone.device)
-        return self._log_share[sentences.forth.relation[index]].float()
+        return self._log_share[sentences.object_prompt.relation[index]].float()

@@ -28,10 +28,10 @@ from symprompt.probing.methods.base import (
     Sentences,
     Vectors,
     exact_dtype,
-    forth_asks,
     object_loss,
+    one_token_queries,
 )
-from symprompt.probing.queries import Asks
+from symprompt.probing.queries import OBJECT_PART, Queries
 from symprompt.probing.templates import manual_template, words_to_vectors
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PromptEncoder
 
@@ -44,20 +44,20 @@ class PTuning(Method):
     """Learn the template's vectors so that the gold object fills its blank (equation 3); final."""
 
     def __init__(self, backbone: LanguageModel, encoder: PromptEncoder) -> None:
-        super().__init__(backbone, {"forth": encoder})
+        super().__init__(backbone, {OBJECT_PART: encoder})
 
     @classmethod
     def from_config(cls, config: RunConfig, problem: Problem) -> Self:
         """Build the method with the encoder that the config names."""
-        return cls(problem.backbone, make_encoder(config, problem, "forth"))
+        return cls(problem.backbone, make_encoder(config, problem, OBJECT_PART))
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
         return object_loss(self.backbone, sentences, rows, vectors)
 
-    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
-        """Return the sentences that ask for the objects."""
-        return forth_asks(sentences, rows)
+    def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
+        """Return the queries of the objects."""
+        return one_token_queries(sentences, rows)
 
 
 def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:

@@ -1,7 +1,7 @@
 """SoftPrompt (Qin and Eisner, 2021, "Learning How to Ask"): a mixture of soft prompts per relation.
 
-Every relation has several prompts, written ones whose words have become free vectors (section 2.2).
-The object's probability is the weighted mean of the prompts' (section 2.4):
+Every relation has several prompts, manual templates whose words have become free vectors (section
+2.2). The object's probability is the weighted mean of the prompts' (section 2.4):
 p(y | x, r) = sum_t w_t p(y | t(x)), and all of it is trained to make the training objects likely.
 With ``deep`` the prompt's hidden states are moved before every layer too, by changes that start at
 zero (section 2.3).
@@ -39,6 +39,7 @@ from symprompt.probing.methods.base import Method, Prompts, Sentences, Vectors, 
 from symprompt.probing.methods.ensemble import Pairs, mix_probabilities
 from symprompt.probing.methods.lpaqa import LPAQA
 from symprompt.probing.prepare import allowed_answers, drop_unusable, tensorise
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.templates import longest_prompt, words_to_vectors
 from symprompt.prompts import Question, SoftMixture, Template
 from symprompt.runs.environment import make_generator
@@ -56,8 +57,8 @@ _FEWEST = {"cuda": 1024}
 class SoftPrompt(Method):
     """Ask through several soft prompts whose probabilities are mixed; final.
 
-    Parts: "forth" [relation, n, width], all prompts' vectors; "weights" [relation, p, 1]; and for
-    deep prompts "deep" [relation, (layers - 1) x n, hidden].
+    Parts: ``OBJECT_PART`` [relation, n, width], all prompts' vectors; "weights" [relation, p, 1];
+    and for deep prompts "deep" [relation, (layers - 1) x n, hidden].
 
     Args:
         prompts: each relation's templates, of vectors and blanks alone.
@@ -75,7 +76,7 @@ class SoftPrompt(Method):
         *,
         max_tokens: int,
     ) -> None:
-        super().__init__(backbone, {"forth": mixture})
+        super().__init__(backbone, {OBJECT_PART: mixture})
         self.mixture = mixture
         self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
         # Refused here, before anything is trained, where the model's layers cannot be found.
@@ -107,7 +108,7 @@ class SoftPrompt(Method):
             problem.relations,
             _start(config, backbone, problem.relations, tokens),
             [len(own) for own in prompts],
-            seed=(config.seed, "forth"),
+            seed=(config.seed, OBJECT_PART),
             learn_weights=config.ensemble.weighing == "gradient",
             deep=deep,
         )
@@ -161,11 +162,11 @@ class SoftPrompt(Method):
     @property
     def parts(self) -> tuple[str, ...]:
         """The vectors, the weights, and the changes of the layers' inputs."""
-        return ("forth", "weights", "deep") if self._layers else ("forth", "weights")
+        return (OBJECT_PART, "weights", "deep") if self._layers else (OBJECT_PART, "weights")
 
     def vectors(self) -> dict[str, Tensor]:
         """Return every part."""
-        found = {"forth": self.mixture(), "weights": self.mixture.weights()[:, :, None]}
+        found = {OBJECT_PART: self.mixture(), "weights": self.mixture.weights()[:, :, None]}
         if self.mixture.changes is not None:
             found["deep"] = self.mixture.changes.flatten(1, 2)
         return found
@@ -209,7 +210,7 @@ class SoftPrompt(Method):
         if self._shares is None or len(self._shares) != len(sentences):
             size = (len(sentences), shares.shape[1])
             self._shares = torch.full(size, torch.nan, dtype=torch.float64, device=shares.device)
-            self._owners = sentences.forth.relation
+            self._owners = sentences.object_prompt.relation
         self._shares[torch.from_numpy(rows).to(shares.device)] = shares.double()
 
     @torch.no_grad()
@@ -231,7 +232,7 @@ class SoftPrompt(Method):
         self, question: Question, prompts: np.ndarray, place: Tensor, vectors: Vectors
     ) -> Tensor:
         """Return the logits [k, v] of a pass, in terms of tokens after a space."""
-        inputs = question.inputs(self.backbone, vectors["forth"])
+        inputs = question.inputs(self.backbone, vectors[OBJECT_PART])
         logits = self.backbone.logits_at(self._deepen(inputs, question, vectors), question.at)
         if self.pairs.twins is None:
             return logits
@@ -242,7 +243,7 @@ class SoftPrompt(Method):
         """Return the inputs with the changes that the layers' inputs get at the vectors' places."""
         if not self._layers:
             return inputs
-        count = vectors["forth"].shape[1]
+        count = vectors[OBJECT_PART].shape[1]
         deep = vectors["deep"].reshape(-1, self._layers, count, self.backbone.layers.width)
         tables = [table.flatten(0, 1) for table in deep.unbind(1)]
         index = question.relation[:, None] * count + question.slots.clamp(min=0)
@@ -290,7 +291,7 @@ def _start(
         if config.prompt.start == "manual":
             start[row, : len(ids)] = table[torch.tensor(ids, dtype=torch.long)]
         else:
-            generator = make_generator(config.seed, "forth", name)
+            generator = make_generator(config.seed, OBJECT_PART, name)
             draw = torch.randn(len(ids), table.shape[1], generator=generator)
             start[row, : len(ids)] = table.mean() + table.std() * draw
     return start
