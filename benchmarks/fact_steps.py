@@ -16,16 +16,18 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from measuring import body_weights, median_seconds, product_rate, steady_seconds
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from symprompt.facts import load_facts
+from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
 from symprompt.probing.config import make_config
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.trainer import Trainer
 
@@ -49,7 +51,7 @@ def operations(backbone: LanguageModel, tokens: float, asked: float) -> float:
 
 def step_operations(problem: Problem, rows: np.ndarray, *, back: bool) -> float:
     """Return the operations of one training step over these rows, forward and gradient."""
-    layout = problem.sentences["train"].forth
+    layout = problem.sentences["train"].object_prompt
     lengths, subjects = layout.lengths[rows], layout.subject_lengths[rows]
     tokens = lengths.sum() + (lengths * subjects).sum() * back
     return 2 * operations(problem.backbone, tokens, len(rows) + subjects.sum() * back)
@@ -80,58 +82,91 @@ def main() -> None:
     rate = product_rate(backbone.device, backbone.dtype)
     print(json.dumps({"product TFLOP/s": round(rate / 1e12, 2), "body": body_weights(backbone)}))
     for name in ("ptuning", "spe"):
+        case = Case(name, backbone, facts)
+        if case.seconds:
+            print(json.dumps({"recording graphs, s": round(case.seconds, 2)}))
+        seconds = steady_seconds(case.step, backbone.device, flags.steps)
+        floor = step_operations(case.problem, case.rows, back=name == "spe") / rate
+        _report(f"{name} step, {len(case.rows)} facts", seconds, floor, backbone)
+        if name == "spe":
+            ask, queries = asking_back(case.problem, case.method, flags.facts)
+            seconds = median_seconds(ask, backbone.device, 1)
+            floor = operations(backbone, queries.tokens, queries.sentences) / rate
+            _report(f"ask back, {queries}", seconds, floor, backbone)
+
+
+class Case:
+    """One method on all relations, ready to take training steps.
+
+    Attributes:
+        rows: the facts of one step.
+        seconds: time spent on recording.
+    """
+
+    def __init__(
+        self, name: str, backbone: LanguageModel, facts: FactSet, *, capture: bool | None = None
+    ) -> None:
         config = make_config({"method": {"name": name, "vectors": "separate", "average": "sum"}})
-        problem = prepare(config, backbone, facts)
-        method = make_method(config, problem)
-        trainer = Trainer(
-            method,
-            problem.sentences["train"],
-            problem.relations,
+        self.problem = prepare(config, backbone, facts)
+        self.method = make_method(config, self.problem)
+        self.trainer = trainer = Trainer(
+            self.method,
+            self.problem.sentences["train"],
+            self.problem.relations,
             config.training,
             seed=0,
             max_tokens=backbone.token_budget(training=True),
+            capture=capture,
         )
-        plan = trainer._plan()
+        self._plan = plan = trainer._plan()
         # Relations with few facts have none left in later steps.
         sizes = [sum(map(len, batches)) for batches in plan]
-        whole = [turn for turn, size in enumerate(sizes) if size == max(sizes)]
-        active, rates = (
+        self._whole = [turn for turn, size in enumerate(sizes) if size == max(sizes)]
+        self.rows = np.concatenate(plan[self._whole[0]])
+        self._active, self._rates = (
             torch.from_numpy(part).to(backbone.device) for part in trainer._rates(plan)
         )
-        losses = torch.zeros(len(problem.relations), device=backbone.device)
+        self._losses = torch.zeros(len(self.problem.relations), device=backbone.device)
         begun = time.perf_counter()
-        epoch = trainer._record(plan)
-        if epoch:
-            print(json.dumps({"recording graphs, s": round(time.perf_counter() - begun, 2)}))
+        self._epoch = trainer._record(plan)
+        self.seconds = time.perf_counter() - begun if self._epoch else 0.0
 
-        def step(
-            turn: int, trainer: Trainer = trainer, plan: list[list[np.ndarray]] = plan
-        ) -> None:
-            turn = whole[turn % len(whole)]  # noqa: B023
-            on = dict.fromkeys(trainer.optimizers, active[turn])  # noqa: B023
-            if trainer.captured and epoch:  # noqa: B023
-                trainer.captured.step(epoch, turn, on, rates[turn], losses)  # noqa: B023
-                return
-            trainer._backward(plan[turn], losses)  # noqa: B023
-            for optimizer in trainer.optimizers.values():
-                optimizer.step(active[turn], rates[turn])  # noqa: B023
-
-        seconds = steady_seconds(step, backbone.device, flags.steps)
-        rows = np.concatenate(plan[whole[0]])
-        floor = step_operations(problem, rows, back=name == "spe") / rate
-        _report(f"{name} step, {len(rows)} facts", seconds, floor, backbone)
-        if name == "spe":
-            _ask_back(problem, method, flags.facts, rate)
+    def step(self, turn: int) -> None:
+        """Take one training step of as many facts as any."""
+        turn = self._whole[turn % len(self._whole)]
+        trainer, active, rate = self.trainer, self._active[turn], self._rates[turn]
+        if trainer.captured and self._epoch:
+            moving = dict.fromkeys(trainer.optimizers, active)
+            trainer.captured.step(self._epoch, turn, moving, rate, self._losses)
+            return
+        trainer._backward(self._plan[turn], self._losses)
+        for optimizer in trainer.optimizers.values():
+            optimizer.step(active, rate)
 
 
-def _ask_back(problem: Problem, method: Method, facts: int, rate: float) -> None:
-    layout = problem.sentences["test"].forth
+class Queries(NamedTuple):
+    """What asking back reads: facts, sentences, tokens."""
+
+    facts: int
+    sentences: int
+    tokens: float
+
+    def __str__(self) -> str:
+        return f"{self.facts} facts x 15, {self.sentences} sentences"
+
+
+def asking_back(
+    problem: Problem, method: Method, facts: int
+) -> tuple[Callable[[int], None], Queries]:
+    """Return a function that scores the subjects of some test facts, and what it reads."""
+    layout = problem.sentences["test"].object_prompt
     rows = np.arange(0, len(layout), max(1, len(layout) // facts))
     with torch.no_grad():
         vectors = method.vectors()
+    generator = torch.Generator().manual_seed(0)
     candidates = torch.randint(
-        0, len(problem.backbone.vocabulary), (len(rows), 15), device=problem.backbone.device
-    )
+        0, len(problem.backbone.vocabulary), (len(rows), 15), generator=generator
+    ).to(problem.backbone.device)
 
     def ask(_turn: int) -> None:
         with torch.no_grad():
@@ -143,13 +178,9 @@ def _ask_back(problem: Problem, method: Method, facts: int, rate: float) -> None
                 max_tokens=problem.backbone.token_budget(),
             )
 
-    seconds = median_seconds(ask, problem.backbone.device, 1)
     sentences = int(15 * layout.subject_lengths[rows].sum())
     tokens = float(15 * (layout.subject_lengths[rows] * layout.lengths[rows]).sum())
-    floor = operations(problem.backbone, tokens, sentences) / rate
-    _report(
-        f"ask back, {len(rows)} facts x 15, {sentences} sentences", seconds, floor, problem.backbone
-    )
+    return ask, Queries(len(rows), sentences, tokens)
 
 
 def _report(stage: str, seconds: float, floor: float, backbone: LanguageModel) -> None:

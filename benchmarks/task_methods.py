@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from measuring import body_weights, product_rate, wait
 
+from symprompt.accel.compiling import quick_products
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import choose_device, describe_environment, quick_products
+from symprompt.runs.environment import choose_device, describe_environment
 from symprompt.tasks.batches import Batch
 from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.model import TaskModel, make_task_head

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from symprompt.runs.statistics import METRICS, bootstrap, paired_bootstrap, summarise
 
-from symprompt.config.build import flatten
-from symprompt.probing.config import INCIDENTAL, RunConfig
+from symprompt.config import flatten, incidental_keys
+from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import RunFolder
 from symprompt.report import load_scores
+from symprompt.runs.statistics import METRICS, bootstrap, paired_bootstrap, summarise
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENT = ("device", "dtype", "torch", "transformers", "model_fingerprint")
@@ -45,7 +45,7 @@ def train_command(config: RunConfig) -> str:
     words = ["symprompt train defaults.toml --model $MODEL --data $DATA --out $RUN"]
     defaults = flatten(RunConfig())
     for key, value in flatten(config).items():
-        if value == defaults[key] or key in ("model", "data", *INCIDENTAL):
+        if value == defaults[key] or key in ("model", "data", *incidental_keys(RunConfig)):
             continue
         flag = key.rpartition(".")[2].replace("_", "-")
         if isinstance(value, bool):

@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from symprompt.runs.folder import ENVIRONMENT
 
 from symprompt.errors import RunError, SympromptError
 from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
-from symprompt.probing.prepare import Problem, object_counts
+from symprompt.probing.prepare import Problem
 from symprompt.probing.results import write_results
 from symprompt.prompts import Template
+from symprompt.runs.folder import ENVIRONMENT
 
 
 def refit(source: RunFolder, out: Path, backbone: LanguageModel, data: str, *, back: bool) -> None:
@@ -68,7 +68,7 @@ def refit(source: RunFolder, out: Path, backbone: LanguageModel, data: str, *, b
         facts,
         predictions,
         problem.text,
-        lambda: object_counts(problem),
+        problem.object_counts,
         candidates=None,
         dropped=source.load_metrics()["dropped"],
         seconds=source.load_metrics()["seconds"],

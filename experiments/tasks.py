@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from symprompt.config.build import flatten
+from symprompt.config import flatten, incidental_keys
 from symprompt.errors import SympromptError
 from symprompt.papers.labelled.recipes import Settings, mixture, recipe
 from symprompt.report.tasks import TaskResults, summarise
-from symprompt.tasks.config import INCIDENTAL, TuneConfig
+from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.multitask import task_configs, tune_mixture
 from symprompt.tasks.prepare import Session
@@ -93,7 +93,7 @@ def command_of(config: TuneConfig) -> str:
     defaults = flatten(TuneConfig())
     words = ["symprompt tune defaults.toml --model $MODEL --data $DATA --out $RUN --seed $SEED"]
     for key, value in flatten(config).items():
-        if value == defaults[key] or key in ("model", "data", "seed", *INCIDENTAL):
+        if value == defaults[key] or key in ("model", "data", "seed", *incidental_keys(TuneConfig)):
             continue
         if isinstance(value, bool):
             outer, _, inner = key.rpartition(".")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from symprompt.config.build import shipped_configs
+from symprompt.config import override, shipped_configs
 from symprompt.embeddings import embed
 from symprompt.errors import SympromptError
 from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
@@ -11,7 +11,7 @@ from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.prepare import prepare_pretraining
 from symprompt.pretraining.train import pretrain
 from symprompt.probing.ask import Answer, Run
-from symprompt.probing.config import RunConfig, load_config, make_config, override
+from symprompt.probing.config import RunConfig, load_config, make_config
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.train import train
 from symprompt.prompts import Template

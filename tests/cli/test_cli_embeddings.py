@@ -22,8 +22,8 @@ from symprompt.embeddings.sense_map import (
 )
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError
-from symprompt.report.figures import can_draw
-from symprompt.report.sense_map import caption, legend_labels, map_page
+from symprompt.report.embeddings import map_page
+from symprompt.report.figures import can_draw, legend_labels, map_caption
 from tiny.calling import Call
 from tiny.wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
 
@@ -244,7 +244,7 @@ def test_why_a_map_is_not_umaps_is_told() -> None:
     assert "more than 15 occurrences" in why_not_umap(made(15, "PCA"))
     assert "umap-learn is not installed" in why_not_umap(made(40, "PCA"))
     # What stands below the picture must fit its width.
-    assert len(caption(made(1000, "PCA"))) < 70
+    assert len(map_caption(made(1000, "PCA"))) < 70
 
 
 def test_clusters_are_found_and_numbered_by_size() -> None:

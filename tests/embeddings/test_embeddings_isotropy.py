@@ -13,19 +13,13 @@ from symprompt.embeddings.isotropy import (
     Directions,
     Moments,
     Standardiser,
+    cosine_by_frequency,
+    draw_lines,
     layer_vectors,
     measure_isotropy,
-    with_sum,
 )
-from symprompt.embeddings.isotropy_report import draw_lines
-from symprompt.embeddings.similarity import (
-    Occurrence,
-    check_standardiser,
-    compare,
-    cosine,
-    cosine_by_frequency,
-)
-from symprompt.embeddings.states import embed_chunks
+from symprompt.embeddings.similarity import Occurrence, check_standardiser, compare
+from symprompt.embeddings.vectors import embed_chunks
 from symprompt.errors import DataError, RunError
 from symprompt.models import LanguageModel
 
@@ -88,13 +82,14 @@ def test_standardising_on_one_corpus_makes_another_isotropic(tmp_path: Path) -> 
 
 def test_all_layers_and_the_sum_of_the_last(bert: LanguageModel) -> None:
     texts = [Text.running(f"The capital of {name} is old .") for name in ("Peru", "Cuba", "Chile")]
-    (every,) = layer_vectors(embed_chunks(bert, texts, Choice("all")))
+    ((words, every),) = layer_vectors(embed_chunks(bert, texts, Choice("all")), 2)
+    assert words == [word for text in texts for word in text.words()]
     assert every.shape == (21, 4, 32)
-    both = with_sum(embed(texts, model=bert, layers="all").vectors, 2)[:, -1]
     expected = embed(texts, model=bert, layers="sum-last-2").vectors
-    np.testing.assert_allclose(both, expected, rtol=1e-4, atol=1e-5)
-    (few,) = layer_vectors(embed_chunks(bert, texts, Choice("all")), limit=5)
-    np.testing.assert_array_equal(few, every[:5])
+    np.testing.assert_allclose(every[:, -1], expected, rtol=1e-4, atol=1e-5)
+    ((few, vectors),) = layer_vectors(embed_chunks(bert, texts, Choice("all")), 2, limit=5)
+    assert few == words[:5]
+    np.testing.assert_array_equal(vectors, every[:5])
 
 
 def test_two_occurrences_are_compared(bert: LanguageModel, tmp_path: Path) -> None:
@@ -102,7 +97,7 @@ def test_two_occurrences_are_compared(bert: LanguageModel, tmp_path: Path) -> No
     found = compare([Occurrence.parse(text) for text in marked], bert, Choice("last"))
     one = embed(["The capital of Peru ."], model=bert).vectors[1]
     other = embed(["the old capital"], model=bert).vectors[2]
-    assert found[0, 1] == pytest.approx(cosine(one, other), abs=1e-6)
+    assert found[0, 1] == pytest.approx(slow_cosine(one, other), abs=1e-6)
     np.testing.assert_allclose(np.diag(found), 1)
     about = {"fingerprint": bert.fingerprint, "layers": "last", "pool": "mean"}
     scaled = Standardiser(np.full(32, 0.5), np.full(32, 2.0), about)

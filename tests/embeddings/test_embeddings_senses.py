@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symprompt.embeddings import Choice, embed
-from symprompt.embeddings.sense_corpora import load_sense_corpus
+from symprompt.embeddings.sense_corpora import SenseCorpus, load_sense_corpus
 from symprompt.embeddings.sense_evaluation import (
     evaluate_senses,
     learn_senses,
@@ -19,7 +19,14 @@ from symprompt.embeddings.sense_evaluation import (
     plain_tags,
     tag_texts,
 )
-from symprompt.embeddings.senses import Relations, Scoring, SenseTagger, SenseVectors, fit_scoring
+from symprompt.embeddings.senses import (
+    Relations,
+    Scoring,
+    SenseTagger,
+    SenseVectors,
+    fit_scoring,
+    train_senses,
+)
 from symprompt.embeddings.wordnet import WordNet
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.models import LanguageModel
@@ -93,12 +100,9 @@ def test_the_nearest_sense_is_taken(learned: Path, wordnet: WordNet) -> None:
         assert tag.confidence == pytest.approx(expected, rel=1e-4)
         assert tag.how == "vector"
     assert len({tag.sense.key for tag in tags if tag.sense}) == 2
-
-
-def test_frequency_counts_when_fitted(learned: Path, wordnet: WordNet) -> None:
-    senses = replace(SenseVectors.load(learned), scoring=Scoring(1.0, 5.0))
-    points = np.random.default_rng(0).normal(size=(10, 32))
-    tags = SenseTagger(senses, wordnet).tag([[("bank", "n")]] * 10, points)
+    # Fitted, frequency counts: enough of it decides everything.
+    frequent = SenseTagger(replace(senses, scoring=Scoring(1.0, 5.0)), wordnet)
+    tags = frequent.tag([[("bank", "n")]] * 30, points)
     assert {tag.sense.key for tag in tags if tag.sense} == {MONEY}
 
 
@@ -132,16 +136,12 @@ def test_relations_reach_every_sense(learned: Path, wordnet: WordNet) -> None:
     happen = units[senses.index["happen%2:30:00::"]]
     np.testing.assert_allclose(vector("take_place%2:30:00::"), happen, rtol=1e-5)
     tagger = SenseTagger(senses, wordnet, coverage="relations")
-    (tag,) = tagger.tag([[("shore", "n")]], np.ones((1, 32)))
-    assert tag.how == "vector"
-    assert len(tagger.candidates("bank", "n")) == 2
-
-
-def test_the_class_is_the_last_resort(wordnet: WordNet) -> None:
-    index = {"bank%1:06:00::": 0}
-    relations = Relations(wordnet, index, np.array([[0.6, 0.8]]))
-    found = relations.vector(wordnet.senses["tool%1:06:00::"])
-    np.testing.assert_allclose(found, [0.6, 0.8])
+    shore, bank = tagger.tag([[("shore", "n")], [("bank", "n")]], np.ones((2, 32)))
+    assert shore.how == "vector"
+    assert len(bank.candidates) == 2
+    # The class is the last resort.
+    relations = Relations(wordnet, {"bank%1:06:00::": 0}, np.array([[0.6, 0.8]]))
+    np.testing.assert_allclose(vector("tool%1:06:00::"), [0.6, 0.8])
 
 
 def test_one_sense_per_discourse(learned: Path, wordnet: WordNet) -> None:
@@ -236,7 +236,6 @@ def test_what_is_left_out_of_the_scores_is_told(
     first, second = senses_notes(found)
     assert first == "not there, so not in all: senseval2, senseval3, semeval2013, semeval2015"
     assert second == "words of semeval2007 left out: 1 (sense not in WordNet)"
-    assert most_frequent_sense(SenseVectors.load(learned), wordnet, "unknown", "n") == ""
 
 
 def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -> None:
@@ -245,6 +244,7 @@ def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -
     more = replace(senses, counts=np.where(np.array(senses.keys) == RIVER, 99, senses.counts))
     assert most_frequent_sense(more, wordnet, "bank", "n") == RIVER
     assert most_frequent_sense(senses, wordnet, "shore", "n") == "shore%1:17:00::"
+    assert most_frequent_sense(senses, wordnet, "unknown", "n") == ""
 
 
 def test_running_text_is_tagged(learned: Path, bert: LanguageModel, wordnet: WordNet) -> None:
@@ -308,8 +308,5 @@ def test_what_cannot_be_done_is_told(
         SenseTagger(senses, wordnet, rule="farthest")  # type: ignore[arg-type]
     with pytest.raises(RunError, match="were made with"):
         tag_texts(senses, ["bank"], load_family("roberta"), wordnet)
-    from symprompt.embeddings.sense_corpora import SenseCorpus
-    from symprompt.embeddings.senses import train_senses
-
     with pytest.raises(DataError, match="0 vectors for 0 tagged words"):
         train_senses(SenseCorpus("none", ()), np.zeros((0, 4)), wordnet, {})

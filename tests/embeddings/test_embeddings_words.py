@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import symprompt
 from symprompt.embeddings import Choice, EmbeddingStore, Text, embed, read_corpus, write_embeddings
+from symprompt.embeddings.vectors import embed_chunks
 from symprompt.embeddings.words import Tokens, make_windows, tokenise
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.models import LanguageModel
@@ -87,8 +89,6 @@ def test_layers_can_be_named_one_by_one(bert: LanguageModel) -> None:
 
 
 def test_batches_make_no_difference(bert: LanguageModel) -> None:
-    from symprompt.embeddings.states import embed_chunks
-
     texts = [Text.running(text) for text in TEXTS * 3]
     whole = embed(texts, model=bert).vectors
     parts = [found.vectors for found in embed_chunks(bert, texts, Choice(max_tokens=20), chunk=60)]
@@ -96,15 +96,12 @@ def test_batches_make_no_difference(bert: LanguageModel) -> None:
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-5)
 
 
-def test_words_and_lists_of_words_give_the_same(bert: LanguageModel) -> None:
+def test_lists_of_words_give_the_same_and_words_left_out_are_zero(bert: LanguageModel) -> None:
     running = embed(["The capital of Peru is Lima ."], model=bert)
     listed = embed([["The", "capital", "of", "Peru", "is", "Lima", "."]], model=bert)
     np.testing.assert_array_equal(running.vectors, listed.vectors)
     assert listed.of_text(0).shape == (7, 32)
     assert symprompt.embed is embed
-
-
-def test_a_word_the_tokenizer_leaves_out_is_zero(bert: LanguageModel) -> None:
     found = embed([["Paris", "\u200d", "Rome"]], model=bert)
     assert found.tokens.tolist()[1] == 0
     assert not found.vectors[1].any()
@@ -279,23 +276,27 @@ def test_a_killed_process_goes_on(family_folder: Callable[[str], Path], tmp_path
 # --------------------------------------------------------------------------------- bad input
 
 
-def test_what_cannot_be_done_is_told(bert: LanguageModel, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="mean-last-4"):
-        Choice("first")
-    with pytest.raises(ConfigError, match="first or mean"):
-        Choice(pool="max")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="has 2 layers"):
-        embed(TEXTS, model=bert, layers="sum-last-4")
-    with pytest.raises(DataError, match="one string"):
-        embed("text", model=bert)
-    with pytest.raises(DataError, match="at least one"):
-        embed([], model=bert)
-    with pytest.raises(DataError, match="a text is a int"):
-        embed([3], model=bert)  # type: ignore[list-item]
-    with pytest.raises(DataError, match="a word is empty"):
-        embed([["a", ""]], model=bert)
-    with pytest.raises(DataError, match="1 to 46"):
-        embed(TEXTS, model=bert, window=47)
+@pytest.mark.parametrize(
+    ("texts", "settings", "error", "message"),
+    [
+        (TEXTS, {"layers": "first"}, ConfigError, "mean-last-4"),
+        (TEXTS, {"pool": "max"}, ConfigError, "first or mean"),
+        (TEXTS, {"layers": "sum-last-4"}, ConfigError, "has 2 layers"),
+        (TEXTS, {"window": 47}, DataError, "1 to 46"),
+        ("text", {}, DataError, "one string"),
+        ([], {}, DataError, "at least one"),
+        ([3], {}, DataError, "a text is a int"),
+        ([["a", ""]], {}, DataError, "a word is empty"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused(
+    bert: LanguageModel, texts: Any, settings: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        embed(texts, model=bert, **settings)
+
+
+def test_what_cannot_be_stored_is_refused(bert: LanguageModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="float16 or float32"):
         write_embeddings(bert, corpus(), tmp_path / "out", dtype="int8")
     with pytest.raises(RunError, match="no text"):

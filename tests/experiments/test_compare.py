@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import symprompt
-from symprompt.config.build import flatten
+from symprompt.config import flatten
 from symprompt.probing.config import RunConfig, make_config
 from tiny.models import make_facts, run_config
 from tiny.runs import write_csv

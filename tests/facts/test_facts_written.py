@@ -52,5 +52,5 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"in.jsonl, line 1: .*must hold \[X\] and \[Y\]"):
         load_prompts([folder], ["in"])
     (folder / "in.jsonl").write_text('{"weight": 1}\n')
-    with pytest.raises(DataError, match="no key 'template'"):
+    with pytest.raises(DataError, match="there is no column 'template'"):
         load_prompts([folder], ["in"])

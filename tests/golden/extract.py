@@ -111,7 +111,7 @@ def _shortest(value: Any) -> float:
 
 def answers(said: str) -> Plain:
     """Return what ``ask --json`` printed: every answer with its scores."""
-    names = {"text": "text", "forward": "object score", "backward": "subject score"}
+    names = {"text": "text", "object_score": "object score", "subject_score": "subject score"}
     names |= {"joint": "joint score"}
     rows = json.loads(said)
     return {"items": [{own: row[key] for key, own in names.items() if key in row} for row in rows]}

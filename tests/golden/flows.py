@@ -59,7 +59,7 @@ batch = 4
 epochs = 8
 """
 PATTERN = """
-seeds = ["1"]
+seeds = [1]
 [pattern]
 max_length = 40
 prefix_length = 3
@@ -67,8 +67,8 @@ lstm_hidden = 4
 [learning]
 steps = 3
 evaluate_every = 1
-batches = ["2"]
-rates = ["1e-2"]
+batches = [2]
+rates = [1e-2]
 prompt_rate = 1e-2
 """
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from symprompt.models.product import SplitProduct, split_weights, weigh_losses
+from symprompt.accel.product import SplitProduct, split_weights, weigh_losses
 
 
 def test_three_bfloat16_parts_add_up_to_float32_weights() -> None:

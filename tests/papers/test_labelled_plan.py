@@ -172,7 +172,7 @@ def test_words_and_a_head_are_trained_alike() -> None:
         assert words.pattern.prefix_dropout == like.prefix.dropout
         assert words.learning.prompt_rate == like.learning.rate
         assert words.learning.epochs == like.learning.epochs
-        assert words.learning.batches == (str(like.learning.batch),)
+        assert words.learning.batches == (like.learning.batch,)
         assert words.pattern.max_length == like.task.max_length
         assert not words.pattern.train_model
         assert not words.learning.dropout

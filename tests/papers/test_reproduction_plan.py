@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.config.build import shipped_configs
+from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, DataError, ModelError, RunError, SympromptError
 from symprompt.papers import plan, rows
 from symprompt.papers.inputs import NAMES, REWORDED, list_names, reworded

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import symprompt
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.papers import pool, worker
 from symprompt.papers.worker import Worker, bound_memory, serve
 from symprompt.probing.config import RunConfig

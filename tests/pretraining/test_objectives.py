@@ -16,11 +16,12 @@ from transformers.utils import logging as transformers_logging
 
 from symprompt.pretraining.batch import Corrupted, DeviceBatch
 from symprompt.pretraining.config import CorruptionConfig, ShapeConfig
-from symprompt.pretraining.corruption import Specials, corrupt
+from symprompt.pretraining.corruption import corrupt
 from symprompt.pretraining.model import make_model
-from symprompt.pretraining.objectives import HEADS_FILE, Pretrainer, combine, count_asked
+from symprompt.pretraining.objectives import HEADS_FILE, Pretrainer, combine, count_asked, encode_at
+from symprompt.pretraining.tokenizer import Specials
 
-SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 VOCABULARY, ROWS, LENGTH = 40, 6, 24
 CASES = [
     ("bert", "mlm"),
@@ -252,14 +253,10 @@ def test_unused_places_and_padding_do_not_matter() -> None:
     losses, again = losses_of(pretrainer, corrupted), losses_of(pretrainer, disturbed)
     for name, loss in losses.items():
         torch.testing.assert_close(again[name].total, loss.total, rtol=1e-12, atol=0)
-
-
-def test_nothing_asked_is_a_loss_of_zero() -> None:
-    pretrainer, corrupted = make_pretrainer("bert", "mlm"), make_corrupted()
-    corrupted = replace(corrupted, asked=torch.zeros_like(corrupted.asked))
-    loss = combine(losses_of(pretrainer, corrupted), count_asked(corrupted, "mlm"))
-    loss.backward()
-    assert float(loss.detach()) == 0
+    nothing = replace(corrupted, asked=torch.zeros_like(corrupted.asked))
+    zero = combine(losses_of(pretrainer, nothing), count_asked(nothing, "mlm+sbo"))
+    zero.backward()
+    assert float(zero.detach()) == 0
 
 
 def test_full_rows_need_no_attention_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,11 +352,12 @@ def test_saves_a_folder_that_loads_whole(
     assert {weight.dtype for weight in pretrainer.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sbo"])
+@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "mlm+sbo"])
 def test_other_heads_are_kept_beside_the_model(objective: str, tmp_path: Path) -> None:
     pretrainer = make_pretrainer("bert", objective).float()
     pretrainer.save(tmp_path)
-    heads = load_file(tmp_path / HEADS_FILE)
+    assert (tmp_path / HEADS_FILE).exists() == (objective != "mlm")
+    heads = load_file(tmp_path / HEADS_FILE) if objective != "mlm" else {}
     state = pretrainer.state_dict()
     beyond = {name for name in state if "pooler" in name or "seq_relationship" in name}
     beyond |= {name for name in state if name.startswith("span_boundary.")}
@@ -367,6 +365,32 @@ def test_other_heads_are_kept_beside_the_model(objective: str, tmp_path: Path) -
     assert all(torch.equal(heads[name], state[name]) for name in heads)
 
 
-def test_without_other_heads_there_is_one_file_of_weights(tmp_path: Path) -> None:
-    make_pretrainer("bert", "mlm").save(tmp_path)
-    assert [path.name for path in tmp_path.glob("*.safetensors")] == ["model.safetensors"]
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_states_and_gradients_are_those_of_the_whole_encoder(
+    family: str, layers: int, padded: bool
+) -> None:
+    shape = ShapeConfig(family, layers, 8, 2, feedforward=12)  # type: ignore[arg-type]
+    model = make_model(shape, vocabulary=20, specials=SPECIALS, length=7)
+    generator = torch.Generator().manual_seed(0)
+    for weight in model.parameters():
+        weight.data.normal_(std=0.7, generator=generator)
+    encoder = model.double().eval().base_model.encoder
+    state = torch.randn(3, 7, 8, dtype=torch.float64, generator=generator)
+    positions = torch.tensor([[0, 2, 2], [1, 4, 0], [6, 5, 3]])
+    mask = None
+    if padded:
+        there = torch.arange(7) < torch.tensor([3, 5, 7])[:, None]
+        mask = there[:, None, None, :].expand(-1, 1, 7, -1)
+    whole = encoder(state, attention_mask=mask).last_hidden_state
+    rows = torch.arange(3)[:, None]
+    pull = torch.randn(3, 3, 8, dtype=torch.float64, generator=generator)
+    weights = list(encoder.parameters())
+    expected = torch.autograd.grad((whole[rows, positions] * pull).sum(), weights)
+    found = encode_at(encoder, state, mask, positions)
+    torch.testing.assert_close(found, whole[rows, positions])
+    for one, other in zip(
+        torch.autograd.grad((found * pull).sum(), weights), expected, strict=True
+    ):
+        torch.testing.assert_close(one, other)

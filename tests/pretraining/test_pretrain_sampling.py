@@ -17,27 +17,50 @@ from symprompt.pretraining.sampling import (
 )
 
 
-def test_shares_are_those_of_the_equation() -> None:
-    # p = 0.99, 0.01; 0.99^0.3 = 0.996989, 0.01^0.3 = 0.251189; their sum is 1.248178.
-    shares = language_shares({"en": 990, "is": 10}, 0.3)
-    assert shares["en"] == pytest.approx(0.798756, abs=1e-6)
-    assert shares["is"] == pytest.approx(0.201244, abs=1e-6)
+@pytest.mark.parametrize(
+    ("counts", "alpha", "expected"),
+    [
+        # p = 0.99, 0.01; 0.99^0.3 = 0.996989, 0.01^0.3 = 0.251189; their sum is 1.248178.
+        ((990, 10), 0.3, (0.798756, 0.201244)),
+        # p = 16/25, 9/25; with alpha 0.5 they become 0.8 and 0.6.
+        ((16, 9), 0.5, (4 / 7, 3 / 7)),
+        ((6, 3, 1, 0), 1.0, (0.6, 0.3, 0.1, 0.0)),
+        ((6, 3, 1, 0), 0.0, (1 / 3, 1 / 3, 1 / 3, 0)),
+    ],
+)
+def test_shares_are_those_of_the_equation(
+    counts: tuple[int, ...], alpha: float, expected: tuple[float, ...]
+) -> None:
+    shares = language_shares(dict(zip("abcd", counts, strict=False)), alpha)
+    assert tuple(shares.values()) == pytest.approx(expected, abs=1e-6)
 
 
-def test_square_roots_by_hand() -> None:
-    # p = 16/25, 9/25; with alpha 0.5 they become 0.8 and 0.6, so q = 4/7 and 3/7.
-    shares = language_shares({"a": 16, "b": 9}, 0.5)
-    assert shares == pytest.approx({"a": 4 / 7, "b": 3 / 7})
+@pytest.mark.parametrize(
+    ("counts", "alpha", "error", "message"),
+    [
+        *(({"a": 1}, alpha, ConfigError, "alpha is") for alpha in (-0.1, 1.1, float("nan"))),
+        ({}, 0.3, DataError, "at least one is needed"),
+        ({"a": 0}, 0.3, DataError, "at least one is needed"),
+        ({"a": -1, "b": 2}, 0.3, DataError, "at least one is needed"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(
+    counts: dict[str, int], alpha: float, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        language_shares(counts, alpha)
 
 
-def test_ends_of_alpha() -> None:
-    counts = {"a": 6, "b": 3, "c": 1, "d": 0}
-    as_they_are = {"a": 0.6, "b": 0.3, "c": 0.1, "d": 0.0}
-    assert language_shares(counts, 1.0) == pytest.approx(as_they_are)
-    third = 1 / 3
-    assert language_shares(counts, 0.0) == pytest.approx(
-        {"a": third, "b": third, "c": third, "d": 0}
-    )
+@given(
+    counts=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10_000), min_size=1),
+    alpha=st.floats(0, 1),
+)
+def test_plan_keeps_the_number_of_sentences(counts: dict[str, int], alpha: float) -> None:
+    counts["a"] = counts.get("a", 0) + 1
+    plan = plan_sampling(counts, alpha)
+    assert sum(share.after for share in plan) == sum(counts.values())
+    assert sum(share.share for share in plan) == pytest.approx(1)
+    assert all(share.after == 0 for share in plan if share.before == 0)
 
 
 def test_plan_keeps_the_total_and_repeats_the_small_language() -> None:
@@ -46,33 +69,6 @@ def test_plan_keeps_the_total_and_repeats_the_small_language() -> None:
     assert (icelandic.before, icelandic.after) == (10, 201)
     assert icelandic.prior == 0.01
     assert icelandic.share == pytest.approx(0.201244, abs=1e-6)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
-def test_alpha_out_of_range_is_refused(alpha: float) -> None:
-    with pytest.raises(ConfigError, match="alpha is"):
-        language_shares({"a": 1}, alpha)
-
-
-@pytest.mark.parametrize("counts", [{}, {"a": 0}, {"a": -1, "b": 2}])
-def test_nothing_to_sample_is_refused(counts: dict[str, int]) -> None:
-    with pytest.raises(DataError, match="at least one is needed"):
-        language_shares(counts, 0.3)
-
-
-@given(
-    counts=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10_000), min_size=1),
-    alpha=st.floats(0, 1),
-    total=st.integers(0, 5000),
-)
-def test_plan_gives_exactly_what_is_wanted(
-    counts: dict[str, int], alpha: float, total: int
-) -> None:
-    counts["a"] = counts.get("a", 0) + 1
-    plan = plan_sampling(counts, alpha, total)
-    assert sum(share.after for share in plan) == total
-    assert sum(share.share for share in plan) == pytest.approx(1)
-    assert all(share.after == 0 for share in plan if share.before == 0)
 
 
 @given(before=st.integers(1, 300), after=st.integers(0, 900), seed=st.integers(0, 99))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import DataError
 from symprompt.pretraining.batch import Batch
 from symprompt.pretraining.config import CorpusConfig
 from symprompt.pretraining.corpus import Part, Shard
@@ -48,7 +48,7 @@ def make_shard(documents: int, *, seed: int, first: int = 0, language: str = "")
 
 
 def make_part(*shards: Shard) -> Part:
-    return Part("train", shards)
+    return Part(shards)
 
 
 @pytest.fixture(scope="module")
@@ -263,17 +263,6 @@ def test_order_repeats_the_small_language_and_leaves_out_the_large() -> None:
     assert set(order[~small]) != {o for o in sequences.order(1) if o < english.before}
     plain = make(make_part(*shards), "blocks", alpha=1.0)
     assert sorted(plain.order(0)) == list(range(len(plain)))
-
-
-@pytest.mark.parametrize("length", [7, 513])
-def test_length_out_of_range_is_refused(part: Part, length: int) -> None:
-    with pytest.raises(ConfigError, match=f"corpus.length is {length}"):
-        make(part, "blocks", length)
-
-
-def test_unknown_packing_is_refused(part: Part) -> None:
-    with pytest.raises(ConfigError, match=r'corpus\.packing is "rows"'):
-        make(part, "rows")
 
 
 def test_blocks_come_fast(tmp_path: Path) -> None:

@@ -77,11 +77,10 @@ def spaced(document: Document) -> list[str]:
 
 def test_tokens_decode_to_the_text(tmp_path: Path) -> None:
     documents = make_documents(40)
-    corpus = make(tmp_path, iter(documents), sources=["a.txt"])
+    corpus = make(tmp_path, iter(documents))
     assert texts_of(corpus.train) == [spaced(document) for document in documents]
     assert corpus.valid.shards == ()
     assert corpus.valid.documents == 0
-    assert corpus.sources == ("a.txt",)
     assert corpus.fingerprint == fingerprint(make_tokenizer())
     assert not (tmp_path / "corpus.part").exists()
 

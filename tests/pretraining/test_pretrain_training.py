@@ -14,14 +14,14 @@ from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
 from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.corruption import Specials
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
+from symprompt.pretraining.tokenizer import Specials
 from symprompt.pretraining.training import Pretraining, short_number
 from tiny.text import pretrain_config
 
 CPU = torch.device("cpu")
-SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4, unk=1)
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 VOCABULARY = 40
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,6 @@ from symprompt.pretraining.tokenizer import (
     find_specials,
     learn_tokenizer,
     load_tokenizer,
-    save_tokenizer,
-    word_starts,
 )
 
 KINDS = ("wordpiece", "bpe", "unigram")
@@ -88,7 +87,7 @@ def test_whole_words_are_one_token_wherever_they_stand(result: LearnedTokenizer)
 
 
 def test_saved_folder_loads_with_auto_tokenizer(result: LearnedTokenizer, tmp_path: Path) -> None:
-    save_tokenizer(result.tokenizer, tmp_path)
+    result.tokenizer.save_pretrained(str(tmp_path))
     # The folder of a finished model holds its config too, and that must not change the class.
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     again = AutoTokenizer.from_pretrained(str(tmp_path))
@@ -110,36 +109,16 @@ def test_frame_and_segments(result: LearnedTokenizer) -> None:
     assert tokenizer("Paris")["input_ids"] == [specials.cls, a, specials.sep]
 
 
-def test_what_is_glued_to_the_mask_stays_glued(result: LearnedTokenizer) -> None:
+def test_what_is_glued_to_the_mask_stays_glued_and_text_decodes(result: LearnedTokenizer) -> None:
     tokenizer = result.tokenizer
     with_mask = tokenizer(f"Malmö {tokenizer.mask_token}.", add_special_tokens=False)["input_ids"]
     with_word = tokenizer("Malmö Paris.", add_special_tokens=False)["input_ids"]
     assert with_mask[0] == with_word[0]
     assert with_mask[1] == tokenizer.mask_token_id
     assert with_mask[2:] == with_word[2:]
-
-
-def test_decoding_gives_the_text_back(result: LearnedTokenizer) -> None:
     text = make_documents(1)[0].lines[1]
-    ids = result.tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert result.tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
-
-
-def test_word_starts_agree_with_a_slow_reading(result: LearnedTokenizer) -> None:
-    backend = result.tokenizer.backend_tokenizer
-    text = "Bakelu, the nora-si (Paris) zazaza! Reykjavik's 1999"
-    encoding = backend.encode(text)
-    # Independently: a token starts a word where the pre-tokenizer, asked alone, begins a piece.
-    normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    pieces = [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
-    expected = [False]
-    for piece in pieces:
-        tokens = backend.model.tokenize(piece)
-        expected += [True] + [False] * (len(tokens) - 1)
-    expected.append(False)
-    assert word_starts(encoding).tolist() == expected
-    assert sum(expected) == len(pieces)
-    assert len(expected) > len(pieces) + 2, "some word must have several tokens"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
 
 
 def test_uncased_drops_case_and_accents(word_file: str) -> None:
@@ -159,27 +138,6 @@ def test_learning_twice_gives_the_same(
     again = learn_tokenizer(make_documents, config, length=128).tokenizer
     first = learned(kind).tokenizer
     assert again.backend_tokenizer.to_str() == first.backend_tokenizer.to_str()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_size_beyond_the_text_is_refused_with_what_is_possible(kind: str) -> None:
-    config = VocabularyConfig(kind=kind, size=20_000)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"size is 20000, but the text gives only \d+ tokens"):
-        learn_tokenizer(lambda: make_documents(20), config, length=128)
-
-
-def test_size_too_small_for_characters_and_words_is_refused(tmp_path: Path) -> None:
-    words = tmp_path / "words.txt"
-    words.write_text("\n".join(f"xy{a}{b}" for a in SYLLABLES[:20] for b in SYLLABLES[:15]))
-    config = VocabularyConfig(kind="bpe", size=420, whole_words=str(words))
-    with pytest.raises(ConfigError, match="size is 420, but special tokens and characters are 261"):
-        learn_tokenizer(make_documents, config, length=128)
-
-
-def test_missing_word_file_is_refused(tmp_path: Path) -> None:
-    config = VocabularyConfig(size=300, whole_words=str(tmp_path / "none.txt"))
-    with pytest.raises(DataError, match="does not exist"):
-        learn_tokenizer(make_documents, config, length=128)
 
 
 def test_rare_characters_are_unknown_rather_than_filling_the_vocabulary() -> None:
@@ -248,15 +206,51 @@ def test_bos_and_eos_stand_in_and_missing_ones_are_named() -> None:
     tokens = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "mask_token": "<m>"}
     specials = find_specials(make_bare(**tokens))
     assert (specials.cls, specials.sep, specials.pad, specials.mask) == (1, 2, 3, 4)
+    with pytest.raises(ModelError, match="not a fast one"):
+        find_specials(object())
     with pytest.raises(ModelError, match="has no pad, mask token"):
         find_specials(make_bare(bos_token="<s>", eos_token="</s>"))
 
 
-def test_slow_or_missing_tokenizers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="not a fast one"):
-        find_specials(object())
-    with pytest.raises(ModelError, match="is not a folder"):
-        load_tokenizer(tmp_path / "nowhere")
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        load_tokenizer(tmp_path)
+@pytest.mark.parametrize(
+    ("settings", "words", "error", "message"),
+    [
+        *(
+            ({"kind": kind, "size": 20_000}, None, ConfigError, r"text gives only \d+ tokens")
+            for kind in KINDS
+        ),
+        (
+            {"kind": "bpe", "size": 420},
+            [f"xy{a}{b}" for a in SYLLABLES[:20] for b in SYLLABLES[:15]],
+            ConfigError,
+            "size is 420, but special tokens and characters are 261",
+        ),
+        ({"size": 300, "whole_words": "none.txt"}, None, DataError, "does not exist"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(
+    settings: dict[str, Any],
+    words: list[str] | None,
+    error: type[Exception],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    if words:
+        (tmp_path / "words.txt").write_text("\n".join(words))
+        settings = {**settings, "whole_words": str(tmp_path / "words.txt")}
+    with pytest.raises(error, match=message):
+        learn_tokenizer(make_documents, VocabularyConfig(**settings), length=128)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "is not a folder"), ("{", "cannot be loaded")]
+)
+def test_missing_and_damaged_tokenizers_are_refused(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tokenizer"
+    if content:
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(ModelError, match=message):
+        load_tokenizer(folder)

@@ -143,7 +143,7 @@ def test_the_command_prepares_and_trains(
     cli.main(["pretrain", "pretrain-tiny", *flags_of(config), *sources, "--prepare-only"])
     out = capsys.readouterr().out
     assert f"prepared text: {tmp_path / 'texts'}" in out
-    assert {line.split("│")[1].strip() for line in out.splitlines() if "│" in line} == {"en", "xx"}
+    assert {line.split()[0] for line in out.splitlines() if len(line.split()) == 4} >= {"en", "xx"}
     assert not (tmp_path / "texts.work").exists()
     flags = ["--prepared", str(tmp_path / "texts"), "--out", str(tmp_path / "m"), "--steps", "2"]
     flags += ["--hidden", "16", "--heads", "2", "--batch", "8", "--device", "cpu"]

@@ -70,7 +70,7 @@ def test_a_run_answers_as_it_did_when_it_was_made(spe: Run) -> None:
         }
         assert set(answers) == {name for _, name in PAIRS}
         for place, name in enumerate(shown[row]):
-            forward, backward = answers[name].forward, answers[name].backward
+            forward, backward = answers[name].object_score, answers[name].subject_score
             assert forward == pytest.approx(float(predictions.forward[row, place]), abs=1e-5)
             assert backward == pytest.approx(float(predictions.backward[row, place]), abs=1e-5)
 

@@ -59,14 +59,14 @@ def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> Non
         assert len(answers) == predictions.candidates.shape[1]
         joints = [answer.joint for answer in answers]
         assert joints == sorted(joints, reverse=True)
-        assert sorted(answer.forward for answer in answers) == pytest.approx(
+        assert sorted(answer.object_score for answer in answers) == pytest.approx(
             sorted(predictions.forward[row].tolist()), abs=1e-5
         )
         weight = weights[fact.relation]
         stored = predictions.forward[row] + weight * predictions.backward[row]
         assert joints == pytest.approx(sorted(stored.tolist(), reverse=True), abs=1e-5)
-        by_forward = sorted(answers, key=lambda answer: -answer.forward)
-        assert [answer.backward for answer in by_forward] == pytest.approx(
+        by_forward = sorted(answers, key=lambda answer: -answer.object_score)
+        assert [answer.subject_score for answer in by_forward] == pytest.approx(
             predictions.backward[row].tolist(), abs=1e-5
         )
 
@@ -96,8 +96,10 @@ def test_an_object_gives_the_known_subjects_in_joint_order(finished: Run) -> Non
     assert joints == sorted(joints, reverse=True)
     weight = finished.metrics["weights"]["in"]
     for answer in answers:
-        assert answer.backward is not None
-        assert answer.joint == pytest.approx(answer.forward + weight * answer.backward, abs=1e-5)
+        assert answer.subject_score is not None
+        assert answer.joint == pytest.approx(
+            answer.object_score + weight * answer.subject_score, abs=1e-5
+        )
 
 
 def test_both_ways_of_asking_give_a_pair_the_same_scores(finished: Run) -> None:
@@ -108,13 +110,13 @@ def test_both_ways_of_asking_give_a_pair_the_same_scores(finished: Run) -> None:
         if "Cuba" in back:
             found += 1
             here = back["Cuba"]
-            assert here.forward == pytest.approx(there.forward, abs=1e-5)
-            assert here.backward == pytest.approx(there.backward, abs=1e-5)
+            assert here.object_score == pytest.approx(there.object_score, abs=1e-5)
+            assert here.subject_score == pytest.approx(there.subject_score, abs=1e-5)
     predictions, facts = finished.predictions("test")
     for row, fact in enumerate(facts):
         if fact.relation == "in" and fact.object == "Cuba":
             stored = predictions.gold_score[row].item()
-            assert by_object[fact.subject].forward == pytest.approx(stored, abs=1e-5)
+            assert by_object[fact.subject].object_score == pytest.approx(stored, abs=1e-5)
             found += 1
     assert found
 
@@ -124,10 +126,10 @@ def test_a_method_without_a_way_back_ranks_objects_by_forward_and_refuses_object
 ) -> None:
     run = symprompt.train(make(tmp_path / "run", method={"name": "ptuning"}))
     answers = run.ask("capital", subject="France")
-    assert all(answer.joint is None and answer.backward is None for answer in answers)
-    scores = [answer.forward for answer in answers]
+    assert all(answer.joint is None and answer.subject_score is None for answer in answers)
+    scores = [answer.object_score for answer in answers]
     assert scores == sorted(scores, reverse=True)
-    with pytest.raises(ConfigError, match="ptuning, learned no way back"):
+    with pytest.raises(ConfigError, match="ptuning, learned no subject prompt"):
         run.ask("capital", object="Paris")
 
 
@@ -196,10 +198,10 @@ def test_answers_beyond_the_candidates_follow_in_forward_order(finished: Run) ->
     joints = [answer.joint for answer in many[:5]]
     assert None not in joints
     assert joints == sorted(joints, reverse=True)  # type: ignore[type-var]
-    assert all(answer.backward is None and answer.joint is None for answer in many[5:])
-    forward = [answer.forward for answer in many[5:]]
+    assert all(answer.subject_score is None and answer.joint is None for answer in many[5:])
+    forward = [answer.object_score for answer in many[5:]]
     assert forward == sorted(forward, reverse=True)
-    assert forward[0] <= min(answer.forward for answer in many[:5])
+    assert forward[0] <= min(answer.object_score for answer in many[:5])
     assert len({answer.text for answer in many}) == 50
 
 
@@ -223,12 +225,12 @@ def test_subjects_are_ranked_by_a_mean_over_their_tokens_even_if_the_run_sums(
     mine, theirs = (run.ask("in", object="France", top=100) for run in (summed, finished))
     assert [answer.text for answer in mine] == [answer.text for answer in theirs]
     for one, other in zip(mine, theirs, strict=True):
-        assert one.backward == pytest.approx(other.backward, abs=1e-5)
+        assert one.subject_score == pytest.approx(other.subject_score, abs=1e-5)
         assert one.joint == pytest.approx(other.joint, abs=1e-5)
     # Objects of one subject are compared by the run's own score.
     one, other = (run.ask("in", subject="New York", top=5)[0] for run in (summed, finished))
-    assert one.backward == pytest.approx(2 * other.backward, rel=0.5)  # type: ignore[operator]
-    assert one.backward != pytest.approx(other.backward, abs=1e-3)
+    assert one.subject_score == pytest.approx(2 * other.subject_score, rel=0.5)  # type: ignore[operator]
+    assert one.subject_score != pytest.approx(other.subject_score, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_every_kind_of_run_answers_as_it_did_when_it_was_made(
     width = predictions.candidates.shape[1]
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=width)
-        found = sorted((answer.forward for answer in answers), reverse=True)
+        found = sorted((answer.object_score for answer in answers), reverse=True)
         assert found == pytest.approx(predictions.forward[row].tolist(), abs=1e-5)
 
 
@@ -292,17 +294,17 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(
 def test_a_question_lays_out_no_more_than_it_asks(
     finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    laid_out: list[int] = []
-    lay_out = answering.lay_out
+    tensorised: list[int] = []
+    tensorise = answering.tensorise
 
     def count(*arguments: Any, **options: Any) -> Any:
-        laid_out.append(len(arguments[3]))
-        return lay_out(*arguments, **options)
+        tensorised.append(len(arguments[3]))
+        return tensorise(*arguments, **options)
 
     for module in (answering, problem):
-        monkeypatch.setattr(module, "lay_out", count)
+        monkeypatch.setattr(module, "tensorise", count)
     Run.load(finished.folder.path).ask("capital", subject="France")
-    assert laid_out == [1]
+    assert tensorised == [1]
 
 
 @pytest.mark.parametrize(
@@ -352,8 +354,8 @@ def test_fitted_frequencies_are_part_of_the_answers_too(
     width = predictions.candidates.shape[1]
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=width)
-        by_forward = sorted(answers, key=lambda answer: -answer.forward)
-        assert [answer.backward for answer in by_forward] == pytest.approx(
+        by_forward = sorted(answers, key=lambda answer: -answer.object_score)
+        assert [answer.subject_score for answer in by_forward] == pytest.approx(
             predictions.backward[row].tolist(), abs=1e-5
         )
 

@@ -154,8 +154,8 @@ def test_the_stored_answers_are_those_the_model_gives(made: Demo) -> None:
     asked = run.ask(fact.relation, subject=fact.subject, top=5, device="cpu")
     assert [answer.text for answer in asked] == [answer.text for answer in question.answers[:5]]
     for one, other in zip(asked, question.answers, strict=False):
-        assert one.forward == pytest.approx(other.forward, abs=1e-3)
-        assert one.backward == pytest.approx(other.backward, abs=1e-3)
+        assert one.object_score == pytest.approx(other.object_score, abs=1e-3)
+        assert one.subject_score == pytest.approx(other.subject_score, abs=1e-3)
         assert one.joint == pytest.approx(other.joint, abs=1e-3)
 
 

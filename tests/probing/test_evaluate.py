@@ -58,14 +58,14 @@ def test_predictions_stand_in_the_order_of_the_facts(run: Trained) -> None:
     assert [names[index] for index in found.relation] == [fact.relation for fact in listed]
     assert [vocabulary.text(int(gold)) for gold in found.gold] == [fact.object for fact in listed]
     # Lengths differ, so asking short sentences first had to be undone.
-    lengths = run.problem.sentences["test"].forth.lengths
+    lengths = run.problem.sentences["test"].object_prompt.lengths
     assert (np.diff(lengths) < 0).any()
 
 
 def test_ranks_are_those_of_the_full_scores(run: Trained) -> None:
     sentences = run.problem.sentences["test"]
     scores = run.method.scores(sentences, np.arange(len(sentences)), run.vectors())
-    scores = scores.masked_fill(~run.problem.allowed[sentences.forth.relation], -torch.inf)
+    scores = scores.masked_fill(~run.problem.allowed[sentences.object_prompt.relation], -torch.inf)
     found = run.predict()
     raw, filtered = ranks(scores, sentences.gold), ranks(scores, sentences.gold, sentences.known)
     assert torch.equal(found.ranks().realistic, raw.realistic)
@@ -142,7 +142,7 @@ def test_dev_scores_are_means_per_relation(run: Trained, select: str) -> None:
         "loss": scores.gather(1, sentences.gold[:, None])[:, 0].double(),
     }[select]
     for relation in range(3):
-        mine = sentences.forth.relation == relation
+        mine = sentences.object_prompt.relation == relation
         assert found[relation] == pytest.approx(float(values[mine].mean()), rel=1e-5)
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 import symprompt
 from symprompt import Run
 from symprompt.cli import commands as cli
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
@@ -296,7 +296,7 @@ def test_a_run_with_weights_answers_as_it_did(finished: Run) -> None:
         answers = finished.ask(facts[row].relation, subject=facts[row].subject, top=5, device="cpu")
         assert [answer.text for answer in answers] == candidates[row]
         np.testing.assert_allclose(
-            [answer.forward for answer in answers], predictions.forward[row], rtol=1e-4
+            [answer.object_score for answer in answers], predictions.forward[row], rtol=1e-4
         )
 
 
@@ -347,7 +347,7 @@ def test_a_run_without_weights_says_so_before_it_loads_the_model(
 
 
 def test_a_run_has_no_way_back(finished: Run) -> None:
-    with pytest.raises(symprompt.SympromptError, match="learned no way back"):
+    with pytest.raises(symprompt.SympromptError, match="learned no subject prompt"):
         finished.ask("in", object="France")
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from symprompt.config import incidental_keys
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
-from symprompt.probing.config import INCIDENTAL, FactsConfig, RunConfig, TrainingConfig
+from symprompt.probing.config import FactsConfig, RunConfig, TrainingConfig
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, RunFolder
 from symprompt.probing.predictions import Predictions
 from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS
@@ -162,7 +163,7 @@ def test_incidental_keys_may_differ_between_the_halves_of_a_run(folder: RunFolde
         "keep_encoder": False,
     }
     tuning = replace(RunConfig().tuning, at_once=3)
-    assert {*other, "tuning.at_once"} == set(INCIDENTAL)
+    assert {*other, "tuning.at_once"} == set(incidental_keys(RunConfig))
     assert folder.start(replace(RunConfig(), **other, tuning=tuning), resume=True) is False
 
 

@@ -145,7 +145,7 @@ def test_words_that_were_found_and_tuned_models_are_told(
             assert len(words) == 5
         else:
             assert view.vectors == ()
-            assert view.about.startswith("a written prompt, the model's weights learned: ")
+            assert view.about.startswith("a manual template, the model's weights learned: ")
 
 
 def test_bad_questions_are_refused(spe: Run) -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from symprompt.probing.predictions import WEIGHTS, Predictions, choose_weights
-from symprompt.probing.rank import hits, ranks, rerank, reranked_ranks, top_k
+from symprompt.probing.rank import ranks, rerank, top_k
+from symprompt.runs.statistics import hits
+from tiny.ranks import reranked_ranks
 
 FACTS, WORDS, STORED = 12, 14, 10
 

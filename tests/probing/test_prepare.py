@@ -13,9 +13,11 @@ import torch
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
-from symprompt.probing.manual_templates import words_to_vectors
-from symprompt.probing.methods import SPE, Manual, PTuning
+from symprompt.probing.methods.manual import Manual
+from symprompt.probing.methods.ptuning import PTuning
+from symprompt.probing.methods.spe import SPE
 from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.templates import words_to_vectors
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, Template
 from tiny.models import CITIES, COUNTRIES, facts_of, run_config
 
@@ -166,9 +168,9 @@ def test_blanks_kept_uses_the_same_sentences_both_ways(bert: LanguageModel) -> N
     facts = one_relation(GOOD, GOOD, GOOD)
     kept = prepare(run_config(method={"blanks": "kept"}), bert, facts).sentences["test"]
     swapped = prepare(run_config(), bert, facts).sentences["test"]
-    assert torch.equal(kept.back.ids, kept.forth.ids)
-    assert (swapped.back.object_at < swapped.back.subject_at).all()
-    assert torch.equal(swapped.forth.ids, kept.forth.ids)
+    assert torch.equal(kept.subject_prompt.ids, kept.object_prompt.ids)
+    assert (swapped.subject_prompt.object_at < swapped.subject_prompt.subject_at).all()
+    assert torch.equal(swapped.object_prompt.ids, kept.object_prompt.ids)
 
 
 def test_config_names_method_and_encoder(bert: LanguageModel) -> None:
@@ -214,7 +216,7 @@ def test_relations_keep_their_order_and_their_leading_axis(
 ) -> None:
     problem = prepare(run_config(), bert, facts)
     assert problem.relations == ("capital", "in", "near")
-    owner = problem.sentences["test"].forth.relation.tolist()
+    owner = problem.sentences["test"].object_prompt.relation.tolist()
     assert owner == [0] * 4 + [1] * 4 + [2] * 2
     turned = replace(facts, relations=facts.relations[::-1])
     assert prepare(run_config(), bert, turned).relations == ("near", "in", "capital")
@@ -260,7 +262,7 @@ def test_methods_that_do_not_ask_back_keep_what_candidates_there_are(bert: Langu
 def test_a_subject_is_read_as_it_stands_on_the_way_back(backbone: LanguageModel) -> None:
     facts = one_relation(GOOD, GOOD, GOOD, template="[X] lies in [Y] .")
     config = run_config(method={"name": "spe", "k": 2}, prompt={"template": "[X] <2> in [Y] ."})
-    back = prepare(config, backbone, facts).sentences["test"].back
+    back = prepare(config, backbone, facts).sentences["test"].subject_prompt
     for row, (subject, _) in enumerate(GOOD):
         wanted = backbone.vocabulary.encode([" " + subject])[0]
         start = int(back.subject_at[row])

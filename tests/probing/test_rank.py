@@ -26,23 +26,14 @@ def slow_ranks(order: dict[int, tuple[float, ...]], gold: int, ignore: list[int]
     return [first, last]
 
 
-def slow_reranked(
-    row: list[float], gold: int, candidates: list[int], joint: list[float], ignore: list[int]
-) -> list[int]:
-    order = {token: (0.0, score) for token, score in enumerate(row)}
-    order |= {token: (1.0, score) for token, score in zip(candidates, joint, strict=True)}
-    return slow_ranks(order, gold, ignore)
-
-
 def places(found: ranking.Ranks) -> list[list[int]]:
     return torch.stack([found.optimistic, found.pessimistic], dim=1).tolist()
 
 
 @st.composite
 def questions(draw: st.DrawFn) -> dict[str, list]:
-    """Draw a batch of rows with golds, padded ignored ids and candidates with joint scores."""
+    """Draw a batch of rows with golds and padded ignored ids."""
     width = draw(st.integers(2, 8))
-    k = draw(st.integers(1, width))
     rows = range(draw(st.integers(1, 3)))
     ids = st.integers(0, width - 1)
     padded = st.lists(st.integers(-1, width - 1), min_size=5, max_size=5)
@@ -50,8 +41,6 @@ def questions(draw: st.DrawFn) -> dict[str, list]:
         "scores": [draw(st.lists(values, min_size=width, max_size=width)) for _ in rows],
         "gold": [draw(ids) for _ in rows],
         "ignore": [draw(padded) for _ in rows],
-        "candidates": [draw(st.permutations(range(width)))[:k] for _ in rows],
-        "joint": [draw(st.lists(values, min_size=k, max_size=k)) for _ in rows],
     }
 
 
@@ -69,29 +58,6 @@ def test_ranks_equal_sorting(batch: dict[str, list]) -> None:
         for order, true, others in zip(orders, batch["gold"], batch["ignore"], strict=True)
     ]
     assert places(ranking.ranks(scores, gold, ignore)) == filtered
-
-
-@given(questions())
-@settings(deadline=None, max_examples=200)
-def test_reranked_ranks_equal_sorting(batch: dict[str, list]) -> None:
-    tensors = {name: torch.tensor(rows) for name, rows in batch.items()}
-    expected = [
-        slow_reranked(*row)
-        for row in zip(
-            batch["scores"],
-            batch["gold"],
-            batch["candidates"],
-            batch["joint"],
-            batch["ignore"],
-            strict=True,
-        )
-    ]
-    assert places(ranking.reranked_ranks(**tensors)) == expected
-    del tensors["ignore"]
-    only_padding = torch.full((len(batch["gold"]), 1), -1)
-    assert places(ranking.reranked_ranks(**tensors)) == places(
-        ranking.reranked_ranks(**tensors, ignore=only_padding)
-    )
 
 
 @given(questions(), st.integers(1, 8))
@@ -137,9 +103,8 @@ def test_cuda_gives_what_the_processor_gives() -> None:
         found_joint = ranking.rerank(found_kept, found_kept.flip(1), weight=0.5)
         assert torch.equal(found_candidates.cpu(), candidates)
         assert torch.equal(found_joint.cpu(), joint)
-        inputs = (scores, gold, candidates, joint, ignore)
-        found = ranking.reranked_ranks(*(tensor.cuda() for tensor in inputs))
-        assert places(found) == places(ranking.reranked_ranks(*inputs))
+    found = ranking.ranks(scores.cuda(), gold.cuda(), ignore.cuda())
+    assert places(found) == places(ranking.ranks(scores, gold, ignore))
 
 
 def test_realistic_is_the_mean_in_float64() -> None:
@@ -160,36 +125,6 @@ def tie_free(rows: int, width: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     order = torch.stack([torch.randperm(width, generator=generator) for _ in range(rows)])
     return -order.float() / width
-
-
-@pytest.mark.parametrize("filtered", [False, True])
-def test_candidates_up_to_ten_leave_p10_alone_and_one_changes_nothing(filtered: bool) -> None:
-    generator = torch.Generator().manual_seed(2)
-    scores = tie_free(300, 40)
-    gold = torch.randint(0, 40, (300,), generator=generator)
-    ignore = torch.randint(-1, 40, (300, 4), generator=generator) if filtered else None
-    forward = ranking.ranks(scores, gold, ignore)
-    moved = False
-    for k in range(1, 11):
-        kept, candidates = ranking.top_k(scores, k)
-        backward = torch.rand(300, k, generator=generator)
-        joint = ranking.rerank(kept, backward, weight=3.0)
-        found = ranking.reranked_ranks(scores, gold, candidates, joint, ignore)
-        assert torch.equal(found.realistic <= 10, forward.realistic <= 10)
-        if k == 1:
-            assert torch.equal(found.better, forward.better)
-            assert torch.equal(found.equal, forward.equal)
-        moved |= not torch.equal(found.better, forward.better)
-    assert moved
-
-
-def test_weight_zero_gives_forward_ranks() -> None:
-    scores = tie_free(50, 30)
-    gold = torch.arange(50) % 30
-    kept, candidates = ranking.top_k(scores, 12)
-    joint = ranking.rerank(kept, torch.full_like(kept, MINUS_INFINITY), weight=0.0)
-    found = ranking.reranked_ranks(scores, gold, candidates, joint)
-    assert torch.equal(found.realistic, ranking.ranks(scores, gold).realistic)
 
 
 def test_rerank_is_equation_ten() -> None:
@@ -227,8 +162,6 @@ def test_wrong_inputs_are_refused() -> None:
         ranking.ranks(broken, gold)
     with pytest.raises(SympromptError, match="NaN"):
         ranking.top_k(broken, 1)
-    with pytest.raises(SympromptError, match="NaN"):
-        ranking.reranked_ranks(scores, gold, torch.tensor([[0], [1]]), broken[:, 1:2])
     with pytest.raises(SympromptError, match="0 to 3, allowed are 0 to 2"):
         ranking.ranks(scores, torch.tensor([0, 3]))
     with pytest.raises(SympromptError, match="ignore"):
@@ -239,17 +172,13 @@ def test_wrong_inputs_are_refused() -> None:
         ranking.ranks(scores[0], gold)
     with pytest.raises(SympromptError, match="k is 4, allowed is 1 to 3"):
         ranking.top_k(scores, 4)
-    with pytest.raises(SympromptError, match="twice"):
-        ranking.reranked_ranks(scores, gold, torch.tensor([[0, 0], [0, 1]]), scores[:, :2])
-    with pytest.raises(SympromptError, match="joint has 1 rows"):
-        ranking.reranked_ranks(scores, gold, torch.tensor([[0], [1]]), scores[:1, :1])
 
 
 def test_inputs_are_not_changed() -> None:
     scores, gold = tie_free(4, 6), torch.tensor([0, 1, 2, 3])
     ignore = torch.tensor([[5, -1], [0, 0], [2, 3], [-1, -1]])
-    _, candidates = ranking.top_k(scores, 3)
-    inputs = (scores, gold, candidates, scores[:, :3], ignore)
+    inputs = (scores, gold, ignore)
     before = [tensor.clone() for tensor in inputs]
-    ranking.reranked_ranks(*inputs)
+    ranking.ranks(*inputs)
+    ranking.top_k(scores, 3)
     assert all(torch.equal(old, new) for old, new in zip(before, inputs, strict=True))

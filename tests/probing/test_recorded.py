@@ -92,7 +92,7 @@ def test_a_pass_holds_no_more_tokens_than_allowed(bert: LanguageModel, facts: Fa
         _, _, trainer = make_trainer(config, bert, facts, max_tokens=most, capture=True)
         assert trainer.captured is not None
         epoch = trainer.captured.plan(trainer._plan())
-        longest = int(trainer.sentences.forth.lengths.max())
+        longest = int(trainer.sentences.object_prompt.lengths.max())
         for passes in epoch.steps:
             for entry in passes:
                 assert entry.shape.tokens <= max(most, -(-longest // 8) * 8)
@@ -106,7 +106,7 @@ def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: LanguageModel, fact
     epoch = trainer.captured.plan(plan)
     facts_read = sum(len(batch) for batches in plan for batch in batches)
     tokens = sum(
-        int(trainer.sentences.back.subject_lengths[batch].sum())
+        int(trainer.sentences.subject_prompt.subject_lengths[batch].sum())
         for batches in plan
         for batch in batches
     )
@@ -119,7 +119,7 @@ def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: LanguageModel, fact
 def test_masking_the_subject_whole_is_not_recorded(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(method={"name": "spe", "masking": "whole"}, dtype="float64")
     _, method, trainer = make_trainer(config, bert, facts, max_tokens=100)
-    assert method.asks(trainer.sentences, np.arange(2)) is None
+    assert method.queries(trainer.sentences, np.arange(2)) is None
     steps = CapturedSteps(
         method, trainer.sentences, trainer.optimizers, max_tokens=100, capture=False
     )

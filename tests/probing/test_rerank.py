@@ -20,17 +20,18 @@ from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
 from symprompt.probing.predictions import choose_weights
-from symprompt.probing.prepare import lay_out
-from symprompt.probing.queries import ask_subject
-from symprompt.probing.rank import ranks, rerank, reranked_ranks
+from symprompt.probing.prepare import tensorise
+from symprompt.probing.queries import subject_likelihoods
+from symprompt.probing.rank import ranks, rerank
 from symprompt.probing.rerank import rerank_run
 from symprompt.prompts import Template
 from symprompt.report import load_scores
 from tiny.causal import TEMPLATE
 from tiny.models import CITIES, COUNTRIES, make_facts, run_config
+from tiny.ranks import reranked_ranks
 from tiny.runs import SEPARATE, Make, other_model, write_csv
 
-OTHERS = ("majority", "manual", "autoprompt", "optiprompt", "ptuning", "finetune")
+OTHERS = ("manual", "ptuning", "finetune")
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,7 @@ def make(model: Path, data: Path) -> Make:
 
 
 def method_sections(name: str) -> dict[str, Any]:
-    encoder = {"encoder": "free"} if name in ("autoprompt", "optiprompt") else {}
-    prompt = {"template": "manual"} if name == "finetune" else encoder
+    prompt = {"template": "manual"} if name == "finetune" else {}
     return {"method": {"name": name}, "prompt": prompt, "training": {"epochs": 1}}
 
 
@@ -72,7 +72,7 @@ def spe(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def others(make: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A run of every other method; tests must not change their folders."""
+    """Runs that learn nothing, vectors and weights; tests must not change their folders."""
     folder = tmp_path_factory.mktemp("others")
     return {name: symprompt.train(make(folder / name, **method_sections(name))) for name in OTHERS}
 
@@ -115,11 +115,11 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
     templates = [Template.parse(card["relations"][name]["template"]) for name in names]
     for row, fact in enumerate(listed):
         known = {(fact.relation, fact.subject): [fact.object]}
-        sentences = lay_out(backbone, templates, names, [fact], known, swapped=True)
+        sentences = tensorise(backbone, templates, names, [fact], known, swapped=True)
         for place, token in enumerate(found.candidates[row].tolist()):
-            asked = ask_subject(
+            asked = subject_likelihoods(
                 backbone,
-                sentences.back,
+                sentences.subject_prompt,
                 np.array([0]),
                 vectors,
                 masking="one",
@@ -222,10 +222,10 @@ def test_a_run_without_a_way_back_is_refused(
 ) -> None:
     base = others["manual"].folder.path
     for name, other in others.items():
-        with pytest.raises(RunError, match=f"made by {name} and learned no way back"):
+        with pytest.raises(RunError, match=f"made by {name} and learned no subject prompt"):
             rerank_run(base, other.folder.path, tmp_path / "run")
     again = rerank_run(base, spe.folder.path, tmp_path / "again", device="cpu")
-    with pytest.raises(RunError, match=r"manual \+ asking back and learned no way back"):
+    with pytest.raises(RunError, match=r"manual \+ asking back and learned no subject prompt"):
         rerank_run(base, again.folder.path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

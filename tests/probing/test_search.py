@@ -16,7 +16,7 @@ import torch
 
 import symprompt
 from symprompt.cli import commands as cli
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.errors import RunError, TrainingError
 from symprompt.facts import FactSet
 from symprompt.files.atomic import read_tensors
@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_is_refused(
 
     def broken(self: Any, sentences: Any, rows: np.ndarray, tokens: torch.Tensor) -> torch.Tensor:
         found = losses(self, sentences, rows, tokens)
-        return found.masked_fill((sentences.forth.relation[rows] == 1)[:, None], torch.nan)
+        return found.masked_fill((sentences.object_prompt.relation[rows] == 1)[:, None], torch.nan)
 
     monkeypatch.setattr(type(made.method), "trial_losses", broken)
     with pytest.raises(TrainingError, match="relation in is not finite at epoch 1, step 1"):
@@ -290,7 +290,7 @@ def test_a_run_is_asked_and_compared_like_any_other(
     predictions, facts = run.predictions("test")
     answers = run.ask(facts[0].relation, subject=facts[0].subject, top=3)
     stored = predictions.forward[0, :3].tolist()
-    assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-5)
+    assert [answer.object_score for answer in answers] == pytest.approx(stored, abs=1e-5)
     cli.main(["ask", str(unbroken), "--relation", "in", "--subject", "Oslo", "--device", "cpu"])
     assert len(capsys.readouterr().out.splitlines()) > 5
     found = comparison([load_scores(unbroken)], by_relation=False, draws=10)

@@ -18,7 +18,7 @@ import torch
 
 import symprompt
 from symprompt import Run
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import RunFolder

@@ -16,8 +16,8 @@ from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, TrainingConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.rank import hits
 from symprompt.probing.trainer import PartProgress, StackedAdam
+from symprompt.runs.statistics import hits
 from tiny.models import Trained, make_trainer, run_config, train, world_facts
 
 # ------------------------------------------------------------------------------------ StackedAdam
@@ -292,7 +292,7 @@ def test_small_passes_are_really_made(
     monkeypatch.setattr(bert, "logits_at", counted)
     _, _, trainer = make_trainer(config, bert, facts, max_tokens=60)
     trainer.run(lambda: {"forth": np.zeros(3)})
-    longest = int(trainer.sentences.forth.lengths.max())
+    longest = int(trainer.sentences.object_prompt.lengths.max())
     assert max(sizes) <= max(60, longest * 5)
     assert len(sizes) > 10
 

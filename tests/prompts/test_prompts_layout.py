@@ -11,8 +11,9 @@ import torch
 from symprompt.errors import DataError, TemplateError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
-from symprompt.probing.prepare import make_encoder, make_method, prepare
-from symprompt.probing.queries import ask_object
+from symprompt.probing.methods.ptuning import make_encoder
+from symprompt.probing.prepare import make_method, prepare
+from symprompt.probing.queries import object_logits
 from symprompt.prompts import EncodedFacts, Frame, Layout, Template, encode_facts, make_layout
 from tiny.models import facts_of, run_config
 
@@ -235,7 +236,7 @@ def test_sentence_of_exactly_the_longest_length_is_taken(backbone: LanguageModel
     assert len(spaced.subjects[0]) == len(encoded.subjects[0])
     assert full.lengths[0] == full.ids.shape[1] == backbone.max_length
     vectors = torch.zeros(1, room, backbone.width, dtype=torch.float64)
-    assert ask_object(backbone, full, np.array([0]), vectors).isfinite().all()
+    assert object_logits(backbone, full, np.array([0]), vectors).isfinite().all()
     with pytest.raises(DataError, match=rf"needs {backbone.max_length + 1} tokens"):
         lay_out(backbone, f"<{room + 1}> [X] in [Y] .", [("France", "Paris")])
 
@@ -268,7 +269,9 @@ def test_free_vectors_started_from_words_ask_what_the_words_ask(
         assert (problem.templates[0].vectors > 0) == (name == "ptuning")
         vectors = make_method(config, problem).vectors().get("forth")
         logits.append(
-            ask_object(backbone, problem.sentences["test"].forth, np.arange(3), vectors).detach()
+            object_logits(
+                backbone, problem.sentences["test"].object_prompt, np.arange(3), vectors
+            ).detach()
         )
     torch.testing.assert_close(logits[0], logits[1], rtol=0, atol=1e-6)
 

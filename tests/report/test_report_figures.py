@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import symprompt
 from symprompt import Answer, Run
+from symprompt.cli.commands import main
 from symprompt.errors import RunError, SympromptError
 from symprompt.report import comparison, figures, load_scores
 from symprompt.report.series import Bar, KCurve, Panel, k_curve, method_bars, question_panels
@@ -100,6 +102,9 @@ def test_candidates_without_a_score_are_not_drawn_as_if_they_had_one() -> None:
 
 
 def test_every_bar_has_its_height_and_label() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
     figure = figures.draw_methods(BARS, title="Bars", caption="About.", baseline=12.5)
     (axes,) = figure.axes
     heights = {round(float(patch.get_height()), 6) for patch in axes.patches}
@@ -115,6 +120,7 @@ def test_every_bar_has_its_height_and_label() -> None:
         "most frequent object",
     }
     assert axes.get_ylim()[1] > max(bar.high for bar in BARS)
+    assert dict(matplotlib.rcParams) == before, "drawing leaves the process as it was"
 
 
 def test_every_run_has_a_line_in_every_panel() -> None:
@@ -170,16 +176,11 @@ def test_the_right_answer_is_marked_in_every_panel() -> None:
         assert marked == ["Lima"]
 
 
-def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
+def test_a_figure_is_written_whole_and_dollars_are_no_formula(tmp_path: Path) -> None:
     odd = [Answer("$x^$", -1.0, -2.0, -3.0), Answer("[unused1]", -2.0, -3.0, -4.0)]
     figure = figures.draw_question(
         question_panels(odd), right="$x^$", title="US$ and $_$", caption="A$AP $^$."
     )
-    assert figures.save_figure(figure, tmp_path / "odd.png").stat().st_size > 1000
-
-
-def test_a_figure_is_written_whole(tmp_path: Path) -> None:
-    figure = figures.draw_methods(BARS, title="Bars", caption="About.")
     path = figures.save_figure(figure, tmp_path / "new/methods.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [entry.name for entry in path.parent.iterdir()] == ["methods.png"]
@@ -204,9 +205,51 @@ def test_neither_the_package_nor_the_command_line_loads_matplotlib() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_drawing_leaves_the_process_as_it_was() -> None:
-    import matplotlib
+def texts(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
 
-    before = dict(matplotlib.rcParams)
-    figures.draw_methods(BARS, title="Bars", caption="About.")
-    assert dict(matplotlib.rcParams) == before
+
+def test_cosines_are_written_into_their_cells() -> None:
+    figure = figures.draw_cosines(["a", "b"], [[1.0, -0.25], [-0.25, 1.0]])
+    assert texts(figure) == ["1.00", "-0.25", "-0.25", "1.00"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a", "b"]
+    # A large table has colours alone.
+    many = figures.draw_cosines([str(place) for place in range(25)], [[0.0] * 25] * 25)
+    assert texts(many) == []
+
+
+def test_senses_stand_beside_the_most_frequent_one() -> None:
+    def score(name: str, f1: float, baseline: float) -> dict[str, Any]:
+        change = {"difference": f1 - baseline, "low": 0.5, "high": 4.0, "p": 0.001}
+        own = {"f1": f1, "baseline": baseline, "difference": change}
+        return {"name": name, "instances": 1200, **own}
+
+    evaluation = {
+        "sets": [score("one", 70.0, 68.0)],
+        "all": score("all", 71.5, 68.0),
+        "seen": score("seen", 60.0, 61.0),
+    }
+    axes = figures.draw_senses(evaluation).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["+2.0", "+3.5", "-1.0"]
+    (baseline, nearest) = axes.lines[-2:]
+    assert list(baseline.get_xdata()) == [68.0, 68.0, 61.0]
+    assert list(nearest.get_xdata()) == [70.0, 71.5, 60.0]
+    assert axes.get_yticklabels()[0].get_text() == "one (1,200)"
+
+
+def test_similarity_draws_its_cosines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "cosines.png"
+    main(["similarity", "the [die] is cast", "they [die] young", "--figure", str(picture)])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "occurrence" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["similarity", "a [b]", "[c] d"], ["senses", "evaluate", "s"]])
+def test_a_figure_that_is_no_png_is_refused_before_the_work(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = ["--data", "nowhere"] if command[0] == "senses" else []
+    with pytest.raises(SystemExit) as ended:
+        main([*command, *extra, "--figure", "picture.pdf"])
+    assert ended.value.code == 2
+    assert "give a name in .png" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from symprompt.config.build import shipped_configs
+from symprompt.config import shipped_configs
 from symprompt.errors import RunError
 from symprompt.papers import published
 from symprompt.papers.candidates import find_examples, pool_curve, pool_means

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from symprompt.report.figures import can_plot, loss_figure, save_loss_plot
+from symprompt.report.figures import can_draw, draw_loss, save_loss_curve
 from symprompt.report.pretraining import pretrain_summary
 
 
@@ -56,9 +56,7 @@ def shown(training: dict[str, Any]) -> str:
 def test_the_summary_has_losses_and_speed() -> None:
     text = shown(make_training())
     assert "bert, 12,345 weights" in text
-    assert [line.split("│")[1:4] for line in text.splitlines() if "mlm" in line] == [
-        [" mlm             ", "    3.000 ", "      3.100 "]
-    ]
+    assert ["mlm", "3.000", "3.100"] in [line.split() for line in text.splitlines()]
     assert "20 steps, 5,120 tokens, 5.16 passes, 3 s, 1,506 tokens/s" in text
     assert "language" not in text
     assert "left out" not in text
@@ -79,13 +77,13 @@ def test_the_summary_counts_languages() -> None:
         {"language": "de", "before": 100, "prior": 0.1, "share": 0.34, "after": 340},
         {"language": "en", "before": 900, "prior": 0.9, "share": 0.66, "after": 660},
     ]
-    row = next(line for line in shown(training).splitlines() if " de " in line)
-    assert row.replace("│", " ").split() == ["de", "100", "10.0", "%", "340", "34.0", "%"]
+    row = next(line for line in shown(training).splitlines() if line.split()[:1] == ["de"])
+    assert row.split() == ["de", "100", "10.0", "%", "340", "34.0", "%"]
 
 
 def test_the_picture_has_a_line_and_dots_for_every_part(tmp_path: Path) -> None:
-    assert can_plot()
-    axes = loss_figure(make_training()).axes[0]
+    assert can_draw()
+    axes = draw_loss(make_training()).axes[0]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == [
         "masked tokens, training",
@@ -94,10 +92,10 @@ def test_the_picture_has_a_line_and_dots_for_every_part(tmp_path: Path) -> None:
         "next sentence, validation",
     ]
     assert [len(line.get_xdata()) for line in axes.get_lines()] == [20, 2, 20, 2]
-    save_loss_plot(make_training(), tmp_path / "loss.png")
+    save_loss_curve(make_training(), tmp_path / "loss.png")
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG")
-    assert struct.unpack(">II", content[16:24]) == (1050, 600)
+    assert struct.unpack(">II", content[16:24]) == (1440, 800)
 
 
 def test_a_picture_that_cannot_be_written_is_no_error_and_leaves_nothing(
@@ -107,5 +105,5 @@ def test_a_picture_that_cannot_be_written_is_no_error_and_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    assert save_loss_plot(make_training(), tmp_path / "loss.png") == "No space left on device"
+    assert save_loss_curve(make_training(), tmp_path / "loss.png") == "No space left on device"
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,11 +18,6 @@ def plain() -> Console:
     return Console(force_terminal=False, file=io.StringIO(), width=120)
 
 
-def written(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands still until the test moves it."""
@@ -32,93 +26,62 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_terminal_shows_stage_count_rate_and_note() -> None:
-    console = terminal()
+Ticks = list[tuple[str, int, int, str]]
+
+
+def shown(console: Console, ticks: Ticks, clock: list[float], seconds: float = 0.0) -> list[str]:
+    """Return what is written; the clock moves between two ticks."""
     with show_progress(console) as tick:
-        for step in range(1, 6):
-            tick("training", step, 5, f"epoch {step}")
-        tick("asking dev", 3, 7, "")
-    text = written(console)
-    assert "training" in text
-    assert "5/5" in text
-    assert "epoch 5" in text
-    assert "asking dev" in text
-    assert "3/7" in text
-    assert "/s" in text
-    assert "left" in text
+        for entry in ticks:
+            tick(*entry)
+            clock[0] += seconds
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
 
 
-def test_a_terminal_keeps_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    bars: list[str] = []
-    add = progress.Progress.add_task
-
-    def count(self: progress.Progress, stage: str, **options: Any) -> Any:
-        bars.append(stage)
-        return add(self, stage, **options)
-
-    monkeypatch.setattr(progress.Progress, "add_task", count)
-    with show_progress(terminal()) as tick:
-        for step in range(1, 4):
-            tick("training", step, 3, "")
-        tick("asking dev", 1, 1, "")
-        tick("training", 3, 3, "")
-    assert bars == ["training", "asking dev"]
+def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list[float]) -> None:
+    ticks: Ticks = [("training", step, 5, f"epoch {step}") for step in (1, 2, 5)]
+    lines = shown(terminal(), [*ticks, ("asking dev", 3, 7, ""), ticks[-1], *ticks], clock)
+    text = "\n".join(lines)
+    assert all(part in text for part in ("training", "epoch 5", "asking dev", "3/7", "/s", "left"))
+    # The last picture holds a finished bar for each of the two times.
+    assert sum("5/5" in line for line in lines[-4:]) == 2
 
 
-def test_lines_tell_the_first_and_last_step_of_every_stage(clock: list[float]) -> None:
-    console = plain()
-    with show_progress(console) as tick:
-        for step in range(1, 101):
-            tick("training", step, 100, f"epoch {step}")
-        tick("asking dev", 2, 2, "")
-    lines = written(console).splitlines()
-    assert lines == [
-        "training: 1/100 epoch 1, 0 s",
-        "training: 100/100 epoch 100, 0 s",
-        "asking dev: 2/2, 0 s",
-    ]
-
-
-def test_lines_come_every_ten_seconds_with_the_time_left(clock: list[float]) -> None:
-    console = plain()
-    with show_progress(console) as tick:
-        for step in range(1, 31):
-            tick("training", step, 31, "")
-            clock[0] += 1
-    lines = written(console).splitlines()
-    assert [line.split(",")[0] for line in lines] == [
-        "training: 1/31",
-        "training: 11/31",
-        "training: 21/31",
-    ]
-    # Ten seconds for the ten steps after the first, twenty to go.
-    assert lines[1] == "training: 11/31, 10 s, about 20 s left"
-
-
-def test_the_time_left_of_a_resumed_stage_counts_from_where_it_was_resumed(
-    clock: list[float],
+@pytest.mark.parametrize(
+    ("ticks", "seconds", "expected"),
+    [
+        (
+            [("training", step, 100, f"epoch {step}") for step in range(1, 101)],
+            0,
+            ["training: 1/100 epoch 1, 0 s", "training: 100/100 epoch 100, 0 s"],
+        ),
+        # Ten seconds for the ten steps after the first, twenty to go.
+        (
+            [("training", step, 31, "") for step in range(1, 21)],
+            1,
+            ["training: 1/31, 0 s", "training: 11/31, 10 s, about 20 s left"],
+        ),
+        # A resumed stage counts from where it was resumed.
+        (
+            [("training", step, 1100, "") for step in (1000, 1010)],
+            20,
+            ["training: 1000/1100, 0 s", "training: 1010/1100, 20 s, about 180 s left"],
+        ),
+        # One that falls back has begun anew.
+        (
+            [("training", 1, 2, ""), ("training", 2, 2, "")] * 2,
+            0,
+            ["training: 1/2, 0 s", "training: 2/2, 0 s"] * 2,
+        ),
+        ([("asking [b]", 1, 1, "[/i] :smile:")], 0, ["asking [b]: 1/1 [/i] :smile:, 0 s"]),
+        ([("asking", 1, 1, "word " * 50)], 0, [f"asking: 1/1 {'word ' * 50}, 0 s"]),
+    ],
+)
+def test_lines_where_there_is_no_terminal(
+    ticks: Ticks, seconds: float, expected: list[str], clock: list[float]
 ) -> None:
-    console = plain()
-    with show_progress(console) as tick:
-        tick("training", 1000, 1100, "")
-        clock[0] += 20
-        tick("training", 1010, 1100, "")
-    assert written(console).splitlines()[1] == "training: 1010/1100, 20 s, about 180 s left"
-
-
-def test_lines_carry_no_escape_codes_and_take_text_literally(clock: list[float]) -> None:
-    console = plain()
-    with show_progress(console) as tick:
-        tick("asking [b]", 1, 1, "[/i] :smile:")
-    assert "asking [b]: 1/1 [/i]" in written(console)
-    assert "\x1b" not in written(console)
-
-
-def test_a_long_line_stays_one_line(clock: list[float]) -> None:
-    console = plain()
-    with show_progress(console) as tick:
-        tick("asking", 1, 1, "word " * 50)
-    assert len(written(console).splitlines()) == 1
+    assert shown(plain(), ticks, clock, seconds) == expected
 
 
 def test_progress_goes_to_stderr_by_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,20 +101,3 @@ def test_an_error_inside_comes_through(console: Console) -> None:
 
     with pytest.raises(ValueError, match="inside"):
         fail()
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_stage_that_begins_anew_is_shown_anew(terminal: bool) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=120)
-    with show_progress(console) as tick:
-        for _ in range(2):
-            tick("training", 1, 2, "")
-            tick("training", 2, 2, "")
-    lines = stream.getvalue().splitlines()
-    if terminal:
-        # The last picture holds a finished bar for each of the two.
-        assert sum("2/2" in line for line in lines[-3:]) == 2
-    else:
-        shown = [line.split(",")[0] for line in lines]
-        assert shown == ["training: 1/2", "training: 2/2"] * 2

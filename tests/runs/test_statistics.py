@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from symprompt.errors import SympromptError
-from symprompt.probing import rank as ranking
 from symprompt.runs import statistics as averages
 
 RANK = np.array([1.0, 2.0, 11.0, 1.5, 1.0])
@@ -203,8 +202,3 @@ def test_paired_bootstrap_of_all_lama_facts_is_fast() -> None:
     start = time.perf_counter()
     averages.paired_bootstrap(rank[0], rank[1], relation, draws=1000)
     assert time.perf_counter() - start < 10  # 0.3 s on one idle core
-
-
-def test_the_averages_can_also_be_had_from_ranking() -> None:
-    for name in ("METRICS", "Summary", "bootstrap", "by_relation", "hits", "summarise"):
-        assert getattr(ranking, name) is getattr(averages, name)

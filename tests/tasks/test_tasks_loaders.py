@@ -495,7 +495,7 @@ def test_a_label_that_training_does_not_have_is_refused(tmp_path: Path) -> None:
         ("sentence\tlabel\nx\t1\ty\n", r"line 2: got 3 cell\(s\), but the header has 2"),
         ("sentence\tlabel\nx\t\n", "line 2: the label 'label' is ''"),
         ("sentence\tsentence\nx\t1\n", "line 1: a column name is repeated"),
-        ("sentence\tlabel\n \t1\n", "line 2: 'sentence' is ' '"),
+        ("sentence\tlabel\n \t1\n", "line 2: 'sentence' is empty"),
         ("sentence\tlabel\n", "split 'train' of sst2 has no examples"),
         ("sentence\tlabel\nx\t1\ny\t1\n", "at least two"),
     ],

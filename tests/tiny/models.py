@@ -39,7 +39,7 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.trainer import Trainer

@@ -12,7 +12,7 @@ from tiny.models import CITIES
 
 TEXT = "{hypothesis} is <1> {premise} <1> : [MASK] ."
 LEARNING = LearningConfig(
-    rates=("3e-3",), prompt_rate=1e-2, batches=("4",), steps=12, evaluate_every=4, patience=0
+    rates=(3e-3,), prompt_rate=1e-2, batches=(4,), steps=12, evaluate_every=4, patience=0
 )
 
 

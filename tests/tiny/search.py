@@ -14,7 +14,7 @@ from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores
-from symprompt.probing.methods import AutoPrompt
+from symprompt.probing.methods.autoprompt import AutoPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.search import Searcher
 from symprompt.prompts import Template
@@ -68,6 +68,7 @@ def make_search(
     method = make_method(config, problem)
     assert isinstance(method, AutoPrompt)
     method.require_candidates()
+    method.max_tokens = max_tokens
     searcher = Searcher(
         method,
         problem.sentences["train"],
@@ -75,7 +76,6 @@ def make_search(
         config.training,
         seed=config.seed,
         max_tokens=max_tokens,
-        trial_tokens=max_tokens,
     )
     return Searched(problem, method, searcher, config)
 

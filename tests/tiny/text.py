@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from symprompt.config.build import build_config, flatten
-from symprompt.pretraining.config import PretrainConfig, check_pretrain_config
+from symprompt.config import build, flatten
+from symprompt.pretraining.config import PretrainConfig
 
 COLOURS = {
     "grass": "green",
@@ -53,7 +53,7 @@ def pretrain_config(out: Path | str = "", **changes: Any) -> PretrainConfig:
     }
     for key, value in changes.items():
         table[key] = {**table[key], **value} if isinstance(value, dict) else value
-    return build_config(PretrainConfig, table, check_pretrain_config)
+    return build(PretrainConfig, table)
 
 
 def flags_of(config: PretrainConfig) -> list[str]:

@@ -201,7 +201,8 @@ def write_lexicon(
             synsets.setdefault(sense.synset, letters[sense.key])
         lines.append("</LexicalEntry>")
     for own, letter in synsets.items():
-        found = wordnet.synsets[own]
+        found = wordnet.synset(own)
+        assert found is not None
         lines.append(
             f'<Synset id="{name}-{own}" ili="" partOfSpeech="{letter}">'
             f"<Definition>{escape(found.gloss)}</Definition>"

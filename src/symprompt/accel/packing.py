@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, PretrainedConfig
 
+from symprompt.accel.switches import SWITCHES
+
 NAME = "symprompt_packed"
 LONGEST = 128
 """Longer sentences are padded: there the usual kernels are as good."""
@@ -165,12 +167,12 @@ def packed_attention(
         raise TypeError(f"packed attention takes no shared heads, {key.shape} for {query.shape}")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     within, window = attention_mask[0, 0, 0], attention_mask.shape[1]
-    if query.is_cuda:
+    if query.is_cuda and SWITCHES["attention"]:
         # Imported here: its compiler comes with builds of torch for CUDA alone.
         from symprompt.accel.attention_kernels import attend
 
         return attend(query, key, value, within, window, scale), None
-    return _attend_masked(query, key, value, within, scale), None
+    return _attend_windows(query, key, value, within, window, scale), None
 
 
 def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: float) -> Tensor:
@@ -179,12 +181,12 @@ def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: f
     Args:
         within, window: of the ``Packing``.
     """
-    if joined.is_cuda:
+    if joined.is_cuda and SWITCHES["attention"]:
         from symprompt.accel import attention_kernels as row_kernels
 
         return cast(Tensor, row_kernels.attend_row(joined, within, heads, window, scale))
     query, key, value = joined.view(1, len(joined), 3, heads, -1).permute(2, 0, 3, 1, 4).unbind()
-    return _attend_masked(query, key, value, within, scale)[0].flatten(1)
+    return _attend_windows(query, key, value, within, window, scale)[0].flatten(1)
 
 
 def attend_asked(query: Tensor, states: Tensor, starts: Tensor, block: int, scale: float) -> Tensor:
@@ -192,12 +194,15 @@ def attend_asked(query: Tensor, states: Tensor, starts: Tensor, block: int, scal
 
     The states are their own keys and values.
     """
-    if states.is_cuda:
+    if states.is_cuda and SWITCHES["query"]:
         from symprompt.accel import query_kernels as asked_kernels
 
         return cast(Tensor, asked_kernels.attend_asked(query, states, starts, block, scale))
-    inside, index = _inside(starts, len(states))
-    padded = states[index]
+    # Sentences padded to one width.
+    steps = torch.arange(block, device=starts.device)
+    inside = steps < starts.diff()[:, None]
+    index = (starts[:-1, None] + steps).clamp(max=len(states) - 1)
+    padded = states.index_select(0, index.flatten()).view(*index.shape, -1)
     out = functional.scaled_dot_product_attention(
         query.transpose(0, 1),
         padded,
@@ -208,22 +213,26 @@ def attend_asked(query: Tensor, states: Tensor, starts: Tensor, block: int, scal
     return out.transpose(0, 1)
 
 
-def _inside(starts: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-    """Return the sentences padded to one width: which places are theirs, and where in the row."""
-    lengths = starts.diff().long()
-    steps = torch.arange(max(1, int(lengths.max())), device=starts.device)
-    inside = steps[None, :] < lengths[:, None]
-    return inside, (starts[:-1, None] + steps).clamp(max=tokens - 1)
-
-
-def _attend_masked(
-    query: Tensor, key: Tensor, value: Tensor, within: Tensor, scale: float
+def _attend_windows(
+    query: Tensor, key: Tensor, value: Tensor, within: Tensor, window: int, scale: float
 ) -> Tensor:
-    """Attend under a mask of all tokens; for devices without a kernel, and as its oracle."""
-    sentence = within[: query.shape[2]]
-    seen = sentence[:, None] == sentence[None, :]
-    out = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale)
-    return out.transpose(1, 2)
+    """Attend under a mask within each window of whole sentences: the plain twin of the kernels."""
+    _, heads, tokens, size = query.shape
+    sentence, starts = within[:tokens], within[tokens:]
+    index = starts[:-1, None] + torch.arange(window, device=within.device)
+    own = torch.where(index < starts[1:, None], sentence[index.clamp(max=tokens - 1)], -1)
+    flat = index.clamp(max=tokens - 1).flatten()
+    query, key, value = (
+        one[0].index_select(1, flat).view(heads, len(index), window, size).transpose(0, 1)
+        for one in (query, key, value)
+    )
+    seen = (own[:, :, None] == own[:, None, :])[:, None]
+    found = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale)
+    # Back from windows to the row.
+    row = torch.arange(tokens, device=within.device)
+    number = torch.searchsorted(starts, row.to(starts.dtype), right=True) - 1
+    place = number * window + row - starts[number]
+    return found.transpose(1, 2).flatten(0, 1).index_select(0, place)[None]
 
 
 AttentionInterface.register(NAME, packed_attention)

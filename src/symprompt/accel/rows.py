@@ -23,10 +23,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from symprompt.accel.packing import attend_asked, attend_row
+from symprompt.accel.switches import SWITCHES
 
 if TYPE_CHECKING:
     from symprompt.models.inputs import Inputs
-from symprompt.runs.environment import compile_function
+from symprompt.accel.compiling import compile_function
 
 Weights = tuple[Tensor, ...]
 Pair = tuple[Tensor, Tensor]
@@ -93,7 +94,9 @@ class RowLayers:
         self._layer = compile_function(_layer, options=_FUSING)
         self._last = compile_function(_last_layer, options=_FUSING)
         # Fused it saves memory's time; one kernel after the other it would cost some.
-        if all(_tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])):
+        if SWITCHES["norm"] and all(
+            _tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])
+        ):
             self._norm = _norm
 
     def fits(self, inputs: Inputs) -> bool:
@@ -140,7 +143,8 @@ class RowLayers:
 def _find_act(intermediate: Any, name: object) -> Act:
     """Return what stands between the products of a feed-forward part."""
     weight, own = intermediate.dense.weight, intermediate.intermediate_act_fn
-    if name != "gelu" or not weight.is_cuda or weight.dtype != torch.bfloat16:
+    half = weight.is_cuda and weight.dtype == torch.bfloat16
+    if name != "gelu" or not half or not SWITCHES["gelu"]:
         found: Act = own
         return found
     return _gelu

@@ -35,18 +35,19 @@ from symprompt.cli.flags import (
 )
 from symprompt.cli.reproduce import LABELLED, go_on_with, run_labelled
 from symprompt.cli.tasks import run_predict, run_tune, table_of_tasks
-from symprompt.config.build import Command, shipped_configs
+from symprompt.config import shipped_configs
+from symprompt.config.loading import Command
 from symprompt.engine.processes import is_first_process
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.files.progress import silent
 from symprompt.papers import reproduce
 from symprompt.papers.plan import make_plan
 from symprompt.papers.summary import show_plan, show_reproduction
-from symprompt.pretraining.config import PretrainConfig, check_pretrain_config, load_pretrain_config
+from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.prepare import prepare_pretraining, refuse_contradiction
 from symprompt.pretraining.train import pretrain
 from symprompt.probing.ask import Run
-from symprompt.probing.config import RunConfig, check_config, load_config
+from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.demo import make_demo
 from symprompt.probing.inspect import describe_prompts
 from symprompt.probing.rerank import rerank_run
@@ -54,7 +55,7 @@ from symprompt.probing.train import train
 from symprompt.report import comparison, load_scores, show, show_progress
 from symprompt.report.answers import answer_table, prompts_table, run_summary
 from symprompt.report.demo import show_demo
-from symprompt.report.figures import can_plot, save_loss_plot
+from symprompt.report.figures import can_draw, save_loss_curve
 from symprompt.report.grid import Grids
 from symprompt.report.pretraining import prepared_summary, pretrain_summary
 from symprompt.report.stored import is_stored, load_stored
@@ -87,7 +88,6 @@ def run_train(arguments: Sequence[str]) -> None:
     rest = arguments[len(names) :]
     # Pairs: a lone --no-drop-last would stand beside a text that says what --drop-last does.
     flags = parse(TrainFlags, rest, usage, TrainFlags(default), pairs=True)
-    check_config(flags.config)
     with show_progress() as tick:
         run = train(flags.config, resume=flags.resume, tick=tick)
     show(run_summary(run.metrics))
@@ -102,7 +102,6 @@ def run_pretrain(arguments: Sequence[str]) -> None:
     default = load_pretrain_config(names[0]) if names else PretrainConfig()
     rest = full_names(arguments[len(names) :], default)
     flags = parse(PretrainFlags, rest, usage, PretrainFlags(default), pairs=True, prefixes=True)
-    check_pretrain_config(flags.config)
     first = is_first_process()
     if flags.config.prepared:
         refuse_contradiction(flags.config, default)
@@ -124,9 +123,9 @@ def run_pretrain(arguments: Sequence[str]) -> None:
         return
     show(pretrain_summary(run.training))
     picture = run.folder / "loss.png"
-    if not can_plot():
+    if not can_draw():
         print("loss curve: none drawn, as matplotlib is not installed (pip install matplotlib).")
-    elif error := save_loss_plot(run.training, picture):
+    elif error := save_loss_curve(run.training, picture):
         print(f"loss curve: none drawn, as {picture} cannot be written ({error}).")
     else:
         print(f"loss curve: {picture}")

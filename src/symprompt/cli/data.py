@@ -14,10 +14,9 @@ from symprompt.facts import check, load_facts, uhn
 from symprompt.files.atomic import write_file
 from symprompt.models import load_vocabulary
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
-from symprompt.probing.drop_unusable import drop_unusable
-from symprompt.probing.manual_templates import CAUSAL_TEMPLATE, make_templates
-from symprompt.probing.prepare import load_config_facts
+from symprompt.probing.prepare import drop_unusable, load_config_facts
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary, split_names
+from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from symprompt.report import show
 from symprompt.report.answers import check_table, vocabulary_table
 

@@ -15,8 +15,7 @@ import tyro
 from symprompt.cli.data import print_json
 from symprompt.cli.flags import parse
 from symprompt.embeddings import Choice, describe_corpus, read_corpus, write_embeddings
-from symprompt.embeddings.isotropy import Standardiser
-from symprompt.embeddings.isotropy_report import measure_model
+from symprompt.embeddings.isotropy import Standardiser, measure_model
 from symprompt.embeddings.sense_evaluation import (
     check_model,
     evaluate_senses,
@@ -35,14 +34,22 @@ from symprompt.report import show, show_progress
 from symprompt.report.embeddings import (
     frequency_table,
     isotropy_table,
-    save_isotropy_plot,
     senses_notes,
     senses_table,
     similarity_table,
     tags_table,
+    write_map_page,
 )
-from symprompt.report.figures import can_draw, check_figure, draw_cosines, draw_senses, save_figure
-from symprompt.report.sense_map import caption, save_map, write_map_page
+from symprompt.report.figures import (
+    can_draw,
+    check_figure,
+    draw_cosines,
+    draw_isotropy,
+    draw_map,
+    draw_senses,
+    map_caption,
+    save_figure,
+)
 
 
 @dataclass(frozen=True)
@@ -314,7 +321,7 @@ def run_isotropy(arguments: Sequence[str]) -> None:
     drawn = NO_PICTURE
     if can_draw():
         picture = Path(flags.out) / "isotropy.png"
-        save_isotropy_plot(plain, picture)
+        save_figure(draw_isotropy(plain), picture)
         drawn = f"picture: {picture}"
     if flags.json:
         print_json(plain)
@@ -464,12 +471,12 @@ def _map_senses(arguments: Sequence[str]) -> None:
     )
     out = flags.out or forms[0]
     write_map_page(found, f"{out}.html")
-    print(caption(found))
+    print(map_caption(found))
     if why_not_umap(found):
         print(why_not_umap(found))
     print(f"page: {out}.html")
     if can_draw():
-        save_map(found, f"{out}.png")
+        save_figure(draw_map(found), Path(f"{out}.png"))
         print(f"picture: {out}.png")
     else:
         print(NO_PICTURE)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from symprompt.config.build import flatten
+from symprompt.config import flatten
 from symprompt.errors import ConfigError
 from symprompt.models import SHIPPED
 from symprompt.papers.settings import ReproduceSettings

@@ -14,7 +14,7 @@ import tyro
 
 from symprompt.cli.data import print_json
 from symprompt.cli.flags import full_names, parse
-from symprompt.config.build import shipped_configs
+from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.report import show, show_progress
 from symprompt.report.tasks import (
@@ -24,12 +24,11 @@ from symprompt.report.tasks import (
     prediction_grid,
     run_notes,
 )
-from symprompt.tasks.config import TuneConfig, check_tune_config, load_tune_config
+from symprompt.tasks.config import TuneConfig, load_tune_config
 from symprompt.tasks.folder import TaskFolder, is_task_run
 from symprompt.tasks.multitask import tune_mixture
 from symprompt.tasks.patterns import (
     PatternRunConfig,
-    check_pattern_config,
     is_pattern_config,
     load_pattern_config,
     tune_pattern,
@@ -58,7 +57,6 @@ def run_pattern(name: str, arguments: Sequence[str]) -> None:
     default = load_pattern_config(name)
     rest = full_names(arguments, default)
     flags = parse(PatternFlags, rest, usage, PatternFlags(default), pairs=True, prefixes=True)
-    check_pattern_config(flags.config)
     with show_progress() as tick:
         tune_pattern(flags.config, resume=flags.resume, tick=tick)
     show(load_task_runs([flags.config.out]).to_rich())
@@ -127,7 +125,6 @@ def run_tune(arguments: Sequence[str]) -> None:
     default = load_tune_config(names[0]) if names else TuneConfig()
     rest = full_names(arguments[len(names) :], default)
     flags = parse(TuneFlags, rest, usage, TuneFlags(default), pairs=True, prefixes=True)
-    check_tune_config(flags.config)
     train = tune_mixture if flags.config.method == "mpt2" else tune
     with show_progress() as tick:
         run = train(flags.config, resume=flags.resume, tick=tick)

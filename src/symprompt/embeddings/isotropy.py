@@ -9,8 +9,11 @@ Schijndel 2021, who call dimensions with a large share rogue). Standardising is 
 
 from __future__ import annotations
 
+import heapq
+import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from symprompt.embeddings.states import Vectors
-from symprompt.errors import DataError, RunError
-from symprompt.files.atomic import read_tensors, write_tensors
+from symprompt.embeddings.vectors import Choice, Pool, WordVectors, embed_chunks, layer_count
+from symprompt.embeddings.words import Text
+from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.files.atomic import read_tensors, write_json, write_tensors
+from symprompt.files.progress import Tick, silent
+from symprompt.files.text import read_documents
+from symprompt.models import LanguageModel
+from symprompt.runs.environment import derive_seed, describe_environment
 
 Floats = npt.NDArray[np.float64]
 _ROWS = 8192
+_LAST = 4
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
@@ -96,7 +105,7 @@ class Moments:
         self._squares: Any = 0.0
 
     def add(self, vectors: npt.NDArray[np.floating]) -> None:
-        """Count vectors [n, h] or [n, layers, h] in."""
+        """Add vectors [n, h] or [n, layers, h]."""
         for start in range(0, len(vectors), _ROWS):
             part = vectors[start : start + _ROWS].astype(np.float64)
             count = len(part)
@@ -112,7 +121,7 @@ class Moments:
             self.count = total
 
     def standardiser(self, about: dict[str, Any] | None = None) -> Standardiser:
-        """Return mean and deviation of what was counted.
+        """Return mean and deviation of what was added.
 
         Raises:
             DataError: it was less than two vectors.
@@ -132,7 +141,7 @@ class Directions:
         self._squares: Any = 0.0
 
     def add(self, vectors: npt.NDArray[np.floating]) -> None:
-        """Count vectors [n, h] or [n, layers, h] in."""
+        """Add vectors [n, h] or [n, layers, h]."""
         for start in range(0, len(vectors), _ROWS):
             part = unit(vectors[start : start + _ROWS].astype(np.float64))
             self._sum = self._sum + part.sum(axis=0)
@@ -204,16 +213,12 @@ def measure_isotropy(
     return tuple(found)
 
 
-def with_sum(vectors: npt.NDArray[np.floating], count: int = 4) -> npt.NDArray[np.floating]:
-    """Return [n, layers + 1, h]: every layer, then the sum of the last ``count``."""
-    total = vectors[:, -count:].sum(axis=1, keepdims=True)
-    return np.concatenate([vectors, total], axis=1)
-
-
 def layer_vectors(
-    chunks: Iterable[Vectors], last: int = 4, *, limit: int = 0
-) -> Iterator[npt.NDArray[np.floating]]:
-    """Yield vectors of all layers and of the last ones' sum, words without sub-tokens left out.
+    chunks: Iterable[WordVectors], last: int = _LAST, *, limit: int = 0
+) -> Iterator[tuple[list[str], npt.NDArray[np.floating]]]:
+    """Yield words and their vectors [n, layers + 1, h]: every layer, then the last ones' sum.
+
+    Words without sub-tokens are left out.
 
     Args:
         chunks: made with layers "all".
@@ -222,9 +227,197 @@ def layer_vectors(
     """
     left = limit or None
     for found in chunks:
-        vectors = found.vectors[found.tokens > 0][:left]
-        yield with_sum(vectors, last)
+        there = found.tokens > 0
+        words = list(compress(found.words(), there))[:left]
+        vectors = found.vectors[there][:left]
+        total = vectors[:, -last:].sum(axis=1, keepdims=True)
+        yield words, np.concatenate([vectors, total], axis=1)
         if left is not None:
-            left -= len(vectors)
+            left -= len(words)
             if left <= 0:
                 return
+
+
+@dataclass(frozen=True)
+class FrequencyBand:
+    """Words of about the same frequency.
+
+    Attributes:
+        low, high: occurrences in the corpus, both included.
+        types: how many different words.
+        same: mean cosine of two occurrences of the same word, mean over words.
+        other: mean cosine of occurrences of two different words of the band.
+    """
+
+    low: int
+    high: int
+    types: int
+    same: float
+    other: float
+
+
+def cosine_by_frequency(
+    words: Sequence[str] | npt.NDArray[np.str_],
+    vectors: npt.NDArray[np.floating],
+    standardiser: Standardiser | None = None,
+    *,
+    base: int = 4,
+) -> tuple[FrequencyBand, ...]:
+    """Return mean cosines in bands of word frequency, from words seen twice on.
+
+    Words are taken as written, in lower case. All pairs are counted, by sums of unit vectors.
+
+    Args:
+        words: every word of a corpus, in which frequencies are counted too.
+        vectors: [words, h].
+        standardiser: applied first, if given.
+        base: each band is this many times as frequent as the one before.
+    """
+    lower = np.char.lower(np.asarray(words, dtype=np.str_))
+    types, owner, counts = np.unique(lower, return_inverse=True, return_counts=True)
+    letters = np.array([any(sign.isalnum() for sign in name) for name in types], dtype=bool)
+    sums = np.zeros((len(types), vectors.shape[1]), dtype=np.float64)
+    for start in range(0, len(owner), _ROWS):
+        part = np.asarray(vectors[start : start + _ROWS], dtype=np.float32)
+        part = unit(part if standardiser is None else standardiser.apply(part))
+        np.add.at(sums, owner[start : start + _ROWS], part)
+    own = (sums**2).sum(axis=1)
+    bands = []
+    low = 2
+    while low <= int(counts.max(initial=0)):
+        high = low * base - 1
+        chosen = np.flatnonzero((counts >= low) & (counts <= high) & letters)
+        if len(chosen):
+            number = counts[chosen].astype(np.float64)
+            same = (own[chosen] - number) / (number * (number - 1))
+            total, words_in = sums[chosen].sum(axis=0), number.sum()
+            pairs = words_in**2 - (number**2).sum()
+            other = (total @ total - own[chosen].sum()) / pairs if len(chosen) > 1 else float("nan")
+            bands.append(FrequencyBand(low, high, len(chosen), float(same.mean()), float(other)))
+        low *= base
+    return tuple(bands)
+
+
+@dataclass(frozen=True)
+class IsotropyReport:
+    """What was measured, layer by layer and by word frequency, and where the files are.
+
+    Attributes:
+        layers: every layer from the embeddings on, then the sum of the last ones.
+        before, after: cosines by word frequency of the sum of the last layers.
+        standardisers: name of the layers -> file.
+    """
+
+    layers: tuple[LayerIsotropy, ...]
+    before: tuple[FrequencyBand, ...]
+    after: tuple[FrequencyBand, ...]
+    standardisers: dict[str, str]
+    about: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return asdict(self)
+
+
+def draw_lines(sources: Sequence[str], limit: int, seed: int = 0) -> list[Text]:
+    """Return lines drawn from all over a corpus, with about so many words together; 0 takes all.
+
+    The words of one document are about one thing, so a few whole documents are no sample of random
+    words. Each line is kept or not by a number drawn for it.
+    """
+    generator = random.Random(derive_seed("lines", seed))
+    kept: list[tuple[float, int, int, str]] = []
+    total = 0
+    lines = (line for document in read_documents(sources) for line in document.lines)
+    for number, line in enumerate(lines):
+        words = len(line.split())
+        heapq.heappush(kept, (-generator.random(), number, words, line))
+        total += words
+        while limit and len(kept) > 1 and total - kept[0][2] >= limit:
+            total -= heapq.heappop(kept)[2]
+    return [Text.running(line) for _, _, _, line in sorted(kept, key=lambda entry: entry[1])]
+
+
+def measure_model(
+    backbone: LanguageModel,
+    fit_on: Sequence[str],
+    measure_on: Sequence[str],
+    out: str | Path,
+    *,
+    pool: Pool = "mean",
+    limit: int = 100_000,
+    seed: int = 0,
+    tick: Tick = silent,
+) -> IsotropyReport:
+    """Fit standardisers on one text and measure how isotropic the model is on another.
+
+    Written to OUT: ``isotropy.json``, and a standardiser for the last layer and for the sum of the
+    last four (of all, if there are fewer), to be given to ``symprompt similarity``.
+
+    Args:
+        backbone: the model.
+        fit_on: files or folders whose words' means and deviations are taken.
+        measure_on: other files; cosines are of these words.
+        out: the folder to write.
+        pool: how a word's sub-tokens become one vector.
+        limit: at most so many words of each, in lines drawn from all over it; 0 takes all.
+        seed: of the draw.
+        tick: called with the words done, stages "fit" and "measure".
+
+    Raises:
+        ConfigError: the limit is negative.
+    """
+    if limit < 0:
+        raise ConfigError(f"limit is {limit}; give 0 for all words, or how many.")
+    folder = Path(out)
+    count = layer_count(backbone)
+    last = min(_LAST, count)
+    names = [*(str(number) for number in range(count + 1)), f"sum-last-{last}"]
+
+    def read(sources: Sequence[str]) -> Iterator[tuple[list[str], npt.NDArray[np.floating]]]:
+        lines = draw_lines(sources, limit, seed)
+        chunks = embed_chunks(backbone, lines, Choice("all", pool))
+        return layer_vectors(chunks, last, limit=limit)
+
+    moments = Moments()
+    for _, vectors in read(fit_on):
+        moments.add(vectors)
+        tick("fit", moments.count, max(limit, moments.count), "words")
+    fitted = moments.standardiser()
+    words: list[str] = []
+    sums: list[npt.NDArray[np.floating]] = []
+
+    def measured() -> Iterator[npt.NDArray[np.floating]]:
+        for own, vectors in read(measure_on):
+            words.extend(own)
+            sums.append(vectors[:, -1])
+            tick("measure", len(words), max(limit, len(words)), "words")
+            yield vectors
+
+    layers = measure_isotropy(measured(), fitted, names)
+    about = {"model": backbone.source, "fingerprint": backbone.fingerprint, "pool": pool}
+    paths = {}
+    for place, name in ((-2, "last"), (-1, names[-1])):
+        path = folder / f"standardiser-{name}.safetensors"
+        own = {**about, "layers": name, "words": moments.count}
+        replace(fitted.at(place), about=own).save(path)
+        paths[name] = str(path)
+    whole = np.concatenate(sums)
+    report = IsotropyReport(
+        layers,
+        cosine_by_frequency(words, whole),
+        cosine_by_frequency(words, whole, fitted.at(-1)),
+        paths,
+        {
+            "model": backbone.source,
+            "pool": pool,
+            "seed": seed,
+            "words fitted on": moments.count,
+            "words measured on": len(words),
+            "fitted on": [Path(name).name for name in fit_on],
+            "measured on": [Path(name).name for name in measure_on],
+            "environment": describe_environment(backbone.device),
+        },
+    )
+    write_json(folder / "isotropy.json", report.to_dict())
+    return report

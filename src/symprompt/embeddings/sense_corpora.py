@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from symprompt.embeddings.wordnet import PART_OF_NUMBER
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError
+from symprompt.files.reading import load_text
 
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 """The five all-words test sets, as Raganato et al. (2017) unified them."""
 
 NOT_KNOWN = "sense not in WordNet"
 _POS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
-_POS_OF_TYPE = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 # How the Penn Treebank writes what people write otherwise; models have read the latter.
 _WRITTEN = {
     "``": '"',
@@ -139,9 +140,9 @@ def load_test_sets(
 def _load_context_files(folder: Path, known: Collection[str]) -> SenseCorpus:
     sentences: list[Sentence] = []
     dropped: Counter[str] = Counter()
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     for path in files:
-        text = _read(path)
+        text = load_text(path)
         if _CONTEXT.match(text.lstrip()):
             sentences += _context_sentences(path.name, text, known, dropped)
     if not any(sentence.instances for sentence in sentences):
@@ -174,7 +175,7 @@ def _context_sentences(
         if own and "lexsn" in tags:
             keys = _keys(tags["lemma"], tags["lexsn"], known)
             if keys:
-                pos = _POS_OF_TYPE[keys[0].rpartition("%")[2][0]]
+                pos = PART_OF_NUMBER[keys[0].rpartition("%")[2][0]]
                 lemma = keys[0].rpartition("%")[0]
                 instances.append(Instance(first, len(words), lemma, pos, keys))
             else:
@@ -191,13 +192,13 @@ def _keys(lemma: str, senses: str, known: Collection[str]) -> tuple[str, ...]:
 def _load_unified(path: Path, known: Collection[str]) -> SenseCorpus:
     name = path.name.removesuffix(".data.xml")
     gold: dict[str, list[str]] = {}
-    for line in _read(path.with_name(f"{name}.gold.key.txt")).splitlines():
+    for line in load_text(path.with_name(f"{name}.gold.key.txt")).splitlines():
         if line.strip():
             instance, *keys = line.split()
             gold[instance] = keys
     dropped: Counter[str] = Counter()
     try:
-        root = ElementTree.fromstring(_read(path).encode())
+        root = ElementTree.fromstring(load_text(path).encode())
         sentences = tuple(
             _unified_sentence(f"{name}.{document.get('id')}", sentence, gold, known, dropped)
             for document in root
@@ -230,10 +231,3 @@ def _unified_sentence(
         lemma, pos = entry.attrib["lemma"].lower(), _POS[entry.attrib["pos"]]
         instances.append(Instance(first, len(words), lemma, pos, keys, entry.attrib["id"]))
     return Sentence(document, tuple(words), tuple(instances))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}); give a UTF-8 text file.") from None

@@ -1,10 +1,9 @@
-"""Content words of running text and the lemmas they may be of; no part-of-speech tagger is needed.
+"""Sense vectors in use: learn them from tagged text, score the test sets, tag running text.
 
-A stretch of up to four words that WordNet knows as one lemma is taken as one ("took place", "prime
-ministers"), the longest first. Words of the closed classes (articles, pronouns, prepositions,
-conjunctions, modal and auxiliary verbs) are left out, as are numbers and marks.
-
-The commands about senses: learn sense vectors, score the test sets, tag running text.
+Running text has no part-of-speech tags: a stretch of up to four words that WordNet knows as one
+lemma is taken as one ("took place", "prime ministers"), the longest first. Words of the closed
+classes (articles, pronouns, prepositions, conjunctions, modal and auxiliary verbs) are left out, as
+are numbers and marks.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from symprompt.embeddings.senses import (
     instance_texts,
     train_senses,
 )
-from symprompt.embeddings.states import Choice, embed_chunks
 from symprompt.embeddings.store import write_embeddings
+from symprompt.embeddings.vectors import Choice, embed_chunks
 from symprompt.embeddings.wordnet import PARTS, WordNet
 from symprompt.embeddings.words import Text
 from symprompt.errors import RunError
@@ -159,7 +158,7 @@ def learn_senses(
 ) -> SenseVectors:
     """Read tagged text, embed its tagged words, and write sense vectors to a folder.
 
-    The words' own vectors stay in OUT/occurrences; what was interrupted goes on there.
+    The words' own vectors stay in OUT/occurrences; an interrupted run continues there.
 
     Args:
         corpus: SemCor's folder, or any that ``load_sense_corpus`` reads.
@@ -168,7 +167,7 @@ def learn_senses(
         wordnet: the inventory of senses.
         choice: layers and pooling; the chapter sums the last four layers.
         standardise: z-score the vectors, fitted on the tagged words.
-        tick: told of the sentences done, stage "embed".
+        tick: called with the sentences done, stage "embed".
     """
     read = load_sense_corpus(corpus, wordnet.senses)
     texts = instance_texts(read)
@@ -277,7 +276,7 @@ def evaluate_senses(
         sets: only these sets, such as ("semeval2007",) to choose settings on; empty takes those
             that are there.
         draws: of the paired bootstrap.
-        tick: told of the sets done, stage "evaluate".
+        tick: called with the sets done, stage "evaluate".
     """
     check_model(senses, backbone)
     begun = time.monotonic()

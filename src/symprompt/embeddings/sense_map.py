@@ -1,4 +1,4 @@
-"""A word's occurrences as points in the plane, with what tells them apart (figure 11.7)."""
+"""A word's occurrences as points in the plane, labelled by sense, cluster or language (11.7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from symprompt.embeddings.isotropy import unit
 from symprompt.embeddings.senses import SenseTagger
-from symprompt.embeddings.states import Choice, embed_chunks
+from symprompt.embeddings.vectors import Choice, embed_chunks
 from symprompt.embeddings.wordnet import PARTS
 from symprompt.embeddings.words import Ints, Text
 from symprompt.errors import ConfigError, DataError
@@ -93,7 +93,7 @@ def make_map(
     clusters: int = 3,
     seed: int = 0,
 ) -> SenseMap:
-    """Embed a word's occurrences and lay them out in the plane.
+    """Embed a word's occurrences and project them into the plane.
 
     Args:
         texts: as ``find_occurrences`` gives them.
@@ -154,7 +154,7 @@ def _around(text: Text) -> list[tuple[str, str, str]]:
 
 
 def can_umap() -> bool:
-    """Say whether umap-learn, which is optional, is there and whole."""
+    """Return whether umap-learn, which is optional, can be imported."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -188,7 +188,7 @@ def _umap(vectors: npt.NDArray[np.floating], seed: int) -> Floats:
     import umap
 
     with warnings.catch_warnings():
-        # It says that a seed keeps it to one thread, and numba what it deprecates.
+        # Its warnings: a seed keeps it to one thread; numba's: what is deprecated.
         warnings.simplefilter("ignore")
         reducer: Any = umap.UMAP(
             n_neighbors=min(_FEW, len(vectors) - 1), metric="cosine", random_state=seed
@@ -200,7 +200,7 @@ def k_means(units: npt.NDArray[np.floating], count: int, seed: int = 0) -> Ints:
     """Return the cluster of each unit vector, by cosine; clusters are numbered by size.
 
     Raises:
-        DataError: more clusters than vectors, or none, are asked for.
+        DataError: there are more clusters than vectors, or none.
     """
     if not 1 <= count <= len(units):
         raise DataError(f"clusters is {count}; allowed are 1 to {len(units)} for so many words.")

@@ -1,19 +1,16 @@
-"""Vectors for senses that never occur, through WordNet's relations (after LMMS, 2019).
-
-A sense without occurrences takes the mean vector of its synset's other senses; without any, that of
-the synsets beside it (same hypernym), of the hypernym itself, of its own hyponyms and of adjectives
-said to be similar; without any, that of its broad class (the lexicographer file, such as
-noun.animal). Each mean is over unit vectors, so frequent senses count no more than rare ones.
-
-How a candidate sense is scored: cosine and log frequency, with weights fitted by likelihood.
-
-Word senses by the nearest sense vector (equations 11.8 and 11.9 of the chapter).
+"""Word senses by the nearest sense vector (equations 11.8 and 11.9 of the chapter).
 
 A sense's vector is the mean of its occurrences in tagged text. An occurrence is given the sense,
 among those its lemma has as its part of speech, whose vector has the highest cosine with its own.
-Two additions, each of which can be turned off: how often a sense occurs counts too, weighted as
-fits documents that were held out; and senses without occurrences get a vector through WordNet's
-relations (Loureiro and Jorge 2019).
+Two additions, each of which can be turned off:
+
+- How often a sense occurs counts too: a sense's score is its cosine plus its weighted log
+  frequency, with the weight that fits documents that were held out.
+- Senses without occurrences get a vector through WordNet's relations (after LMMS, Loureiro and
+  Jorge 2019): the mean vector of the synset's other senses; without any, that of the synsets beside
+  it (same hypernym), of the hypernym itself, of its own hyponyms and of similar adjectives; without
+  any, that of its broad class (the lexicographer file, such as noun.animal). Each mean is over unit
+  vectors, so frequent senses count no more than rare ones.
 """
 
 from __future__ import annotations
@@ -58,8 +55,8 @@ class Relations:
         below: dict[str, list[Vector]] = defaultdict(list)
         classes: dict[int, list[Vector]] = defaultdict(list)
         for name, vector in self._synsets.items():
-            if name in wordnet.synsets:
-                found = wordnet.synsets[name]
+            found = wordnet.synset(name)
+            if found is not None:
                 classes[found.lexname].append(vector)
                 for parent in found.hypernyms:
                     below[parent].append(vector)
@@ -80,7 +77,7 @@ class Relations:
     def _related(self, name: str) -> Vector | None:
         if name in self._synsets:
             return self._synsets[name]
-        synset = self._wordnet.synsets.get(name)
+        synset = self._wordnet.synset(name)
         if synset is None:
             return None
         near = [self._below[parent] for parent in synset.hypernyms if parent in self._below]
@@ -115,21 +112,10 @@ class Scoring:
     cosine: float = 20.0
     frequency: float = 0.0
 
-    def nearest(self) -> Scoring:
-        """Return the same without frequency."""
-        return Scoring(self.cosine, 0.0)
-
     def logits(self, cosines: npt.NDArray[Any], frequencies: npt.NDArray[Any]) -> Floats:
         """Return candidates' logits; both arguments have one number for each."""
         found: Floats = self.cosine * cosines + self.frequency * frequencies
         return found
-
-
-def shares(logits: Floats) -> Floats:
-    """Return probabilities of one occurrence's candidates."""
-    powers = np.exp(logits - logits.max())
-    found: Floats = powers / powers.sum()
-    return found
 
 
 def pair_cosines(
@@ -322,17 +308,6 @@ def instance_texts(corpus: SenseCorpus) -> list[Text]:
     return texts
 
 
-def document_numbers(corpus: SenseCorpus) -> Ints:
-    """Return the document of every tagged word, numbered in order of appearance."""
-    numbers: dict[str, int] = {}
-    found = [
-        numbers.setdefault(sentence.document, len(numbers))
-        for sentence in corpus.sentences
-        for _ in sentence.instances
-    ]
-    return np.array(found, dtype=np.int64)
-
-
 def train_senses(
     corpus: SenseCorpus,
     vectors: npt.NDArray[np.floating],
@@ -371,7 +346,13 @@ def train_senses(
     rows = {key: row for row, key in enumerate(keys)}
     pairs = [(place, rows[key]) for place, entry in enumerate(instances) for key in entry.keys]
     owner, sense = np.array(pairs, dtype=np.int64).T
-    fold = document_numbers(corpus) % FOLDS
+    documents: dict[str, int] = {}
+    numbers = [
+        documents.setdefault(sentence.document, len(documents))
+        for sentence in corpus.sentences
+        for _ in sentence.instances
+    ]
+    fold = np.array(numbers, dtype=np.int64) % FOLDS
     sums = np.zeros((FOLDS, len(keys), ready.shape[1]), dtype=np.float32)
     counts = np.zeros((FOLDS, len(keys)), dtype=np.int64)
     np.add.at(sums, (fold[owner], sense), ready[owner])
@@ -437,20 +418,20 @@ class SenseTagger:
                 "relations."
             )
         self.senses, self.wordnet = senses, wordnet
-        self.scoring = senses.scoring if rule == "fitted" else senses.scoring.nearest()
+        self.scoring = senses.scoring
+        if rule == "nearest":
+            self.scoring = replace(senses.scoring, frequency=0.0)
         self._units = unit(senses.vectors)
         self._relations = None
         if coverage == "relations":
             self._relations = Relations(wordnet, senses.index, self._units)
 
-    def candidates(self, lemma: str, pos: str) -> tuple[Sense, ...]:
-        """Return a lemma's senses that have a vector."""
-        return tuple(
-            sense
-            for sense in self.wordnet.of(lemma, pos)
-            if sense.key in self.senses.index
-            or (self._relations is not None and self._relations.vector(sense) is not None)
-        )
+    def _vector(self, sense: Sense) -> Vector | None:
+        """Return a sense's unit vector; None where it has none."""
+        if self._relations is not None:
+            return self._relations.vector(sense)
+        row = self.senses.index.get(sense.key)
+        return None if row is None else self._units[row]
 
     def tag(
         self,
@@ -469,14 +450,26 @@ class SenseTagger:
         ready = np.asarray(vectors, dtype=np.float32)
         if self.senses.standardiser is not None:
             ready = np.asarray(self.senses.standardiser.apply(ready), dtype=np.float32)
-        cache: dict[tuple[str, str], tuple[Sense, ...]] = {}
+        # The vector of every sense that any of the occurrences may have, and each name's senses.
+        vectors_of: dict[str, Vector] = {}
+        senses_of: dict[tuple[str, str], list[Sense]] = {}
         for pair in {pair for pairs in names for pair in pairs}:
-            cache[pair] = self.candidates(*pair)
-        options = [tuple(sense for pair in pairs for sense in cache[pair]) for pairs in names]
+            senses_of[pair] = []
+            for sense in self.wordnet.of(*pair):
+                vector = self._vector(sense)
+                if vector is not None:
+                    vectors_of[sense.key] = vector
+                    senses_of[pair].append(sense)
+        options = [tuple(sense for pair in pairs for sense in senses_of[pair]) for pairs in names]
         counts = np.array([len(own) for own in options], dtype=np.int64)
         owner = np.repeat(np.arange(len(options)), counts)
         flat = [sense for own in options for sense in own]
-        logits = self._logits(flat, unit(ready), owner)
+        table = np.array(list(vectors_of.values()), dtype=self._units.dtype)
+        place_of = {key: place for place, key in enumerate(vectors_of)}
+        rows = np.array([place_of[sense.key] for sense in flat], dtype=np.int64)
+        cosines = pair_cosines(table, unit(ready), rows, owner)
+        times = np.array([self.senses.count_of.get(sense.key, _UNSEEN) for sense in flat])
+        logits = self.scoring.logits(cosines, np.log(times))
         bounds = np.append(0, np.cumsum(counts))
         scores = [logits[bounds[place] : bounds[place + 1]] for place in range(len(options))]
         if groups is not None:
@@ -486,27 +479,6 @@ class SenseTagger:
             for pairs, own, score in zip(names, options, scores, strict=True)
         ]
 
-    def _logits(
-        self, flat: Sequence[Sense], ready: npt.NDArray[np.floating], owner: Ints
-    ) -> npt.NDArray[np.float64]:
-        table, rows, seen = self._units, [], {}
-        extra: list[npt.NDArray[np.floating]] = []
-        for sense in flat:
-            row = self.senses.index.get(sense.key)
-            if row is None:
-                if sense.key not in seen:
-                    assert self._relations is not None
-                    vector = self._relations.vector(sense)
-                    assert vector is not None
-                    seen[sense.key] = len(table) + len(extra)
-                    extra.append(vector)
-                row = seen[sense.key]
-            rows.append(row)
-        whole = np.concatenate([table, np.stack(extra).astype(table.dtype)]) if extra else table
-        counts = np.array([self.senses.count_of.get(sense.key, _UNSEEN) for sense in flat])
-        cosines = pair_cosines(whole, ready, np.array(rows, dtype=np.int64), owner)
-        return self.scoring.logits(cosines, np.log(counts))
-
     def _decide(
         self,
         pairs: Sequence[tuple[str, str]],
@@ -515,15 +487,14 @@ class SenseTagger:
     ) -> Tag:
         if not len(options):
             every = [sense for pair in pairs for sense in self.wordnet.of(*pair)]
-            # Of several lemmas the sense that WordNet counted most; its order says so within one.
+            # Of several lemmas the sense that WordNet counted most; its order decides within one.
             first = max(every, key=lambda sense: (sense.count, -sense.number), default=None)
             single = len(set(pairs)) == 1 and every
             return Tag(every[0] if single else first, None, "first")
         best = int(np.argmax(scores))
-        probabilities = shares(scores)
-        return Tag(
-            options[best], float(probabilities[best]), "vector", options, tuple(scores.tolist())
-        )
+        powers = np.exp(scores - scores.max())
+        sure = float((powers / powers.sum())[best])
+        return Tag(options[best], sure, "vector", options, tuple(scores.tolist()))
 
 
 def _one_per_group(

@@ -1,4 +1,4 @@
-"""The cosine of two word occurrences, and how it goes with a word's frequency."""
+"""The cosine of word occurrences, each marked in its text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symprompt.embeddings.isotropy import Standardiser, unit
-from symprompt.embeddings.states import Choice
-from symprompt.embeddings.vectors import WordVectors, embed
+from symprompt.embeddings.vectors import Choice, WordVectors, embed
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError, RunError
 from symprompt.models import LanguageModel
@@ -43,11 +42,6 @@ class Occurrence:
         if len(at) != 1 or text.words()[int(at[0])] != word.strip():
             raise DataError(f"{word!r} in {marked!r} is no single word; mark one word only.")
         return cls(text, int(at[0]))
-
-
-def cosine(one: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
-    """Return the cosine of two vectors; 0 if one of them is zero."""
-    return float(unit(one.astype(np.float64)) @ unit(other.astype(np.float64)))
 
 
 def compare(
@@ -94,63 +88,3 @@ def check_standardiser(
             )
     if standardiser.mean.shape != (width,):
         raise RunError(f"the standardiser has shape {standardiser.mean.shape}, not ({width},).")
-
-
-@dataclass(frozen=True)
-class FrequencyBand:
-    """Words of about the same frequency.
-
-    Attributes:
-        low, high: occurrences in the corpus, both included.
-        types: how many different words.
-        same: mean cosine of two occurrences of the same word, mean over words.
-        other: mean cosine of occurrences of two different words of the band.
-    """
-
-    low: int
-    high: int
-    types: int
-    same: float
-    other: float
-
-
-def cosine_by_frequency(
-    words: Sequence[str] | npt.NDArray[np.str_],
-    vectors: npt.NDArray[np.floating],
-    standardiser: Standardiser | None = None,
-    *,
-    base: int = 4,
-) -> tuple[FrequencyBand, ...]:
-    """Return mean cosines in bands of word frequency, from words seen twice on.
-
-    Words are taken as written, in lower case. All pairs are counted, by sums of unit vectors.
-
-    Args:
-        words: every word of a corpus, in which frequencies are counted too.
-        vectors: [words, h].
-        standardiser: applied first, if given.
-        base: each band is this many times as frequent as the one before.
-    """
-    lower = np.char.lower(np.asarray(words, dtype=np.str_))
-    types, owner, counts = np.unique(lower, return_inverse=True, return_counts=True)
-    letters = np.array([any(sign.isalnum() for sign in name) for name in types], dtype=bool)
-    sums = np.zeros((len(types), vectors.shape[1]), dtype=np.float64)
-    for start in range(0, len(owner), 8192):
-        part = np.asarray(vectors[start : start + 8192], dtype=np.float32)
-        part = unit(part if standardiser is None else standardiser.apply(part))
-        np.add.at(sums, owner[start : start + 8192], part)
-    own = (sums**2).sum(axis=1)
-    bands = []
-    low = 2
-    while low <= int(counts.max(initial=0)):
-        high = low * base - 1
-        chosen = np.flatnonzero((counts >= low) & (counts <= high) & letters)
-        if len(chosen):
-            number = counts[chosen].astype(np.float64)
-            same = (own[chosen] - number) / (number * (number - 1))
-            total, words_in = sums[chosen].sum(axis=0), number.sum()
-            pairs = words_in**2 - (number**2).sum()
-            other = (total @ total - own[chosen].sum()) / pairs if len(chosen) > 1 else float("nan")
-            bands.append(FrequencyBand(low, high, len(chosen), float(same.mean()), float(other)))
-        low *= base
-    return tuple(bands)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.embeddings.states import Choice, Vectors, embed_chunks
+from symprompt.embeddings.vectors import Choice, WordVectors, embed_chunks
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import part_of, read_json, reason, write_json
@@ -225,7 +225,7 @@ class _Writer:
             with suppress(OSError):
                 stream.close()
 
-    def add(self, found: Vectors) -> None:
+    def add(self, found: WordVectors) -> None:
         """Append some texts; they count once they are on the disk."""
         counts = np.array([len(text) for text in found.texts], dtype=np.int64)
         words = np.empty((int(counts.sum()), 4), dtype=np.int32)

@@ -1,23 +1,133 @@
-"""Contextual embeddings from Python: texts in, one vector for each of their words out."""
+"""Contextual word vectors from a model's hidden states: texts in, a vector for each word out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from symprompt.embeddings.states import Choice, Pool, embed_chunks
-from symprompt.embeddings.words import Ints, Text, as_texts
-from symprompt.errors import DataError
+from symprompt.embeddings.words import (
+    Ints,
+    Text,
+    Tokens,
+    as_texts,
+    make_windows,
+    tokenise,
+    window_size,
+)
+from symprompt.errors import ConfigError, DataError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import find_files, read_documents
 from symprompt.models import SHIPPED, LanguageModel
+from symprompt.runs.environment import send
 
+Pool = Literal["first", "mean"]
 By = Literal["document", "line"]
+_LAYERS = re.compile(r"last|all|(?P<how>mean|sum)-last-(?P<count>[1-9]\d?)|(?P<number>\d{1,3})")
+_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_CPU_TOKENS = 4096
+_GPU_TOKENS = 1 << 16
+# Characters that are tensorised together: enough to sort by length, little enough to hold, and on
+# a CPU some twenty seconds of work, as often as progress is reported and kept.
+_CPU_CHUNK = 1 << 17
+_GPU_CHUNK = 1 << 21
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which layers are combined and how a word's sub-tokens are.
+
+    Attributes:
+        layers: last, mean-last-N, sum-last-N, a layer's number (0 is the embeddings), or all: every
+            layer by itself.
+        pool: first (the word's first sub-token) or mean (of all of them).
+        window: tokens of a window of long texts; 0 takes as many as the model reads.
+        max_tokens: most tokens in one pass; 0 chooses by device.
+    """
+
+    layers: str = "last"
+    pool: Pool = "mean"
+    window: int = 0
+    max_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not _LAYERS.fullmatch(self.layers):
+            raise ConfigError(
+                f"layers is {self.layers!r}; use last, mean-last-4, sum-last-4 (or another number "
+                "than 4), or the number of one layer (0 is the embeddings)."
+            )
+        if self.pool not in get_args(Pool):
+            raise ConfigError(f"pool is {self.pool!r}; use first or mean.")
+
+    def check(self, backbone: LanguageModel) -> None:
+        """Refuse layers that a model does not have.
+
+        Raises:
+            ConfigError: it has fewer.
+        """
+        most = layer_count(backbone)
+        found = _LAYERS.fullmatch(self.layers)
+        assert found is not None
+        asked = int(found["count"] or found["number"] or 0)
+        if asked > most:
+            raise ConfigError(
+                f"layers is {self.layers!r}, but the model has {most} layers; give at most {most}."
+            )
+
+    def combine(self, states: Sequence[Tensor]) -> Tensor:
+        """Return [b, t, h] in float32 (or float64), [b, t, layers, h] for all.
+
+        Args:
+            states: of the embeddings and of each layer, [b, t, h] each.
+        """
+        wide = torch.promote_types(states[-1].dtype, torch.float32)
+        found = _LAYERS.fullmatch(self.layers)
+        assert found is not None
+        if self.layers == "all":
+            return torch.stack([state.to(wide) for state in states], dim=2)
+        if found["how"] is None:
+            return states[-1 if found["number"] is None else int(found["number"])].to(wide)
+        count = int(found["count"])
+        total = states[-1].to(wide)
+        for state in states[-count:-1]:
+            total = total + state.to(wide)
+        return total / count if found["how"] == "mean" else total
+
+
+def layer_count(backbone: LanguageModel) -> int:
+    """Return how many layers a model has, the embeddings not counted."""
+    return int(backbone.model.config.get_text_config().num_hidden_layers)
+
+
+def hidden_states(backbone: LanguageModel, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the states [b, t, h] of the embeddings and after each layer.
+
+    Args:
+        backbone: the model.
+        ids: [b, t]; padding stands on the right.
+        mask: [b, t], true on real tokens; None where there is no padding.
+    """
+    options = {"use_cache": False} if backbone.causal else {}
+    # Nothing right of a token is seen by a causal model, so padding there needs no mask.
+    given = None if mask is None or backbone.causal else mask.to(torch.long)
+    with sdpa_kernel(_ATTENTION):
+        output = backbone.model.base_model(
+            input_ids=ids,
+            attention_mask=given,
+            output_hidden_states=True,
+            return_dict=True,
+            **options,
+        )
+    return tuple(output.hidden_states)
 
 
 @dataclass(frozen=True)
@@ -27,14 +137,12 @@ class WordVectors:
     Attributes:
         texts: the texts, in the order they were given.
         vectors: [words, h] (or [words, layers, h]).
-        text: [words], the text each word stands in.
-        tokens: [words], how many sub-tokens it has; 0 for one the tokenizer left out, whose vector
-            is zero.
+        tokens: [words], how many sub-tokens each has; 0 for one the tokenizer left out, whose
+            vector is zero.
     """
 
     texts: tuple[Text, ...]
     vectors: npt.NDArray[np.floating]
-    text: Ints
     tokens: Ints
 
     def words(self) -> list[str]:
@@ -43,8 +151,186 @@ class WordVectors:
 
     def of_text(self, number: int) -> npt.NDArray[np.floating]:
         """Return the vectors of one text's words."""
-        first, last = np.searchsorted(self.text, [number, number + 1])
-        return self.vectors[first:last]
+        first = sum(len(text) for text in self.texts[:number])
+        return self.vectors[first : first + len(self.texts[number])]
+
+
+def embed_chunks(
+    backbone: LanguageModel,
+    texts: Iterable[Text],
+    choice: Choice,
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    chunk: int = 0,
+) -> Iterator[WordVectors]:
+    """Yield the vectors of every word of every text, in order, some texts at a time.
+
+    Args:
+        backbone: the model, masked or causal.
+        texts: read as they are needed.
+        choice: layers and pooling.
+        dtype: of the vectors that come out; sums are float32 whatever it is.
+        chunk: characters of text, roughly four times its tokens, that are tensorised together;
+            0 chooses by device.
+    """
+    choice.check(backbone)
+    most = chunk or (_GPU_CHUNK if backbone.device.type == "cuda" else _CPU_CHUNK)
+    held: list[Text] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text.text) + 1
+        if size >= most:
+            yield _embed(backbone, held, choice, dtype)
+            held, size = [], 0
+    if held:
+        yield _embed(backbone, held, choice, dtype)
+
+
+def _embed(
+    backbone: LanguageModel, texts: list[Text], choice: Choice, dtype: npt.DTypeLike
+) -> WordVectors:
+    tokens = list(tokenise(backbone.vocabulary, texts))
+    plan = _Plan.make(backbone, tokens, choice)
+    width = backbone.model.config.get_text_config().hidden_size
+    words = len(plan.first)
+    shape = (words, layer_count(backbone) + 1, width) if choice.layers == "all" else (words, width)
+    vectors = np.zeros(shape, dtype=dtype)
+    most = choice.max_tokens or (_GPU_TOKENS if backbone.device.type == "cuda" else _CPU_TOKENS)
+    waiting: tuple[Ints, Tensor] | None = None
+    with torch.inference_mode():
+        for batch in (*plan.batches(most), None):
+            found = None if batch is None else _run(backbone, plan, batch, choice)
+            # Fetched one batch late, so that a GPU has the next one to work on meanwhile.
+            if waiting is not None:
+                rows, values = waiting
+                vectors[rows] = values.cpu().numpy().astype(vectors.dtype, copy=False)
+            waiting = found
+    counts = np.concatenate([entry.last - entry.first for entry in tokens] or [plan.first])
+    return WordVectors(tuple(texts), vectors, counts)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Windows and words of some texts as flat arrays, so that batches need no loop over them.
+
+    Attributes:
+        ids: every text's tokens, one after the other.
+        starts, sizes: [windows], where each begins in ids and how many tokens it has.
+        first, last: [words], tokens of each word counted from its window's start.
+        order: [words], the words sorted by window.
+        bounds: [windows + 1], where each window's words begin in order.
+        frame: the special tokens before and after each window.
+    """
+
+    ids: Ints
+    starts: Ints
+    sizes: Ints
+    first: Ints
+    last: Ints
+    order: Ints
+    bounds: Ints
+    frame: tuple[Ints, Ints]
+    pad: int
+
+    @classmethod
+    def make(cls, backbone: LanguageModel, tokens: Sequence[Tokens], choice: Choice) -> _Plan:
+        size = window_size(backbone, choice.window)
+        starts, sizes, first, last, owner = [], [], [], [], []
+        offset = windows = 0
+        for entry in tokens:
+            cut = make_windows(entry, size, causal=backbone.causal)
+            begin, end = cut.starts[cut.of_word], cut.ends[cut.of_word]
+            starts.append(cut.starts + offset)
+            sizes.append(cut.ends - cut.starts)
+            first.append(np.maximum(entry.first, begin) - begin)
+            last.append(np.minimum(entry.last, end) - begin)
+            owner.append(cut.of_word + windows)
+            offset += len(entry.ids)
+            windows += len(cut.starts)
+        owners = np.concatenate(owner)
+        order = np.argsort(owners, kind="stable")
+        return cls(
+            np.concatenate([entry.ids for entry in tokens]),
+            np.concatenate(starts),
+            np.concatenate(sizes),
+            np.concatenate(first),
+            np.concatenate(last),
+            order,
+            np.searchsorted(owners[order], np.arange(windows + 1)),
+            (
+                np.array(backbone.vocabulary.prefix, dtype=np.int64),
+                np.array(backbone.vocabulary.suffix, dtype=np.int64),
+            ),
+            backbone.vocabulary.pad_id,
+        )
+
+    def batches(self, most: int) -> Iterator[Ints]:
+        """Yield windows of about the same size, at most so many tokens with padding."""
+        used = np.flatnonzero(np.diff(self.bounds))
+        ordered = used[np.argsort(self.sizes[used], kind="stable")[::-1]]
+        frame = len(self.frame[0]) + len(self.frame[1])
+        at = 0
+        while at < len(ordered):
+            count = max(1, most // (int(self.sizes[ordered[at]]) + frame))
+            yield ordered[at : at + count]
+            at += count
+
+    def layout(self, windows: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return ids and mask [b, t] of some windows, special tokens around each."""
+        before, after = self.frame
+        sizes = self.sizes[windows]
+        places = np.arange(int(sizes.max()) + len(before) + len(after)) - len(before)
+        index = np.clip(self.starts[windows, None] + places, 0, max(0, len(self.ids) - 1))
+        ids = self.ids[index] if len(self.ids) else np.full(index.shape, self.pad)
+        ids[:, : len(before)] = before
+        rows = np.arange(len(windows))
+        for number, token in enumerate(after):
+            ids[rows, len(before) + sizes + number] = token
+        mask = places < (sizes + len(after))[:, None]
+        return np.where(mask, ids, self.pad), mask
+
+    def words(self, windows: Ints) -> tuple[Ints, Ints]:
+        """Return the words of some windows and the row of the batch each stands in."""
+        counts = self.bounds[windows + 1] - self.bounds[windows]
+        rows = np.repeat(np.arange(len(windows)), counts)
+        return self.order[_ranges(self.bounds[windows], counts)], rows
+
+
+def _ranges(starts: Ints, counts: Ints) -> Ints:
+    """Return start, start + 1, ... of every entry, one after the other."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    found: Ints = np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    return found
+
+
+def _run(
+    backbone: LanguageModel, plan: _Plan, windows: Ints, choice: Choice
+) -> tuple[Ints, Tensor]:
+    """Return some words and their vectors, still on the device."""
+    ids, mask = plan.layout(windows)
+    words, rows = plan.words(windows)
+    before = len(plan.frame[0])
+    first = rows * ids.shape[1] + before + plan.first[words]
+    counts = plan.last[words] - plan.first[words]
+    # A word the tokenizer left out has no sub-token and keeps a vector of zeros.
+    there = counts > 0
+    words, first, counts = words[there], first[there], counts[there]
+    device = backbone.device
+    sent = send(ids, device)
+    hidden = hidden_states(backbone, sent, None if mask.all() else send(mask, device))
+    states = choice.combine(hidden).flatten(0, 1)
+    shape = states.shape[1:]
+    states = states.flatten(1)
+    if choice.pool == "first":
+        found = states.index_select(0, send(first, device))
+    else:
+        offsets = np.cumsum(counts) - counts
+        found = functional.embedding_bag(
+            send(_ranges(first, counts), device), states, send(offsets, device), mode="mean"
+        )
+    return words, found.view(len(words), *shape)
 
 
 def embed(
@@ -69,7 +355,7 @@ def embed(
         pool: a word's first sub-token, or the mean of all of them.
         window: tokens of a window; 0 takes as many as the model reads.
         device: auto, cpu, cuda, cuda:N or mps.
-        tick: told of the texts done, stage "embed".
+        tick: called with the texts done, stage "embed".
 
     Raises:
         DataError: there is no text, or one is not text.
@@ -94,13 +380,7 @@ def embed(
         tokens.append(found.tokens)
         done += len(found.texts)
         tick("embed", done, len(given), "texts")
-    counts = [len(text) for text in given]
-    return WordVectors(
-        tuple(given),
-        np.concatenate(vectors),
-        np.repeat(np.arange(len(given)), counts),
-        np.concatenate(tokens),
-    )
+    return WordVectors(tuple(given), np.concatenate(vectors), np.concatenate(tokens))
 
 
 def read_corpus(
@@ -126,5 +406,5 @@ def read_corpus(
 
 
 def describe_corpus(sources: Sequence[str | Path], by: By = "document") -> dict[str, Any]:
-    """Return what tells one corpus from another: its files with their sizes, and how it is cut."""
+    """Return what identifies a corpus: its files with their sizes, and how it is cut into texts."""
     return {"files": [file.label for file in find_files(sources)], "by": by}

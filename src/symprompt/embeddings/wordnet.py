@@ -1,9 +1,8 @@
-"""WordNet: senses by lemma and part of speech, glosses, relations, base forms; its own files.
+"""WordNet: senses by lemma and part of speech, glosses, relations, base forms.
 
-WordNet from the package wn, and the choice between it and WordNet's own files.
-
-The package keeps lexicons in a database of its own. Senses are known by Princeton's sense keys,
-which tagged text is written in: Open English WordNet has them in its ids, others in a note.
+Read from WordNet's own files, or from a lexicon of the package wn, which keeps them in a database
+of its own. Senses are known by Princeton's sense keys, which tagged text is written in: Open
+English WordNet has them in its ids, others in a note.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -70,10 +69,8 @@ class Sense:
 
 @dataclass(frozen=True)
 class Synset:
-    """A meaning: its lemmas, its lexicographer file (a broad class), gloss and relations."""
+    """A meaning: its lexicographer file (a broad class), gloss and relations."""
 
-    name: str
-    lemmas: tuple[str, ...]
     lexname: int
     gloss: str
     hypernyms: tuple[str, ...]
@@ -82,12 +79,12 @@ class Synset:
 
 @dataclass(frozen=True)
 class WordNet:
-    """What WordNet says, from whichever source; final.
+    """The inventory of senses, from whichever source; final.
 
     Attributes:
         senses: sense key -> sense.
         by_lemma: (lemma, part of speech) -> its senses, the most frequent first.
-        synsets: name -> synset.
+        synset: returns the synset of a name; None for one that no sense has.
         irregular: (form, part of speech) -> the lemmas that it is listed as an irregular form of.
         source: where it was read.
 
@@ -98,7 +95,7 @@ class WordNet:
 
     senses: dict[str, Sense]
     by_lemma: dict[tuple[str, str], tuple[Sense, ...]]
-    synsets: Mapping[str, Synset]
+    synset: Callable[[str], Synset | None]
     irregular: Callable[[str, str], tuple[str, ...]]
     source: str
 
@@ -124,9 +121,7 @@ class WordNet:
         }
         synsets: dict[str, Synset] = {}
         for letter, part in PARTS.items():
-            synsets |= {
-                found.name: found for found in _read_synsets(place / f"data.{part}", letter)
-            }
+            synsets |= _read_synsets(place / f"data.{part}", letter)
         exceptions = {
             letter: _read_exceptions(place / f"{part}.exc") for letter, part in PARTS.items()
         }
@@ -134,7 +129,7 @@ class WordNet:
         def irregular(form: str, pos: str) -> tuple[str, ...]:
             return exceptions[pos].get(form, ())
 
-        return cls(senses, by_lemma, synsets, irregular, "WordNet's files")
+        return cls(senses, by_lemma, synsets.get, irregular, "WordNet's files")
 
     def of(self, lemma: str, pos: str) -> tuple[Sense, ...]:
         """Return a lemma's senses as one part of speech, the most frequent first."""
@@ -142,7 +137,7 @@ class WordNet:
 
     def gloss(self, sense: Sense) -> str:
         """Return what a sense means, in words."""
-        found = self.synsets.get(sense.synset)
+        found = self.synset(sense.synset)
         return found.gloss if found else ""
 
     def base_forms(self, word: str, pos: str) -> tuple[str, ...]:
@@ -170,31 +165,25 @@ def as_lemma(word: str) -> str:
     return word.strip().lower().replace(" ", "_")
 
 
-def usual_places() -> list[str]:
-    """Return the folders in which WordNet's files are looked for."""
+def find_wordnet(folder: str | Path = "") -> Path:
+    """Return the folder of WordNet's files; empty looks in the usual places.
+
+    Raises:
+        DataError: there is none; the message names what to install.
+    """
+    places = [folder] if folder else _usual_places()
+    found = next((Path(place) for place in places if (Path(place) / "data.noun").is_file()), None)
+    if found is None:
+        raise DataError(f"WordNet is not in {' or '.join(map(str, places))}; {GET_IT}.")
+    if not (found / "index.sense").is_file():
+        raise DataError(f"{found} holds WordNet but no index.sense; {GET_IT}.")
+    return found
+
+
+def _usual_places() -> list[str]:
     homes = [os.environ.get("WNSEARCHDIR", ""), os.environ.get("WNHOME", "")]
     listed = [homes[0], homes[1] and f"{homes[1]}/dict", *_PLACES]
     return [place for place in listed if place]
-
-
-def has_wordnet() -> bool:
-    """Say whether WordNet's files are in one of the usual places."""
-    return any((Path(place) / "data.noun").is_file() for place in usual_places())
-
-
-def find_wordnet(folder: str | Path = "") -> Path:
-    """Return the folder of WordNet's files.
-
-    Raises:
-        DataError: there is none; the message says what to install.
-    """
-    places = [folder] if folder else usual_places()
-    for place in places:
-        if (Path(place) / "data.noun").is_file():
-            if not (Path(place) / "index.sense").is_file():
-                raise DataError(f"{place} holds WordNet but no index.sense; {GET_IT}.")
-            return Path(place)
-    raise DataError(f"WordNet is not in {' or '.join(map(str, places))}; {GET_IT}.")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -219,25 +208,18 @@ def _read_senses(path: Path) -> Iterator[Sense]:
             raise _garbled(path, number, line) from None
 
 
-def _read_synsets(path: Path, letter: str) -> Iterator[Synset]:
+def _read_synsets(path: Path, letter: str) -> Iterator[tuple[str, Synset]]:
     for number, line in _lines(path):
         head, _, gloss = line.partition("|")
         words = head.split()
         try:
-            count = int(words[3], 16)
-            lemmas = [name.split("(")[0].lower() for name in words[4 : 4 + 2 * count : 2]]
-            at = 4 + 2 * count
+            # Lemmas, each with a number, stand before the pointers.
+            at = 4 + 2 * int(words[3], 16)
             pointers = [
                 words[at + 1 + 4 * place : at + 5 + 4 * place] for place in range(int(words[at]))
             ]
-            yield Synset(
-                words[0] + letter,
-                tuple(lemmas),
-                int(words[1]),
-                gloss.strip(),
-                _targets(pointers, _HYPERNYMS),
-                _targets(pointers, (_SIMILAR,)),
-            )
+            hypernyms, similar = _targets(pointers, _HYPERNYMS), _targets(pointers, (_SIMILAR,))
+            yield words[0] + letter, Synset(int(words[1]), gloss.strip(), hypernyms, similar)
         except (ValueError, IndexError):
             raise _garbled(path, number, line) from None
 
@@ -274,12 +256,13 @@ def load_wordnet(place: str | Path = "") -> WordNet:
             are not, the package.
 
     Raises:
-        DataError: it is not there; the message says how to get it.
+        DataError: it is not there; the message explains how to get it.
     """
     name = str(place)
     if name == PACKAGE or name.startswith(f"{PACKAGE}:"):
         return load_package(name.removeprefix(PACKAGE).removeprefix(":"))
-    if not name and not has_wordnet() and _installed():
+    has_files = any((Path(usual) / "data.noun").is_file() for usual in _usual_places())
+    if not name and not has_files and _installed():
         return load_package()
     return WordNet.load(place)
 
@@ -368,9 +351,8 @@ def _read(lexicon: Any, name: str) -> WordNet:
         for (lemma, pos), found in grouped.items()
     }
     senses = {sense.key: sense for found in by_lemma.values() for sense in found}
-    return WordNet(
-        senses, by_lemma, _Synsets(lexicon, senses), _irregular_forms(lexicon), f"wn {name}"
-    )
+    synset = _synset_reader(lexicon, senses.values())
+    return WordNet(senses, by_lemma, synset, _irregular_forms(lexicon), f"wn {name}")
 
 
 def _key_getter(name: str) -> KeyOf:
@@ -386,7 +368,7 @@ def _key_getter(name: str) -> KeyOf:
 
 
 def _irregular_forms(lexicon: Any) -> Callable[[str, str], tuple[str, ...]]:
-    """Return what finds the lemmas that have a form; the database is asked when it is needed."""
+    """Return what finds the lemmas that have a form; the database is read when it is needed."""
 
     @cache
     def of(form: str, pos: str) -> tuple[str, ...]:
@@ -399,36 +381,22 @@ def _irregular_forms(lexicon: Any) -> Callable[[str, str], tuple[str, ...]]:
     return of
 
 
-class _Synsets(Mapping[str, Synset]):
-    """Synsets by name, each read from the database when it is first asked for; final."""
+def _synset_reader(lexicon: Any, senses: Iterable[Sense]) -> Callable[[str], Synset | None]:
+    """Return a function from a synset's name to the synset, read from the database when needed."""
+    # The second number of a sense key is the lexicographer file.
+    classes = {sense.synset: int(sense.key.rpartition("%")[2].split(":")[1]) for sense in senses}
 
-    def __init__(self, lexicon: Any, senses: Mapping[str, Sense]) -> None:
-        self._lexicon = lexicon
-        self._members: dict[str, list[Sense]] = {}
-        for sense in senses.values():
-            self._members.setdefault(sense.synset, []).append(sense)
-        self._found: dict[str, Synset] = {}
-
-    def __getitem__(self, name: str) -> Synset:
-        if name not in self._found:
-            self._found[name] = self._make(name, self._members[name])
-        return self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def _make(self, name: str, members: Sequence[Sense]) -> Synset:
-        found = self._lexicon.synset(name)
+    @cache
+    def synset(name: str) -> Synset | None:
+        if name not in classes:
+            return None
+        found = lexicon.synset(name)
         hypernyms = found.get_related("hypernym", "instance_hypernym")
         return Synset(
-            name,
-            tuple(sense.lemma for sense in members),
-            # The second number of a sense key is the lexicographer file.
-            int(members[0].key.rpartition("%")[2].split(":")[1]),
+            classes[name],
             found.definition() or "",
             tuple(other.id for other in hypernyms),
             tuple(other.id for other in found.get_related("similar")),
         )
+
+    return synset

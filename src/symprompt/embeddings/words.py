@@ -1,4 +1,4 @@
-"""Texts as words with places, the tokens each word is made of, and windows of long texts."""
+"""Texts as words with positions, the tokens each word is made of, and windows of long texts."""
 
 from __future__ import annotations
 
@@ -96,17 +96,17 @@ class Windows:
 
 
 def tokenise(vocabulary: Vocabulary, texts: Sequence[Text]) -> Iterator[Tokens]:
-    """Yield each text's tokens, aligned with its words by their places in the text.
+    """Yield each text's tokens, aligned with its words by their characters in the text.
 
     A token that reaches over two words belongs to both.
 
     Raises:
-        ModelError: the tokenizer cannot say where its tokens stand.
+        ModelError: the tokenizer gives no character offsets.
     """
     if not getattr(vocabulary.tokenizer, "is_fast", False):
         raise ModelError(
-            "the model's tokenizer does not tell where its tokens stand in a text, so words have "
-            "no vectors; save the model with a tokenizer.json."
+            "the model's tokenizer gives no character offsets of its tokens, so words have no "
+            "vectors; save the model with a tokenizer.json."
         )
     encoded = vocabulary.tokenizer(
         [text.text for text in texts],
@@ -162,12 +162,12 @@ def window_size(backbone: LanguageModel, wanted: int = 0) -> int:
         wanted: a smaller size, special tokens not counted; 0 takes the largest (at most 1,024).
 
     Raises:
-        DataError: the size asked for is not possible.
+        DataError: the size is not possible.
     """
     frame = len(backbone.vocabulary.prefix) + len(backbone.vocabulary.suffix)
     most = min(backbone.max_length, 1024 + frame) - frame
     if not 0 <= wanted <= most:
-        raise DataError(f"a window of {wanted} tokens was asked for; allowed are 1 to {most}.")
+        raise DataError(f"a window has {wanted} tokens; allowed are 1 to {most}.")
     return wanted or most
 
 

@@ -1,6 +1,6 @@
-"""Several processes as one: who this one is, and what is summed over all of them.
+"""Several processes of one run: this one's rank, and sums over all of them.
 
-``torchrun`` says who is who in the environment; without it there is one process.
+``torchrun`` gives the ranks in the environment; without it there is one process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ProcessGroup:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that prepares, writes and tells."""
+        """Whether this is the process that prepares, writes and reports."""
         return self.rank == 0
 
     def add_up(self, value: Tensor) -> None:
@@ -47,7 +47,7 @@ class ProcessGroup:
             dist.all_reduce(value)
 
     def any(self, flag: bool) -> bool:
-        """Say whether any process says yes; all must ask."""
+        """Return whether the flag is set in any process; all must call."""
         if self.size == 1:
             return flag
         value = torch.tensor(float(flag), device=self.device)
@@ -75,7 +75,7 @@ class ProcessGroup:
 
 
 def is_first_process() -> bool:
-    """Say whether this process is the one that writes and prints."""
+    """Return whether this process is the one that writes and prints."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -8,7 +8,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from symprompt.runs.environment import compile_function
+from symprompt.accel.compiling import compile_function
+from symprompt.accel.switches import SWITCHES
 
 Numbers = Tensor
 """What an update takes of each relation, [5, relation]: how far the moments move, step size, bias
@@ -111,8 +112,10 @@ class StackedAdam:
     def takes_factors(self) -> bool:
         """Whether gradients may come as factors: on CUDA, in float32, and where none is scaled."""
         values = self.parameters.values()
-        return not self.config.clip and all(
-            value.is_cuda and value.dtype == torch.float32 for value in values
+        return (
+            bool(SWITCHES["factors"])
+            and not self.config.clip
+            and all(value.is_cuda and value.dtype == torch.float32 for value in values)
         )
 
     @torch.no_grad()

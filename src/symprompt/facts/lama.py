@@ -13,17 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
-from symprompt.files.reading import (
-    OBJECT_KEYS,
-    SUBJECT_KEYS,
-    choose_names,
-    load_json_lines,
-    parse_json_line,
-    text_at,
-)
+from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split, choose_names
+from symprompt.files.reading import load_rows, parse_row, text_in
 
 Files = Mapping[Split, Path]
+
+# The label spellings come first: Google-RE lines hold machine identifiers under "sub" and "obj"
+# and the text under "sub_label" and "obj_label".
+SUBJECT_KEYS = ("sub_label", "subject", "sub")
+OBJECT_KEYS = ("obj_label", "object", "obj")
 
 _RELATION_FILE = re.compile(r"P[0-9]+\.jsonl")
 _SEARCH_DEPTH = 3
@@ -114,7 +112,7 @@ def _holds_template(path: Path) -> bool:
     """Say whether P36.jsonl is a template file: prompt folders use the same names as LAMA."""
     try:
         with path.open(encoding="utf-8-sig") as stream:
-            row = parse_json_line(path, 1, stream.readline())
+            row = parse_row(path, 1, stream.readline(), any_case=True)
     except (OSError, UnicodeDecodeError, DataError):
         # Not a template file for sure; reading it as facts reports what is wrong with it.
         return False
@@ -130,8 +128,8 @@ def _load_facts(name: str, path: Path) -> tuple[Fact, ...]:
     return tuple(
         Fact(
             name,
-            text_at(row, SUBJECT_KEYS, path, number),
-            text_at(row, OBJECT_KEYS, path, number),
+            text_in(row, SUBJECT_KEYS, path, number, one_line=True),
+            text_in(row, OBJECT_KEYS, path, number, one_line=True),
         )
-        for number, row in load_json_lines(path)
+        for number, row in load_rows(path, any_case=True)
     )

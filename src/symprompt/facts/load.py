@@ -10,9 +10,8 @@ from symprompt.errors import DataError
 from symprompt.facts.lama import load_lama
 from symprompt.facts.tables import load_table
 from symprompt.facts.templates import apply_templates, find_templates, load_templates
-from symprompt.facts.types import FactSet
+from symprompt.facts.types import FactSet, choose_names
 from symprompt.facts.world import world_facts
-from symprompt.files.reading import choose_names
 
 WORLD = "world"
 LAYOUTS = ("auto", "lama", "table", WORLD)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +9,13 @@ from pathlib import Path
 
 from symprompt.errors import DataError
 from symprompt.facts.filters import split_by_subject
-from symprompt.facts.templates import check_template
-from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
-from symprompt.files.reading import (
-    OBJECT_KEYS,
-    SUBJECT_KEYS,
-    Row,
-    choose_names,
-    load_json_lines,
-    load_text,
-    shorten,
-    text_at,
-)
+from symprompt.facts.lama import OBJECT_KEYS, SUBJECT_KEYS
+from symprompt.facts.templates import template_in
+from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split, choose_names
+from symprompt.files.reading import Row, load_rows, shorten, text_in
 
 DUPLICATE = "duplicate"
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_COLUMNS = {"subject": SUBJECT_KEYS, "relation": ("relation",), "object": OBJECT_KEYS}
 _SPLIT_NAMES: dict[str, Split] = {
     "train": "train",
     "dev": "dev",
@@ -73,73 +61,21 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
 
 
 def _load_entries(path: Path) -> list[_Entry]:
-    kind = path.suffix.lower()
-    if kind in _DELIMITERS:
-        rows = _load_delimited(path, _DELIMITERS[kind])
-    elif kind == ".jsonl":
-        rows = load_json_lines(path)
-    else:
-        raise DataError(
-            f"{path} ends in {path.suffix!r}, but a table of facts must end in .csv, .tsv or "
-            ".jsonl; rename or convert it."
-        )
+    rows = list(load_rows(path, any_case=True))
+    if not rows:
+        raise DataError(f"{path} has a header but no facts; add at least one line.")
     splits_given = "split" in rows[0][1]
     templates: dict[str, str] = {}
     return [_read_entry(row, path, number, splits_given, templates) for number, row in rows]
-
-
-def _load_delimited(path: Path, delimiter: str) -> list[tuple[int, Row]]:
-    reader = csv.reader(io.StringIO(load_text(path), newline=""), delimiter=delimiter, strict=True)
-    header: list[str] = []
-    rows: list[tuple[int, Row]] = []
-    try:
-        for cells in reader:
-            # A blank line has no cells; a line of several empty cells is a broken fact.
-            if len(cells) <= 1 and not "".join(cells).strip():
-                continue
-            if not header:
-                header = _read_header(cells, path, reader.line_num)
-                continue
-            if len(cells) != len(header):
-                raise DataError(
-                    f"{path}, line {reader.line_num}: got {len(cells)} cell(s), but the header "
-                    f"has {len(header)}; quote cells that contain the separator."
-                )
-            rows.append((reader.line_num, dict(zip(header, cells, strict=True))))
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, line {reader.line_num}: the cells cannot be read ({error}); "
-            "write a quote inside a quoted cell twice."
-        ) from None
-    if not rows:
-        raise DataError(f"{path} has a header but no facts; add at least one line.")
-    return rows
-
-
-def _read_header(cells: Sequence[str], path: Path, number: int) -> list[str]:
-    header = [cell.strip().lower() for cell in cells]
-    for column, spellings in _COLUMNS.items():
-        if not any(spelling in header for spelling in spellings):
-            raise DataError(
-                f"{path}, line {number}: the header has no column {column!r}, got "
-                f"{shorten(list(cells))}; allowed are subject, relation, object and, if wanted, "
-                "split and template."
-            )
-    if len(set(header)) < len(header):
-        raise DataError(
-            f"{path}, line {number}: a column name is repeated in {shorten(list(cells))}; "
-            "name each column once."
-        )
-    return header
 
 
 def _read_entry(
     row: Row, path: Path, number: int, splits_given: bool, templates: dict[str, str]
 ) -> _Entry:
     """Return one line as an entry; ``templates`` collects each relation's template on the way."""
-    name = text_at(row, _COLUMNS["relation"], path, number)
-    subject = text_at(row, SUBJECT_KEYS, path, number)
-    fact = Fact(name, subject, text_at(row, OBJECT_KEYS, path, number))
+    name = _text(row, ("relation",), path, number)
+    subject = _text(row, SUBJECT_KEYS, path, number)
+    fact = Fact(name, subject, _text(row, OBJECT_KEYS, path, number))
     template = _read_template(row, path, number)
     if template and templates.setdefault(name, template) != template:
         raise DataError(
@@ -147,6 +83,10 @@ def _read_entry(
             f"{shorten(template)}; keep one template per relation."
         )
     return _Entry(fact, _read_split(row, path, number, splits_given), template)
+
+
+def _text(row: Row, names: Sequence[str], path: Path, number: int) -> str:
+    return text_in(row, names, path, number, one_line=True)
 
 
 def _read_split(row: Row, path: Path, number: int, splits_given: bool) -> Split | None:
@@ -157,7 +97,7 @@ def _read_split(row: Row, path: Path, number: int, splits_given: bool) -> Split 
                 "give every line a split or none."
             )
         return None
-    text = text_at(row, ("split",), path, number)
+    text = _text(row, ("split",), path, number)
     if text.lower() not in _SPLIT_NAMES:
         raise DataError(
             f"{path}, line {number}: split is {shorten(text)}, but only train, dev "
@@ -171,7 +111,7 @@ def _read_template(row: Row, path: Path, number: int) -> str:
     value = row.get("template", "")
     if isinstance(value, str) and not value.strip():
         return ""
-    return check_template(text_at(row, ("template",), path, number), path, number)
+    return template_in(row, path, number)
 
 
 def _make_relation(name: str, entries: list[_Entry], *, seed: int, path: Path) -> Relation:

@@ -1,6 +1,6 @@
 """Manual templates: find them near the data, read them, put them into a fact set.
 
-Several written prompts per relation, in the layouts that LPAQA's files come in.
+Several manual templates per relation, in the layouts that LPAQA's files come in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from symprompt.errors import DataError
 from symprompt.facts.types import FactSet
-from symprompt.files.reading import load_json_lines, shorten, text_at
+from symprompt.files.reading import Row, load_rows, shorten, text_in
 
 _USUAL_PLACES = ("relations.jsonl", "LAMA_relations.jsonl", "prompts/trex")
 
@@ -46,8 +46,8 @@ def load_templates(path: Path, names: Collection[str]) -> dict[str, ManualTempla
         files = {file.stem: file for file in sorted(path.glob("*.jsonl"))}
         return {name: _load_first(files[name]) for name in names if name in files}
     found: dict[str, ManualTemplate] = {}
-    for number, row in load_json_lines(path):
-        name = text_at(row, ("relation",), path, number)
+    for number, row in load_rows(path, any_case=True):
+        name = text_in(row, ("relation",), path, number, one_line=True)
         if name not in names:
             continue
         entry = _read_entry(row, path, number)
@@ -71,8 +71,9 @@ def apply_templates(facts: FactSet, templates: Mapping[str, ManualTemplate]) -> 
     return replace(facts, relations=tuple(relations))
 
 
-def check_template(template: str, path: Path, number: int) -> str:
-    """Return the template when it holds [X] and [Y] once each, and refuse it otherwise."""
+def template_in(row: Row, path: Path, number: int) -> str:
+    """Return a row's template when it holds [X] and [Y] once each, and refuse it otherwise."""
+    template = text_in(row, ("template",), path, number, one_line=True)
     if template.count("[X]") != 1 or template.count("[Y]") != 1:
         raise DataError(
             f"{path}, line {number}: the template {shorten(template)} must hold [X] and [Y] once "
@@ -82,12 +83,12 @@ def check_template(template: str, path: Path, number: int) -> str:
 
 
 def _load_first(path: Path) -> ManualTemplate:
-    number, row = load_json_lines(path)[0]
+    number, row = next(load_rows(path, any_case=True))
     return _read_entry(row, path, number)
 
 
-def _read_entry(row: Mapping[str, object], path: Path, number: int) -> ManualTemplate:
-    template = check_template(text_at(row, ("template",), path, number), path, number)
+def _read_entry(row: Row, path: Path, number: int) -> ManualTemplate:
+    template = template_in(row, path, number)
     label = row.get("label")
     return ManualTemplate(template, label.strip() if isinstance(label, str) else "")
 
@@ -101,7 +102,7 @@ _USUAL_PROMPT_FILES = (
 
 
 def find_prompts(source: Path) -> list[Path]:
-    """Return the folders of written prompts in ``source`` or up to three folders above."""
+    """Return the folders of manual templates in ``source`` or up to three folders above."""
     start = source.resolve()
     for place in (start, *start.parents[:3]):
         found = [place / usual for usual in _USUAL_PROMPT_FILES if (place / usual).is_dir()]
@@ -144,18 +145,20 @@ def load_prompts(paths: Sequence[Path], names: Collection[str]) -> dict[str, tup
 
 def _read_folder(folder: Path, names: Collection[str]) -> list[tuple[str, str]]:
     return [
-        (path.stem, check_template(text_at(row, ("template",), path, number), path, number))
+        (
+            path.stem,
+            template_in(row, path, number),
+        )
         for path in sorted(folder.glob("*.jsonl"))
         if path.stem in names
-        for number, row in load_json_lines(path)
+        for number, row in load_rows(path, any_case=True)
     ]
 
 
 def _read_file(path: Path, names: Collection[str]) -> list[tuple[str, str]]:
     read = []
-    for number, row in load_json_lines(path):
-        name = text_at(row, ("relation",), path, number)
+    for number, row in load_rows(path, any_case=True):
+        name = text_in(row, ("relation",), path, number, one_line=True)
         if name in names:
-            template = text_at(row, ("template",), path, number)
-            read.append((name, check_template(template, path, number)))
+            read.append((name, template_in(row, path, number)))
     return read

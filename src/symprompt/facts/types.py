@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from symprompt.errors import DataError
+from symprompt.files.reading import shorten
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -146,3 +149,25 @@ class FactSet:
                     line = "\t".join((relation.name, split, fact.subject, fact.object))
                     digest.update(line.encode() + b"\n")
         return digest.hexdigest()
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str, str], ...]:
+    """Return a sort key that puts P17 before P101 before P1001."""
+    # Numbers are compared by length, then digit by digit: int() refuses very long ones.
+    key: list[tuple[int, int, str, str]] = []
+    for part in re.findall(r"[0-9]+|[^0-9]+", name):
+        digits = part.lstrip("0")
+        key.append((0, len(digits), digits, part) if part[0] in "0123456789" else (1, 0, "", part))
+    return tuple(key)
+
+
+def choose_names(available: Iterable[str], wanted: Sequence[str], source: str) -> tuple[str, ...]:
+    """Return the wanted relation names in natural order, or all when none is named."""
+    names = sorted(set(available), key=natural_key)
+    for name in wanted:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "it has: "
+            listed = "" if close else shorten(", ".join(names), 200) + "."
+            raise DataError(f"relation {name!r} is not in {source}; {hint}{listed}")
+    return tuple(name for name in names if not wanted or name in wanted)

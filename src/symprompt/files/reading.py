@@ -1,23 +1,26 @@
-"""Read text and JSON lines from disk, and refuse what is garbled with its file and line number."""
+"""Rows of JSON lines, CSV, TSV and CoNLL files; what is garbled is refused by file and line."""
 
 from __future__ import annotations
 
-import difflib
+import csv
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from symprompt.errors import DataError
 
 Row = Mapping[str, object]
 
-# The label spellings come first: Google-RE lines hold machine identifiers under "sub" and "obj"
-# and the text under "sub_label" and "obj_label".
-SUBJECT_KEYS = ("sub_label", "subject", "sub")
-OBJECT_KEYS = ("obj_label", "object", "obj")
+TABLES = (".jsonl", ".csv", ".tsv")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_DOCUMENT = "-DOCSTART-"
+_SPACES = re.compile(r"[ \t]+")
+_BREAKS = ("#doc", "#begin", "#end")
 
 
 def load_text(path: Path) -> str:
@@ -39,24 +42,75 @@ def load_text(path: Path) -> str:
     if "\x00" in text:
         raise DataError(f"{path} holds zero bytes, so it is binary; give a UTF-8 text file.")
     if not text.strip():
-        raise DataError(f"{path} is empty; give a file with at least one fact or entry.")
+        raise DataError(f"{path} is empty; give a file with at least one entry.")
     return text
 
 
-def parse_json_line(path: Path, number: int, line: str) -> Row:
-    """Return one JSON object with its keys in lower case, or refuse the line by number."""
+def load_lines(path: Path) -> list[str]:
+    """Return a text file's lines without their ends; only line feeds end a line."""
+    # str.splitlines would also cut at separators that are allowed inside JSON text.
+    return [line.rstrip("\r") for line in load_text(path).split("\n")]
+
+
+def load_rows(path: Path, *, any_case: bool = False) -> Iterator[tuple[int, Row]]:
+    """Yield every row of a .jsonl, .csv or .tsv file with its line number.
+
+    The first line of a .csv or .tsv file names the columns. Cells of a .csv file may be quoted;
+    in a .tsv file a quote is a character like any other, as in GLUE. Blank lines are passed by.
+
+    Args:
+        any_case: give all names of columns in lower case.
+    """
+    kind = path.suffix.lower()
+    if kind not in TABLES:
+        load_text(path)  # refuses a file that is missing as such
+        raise DataError(
+            f"{path} ends in {path.suffix!r}, but a table must end in {', '.join(TABLES)}; "
+            "rename or convert it."
+        )
+    if kind == ".jsonl":
+        for number, line in enumerate(load_lines(path), start=1):
+            if line.strip():
+                yield number, parse_row(path, number, line, any_case=any_case)
+        return
+    header: list[str] = []
+    for number, cells in _csv_cells(path) if kind == ".csv" else _tsv_cells(path):
+        # A blank line has one cell at most; a line of several empty cells is a broken row.
+        if len(cells) <= 1 and not "".join(cells).strip():
+            continue
+        if not header:
+            header = [cell.strip().lower() if any_case else cell.strip() for cell in cells]
+            if len(set(header)) < len(header):
+                raise DataError(
+                    f"{path}, line {number}: a column name is repeated in {shorten(header)}; name "
+                    "each column once."
+                )
+            continue
+        if len(cells) != len(header):
+            raise DataError(
+                f"{path}, line {number}: got {len(cells)} cell(s), but the header has "
+                f"{len(header)}; every line needs as many, and cells of a .csv file that hold a "
+                "comma need quotes."
+            )
+        yield number, dict(zip(header, cells, strict=True))
+
+
+def parse_row(path: Path, number: int, line: str, *, any_case: bool = False) -> Row:
+    """Return one line's JSON object, or refuse the line by number."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         raise DataError(
-            f"{path}, line {number}: {shorten(line)} is not valid JSON; "
-            "write one JSON object per line."
+            f"{path}, line {number}: {shorten(line)} is not valid JSON; write one JSON object per "
+            "line."
         ) from None
     if not isinstance(value, dict):
         raise DataError(
             f"{path}, line {number}: got a JSON {type(value).__name__}, but only an object is "
-            'allowed, such as {"sub": "France", "obj": "Paris"}.'
+            'allowed, such as {"text": "Some text."}; correct the line.'
         )
+    if not any_case:
+        return value
     row = {key.strip().lower(): entry for key, entry in value.items()}
     if len(row) < len(value):
         raise DataError(
@@ -66,73 +120,148 @@ def parse_json_line(path: Path, number: int, line: str) -> Row:
     return row
 
 
-def load_json_lines(path: Path) -> list[tuple[int, Row]]:
-    """Return every line's number and JSON object, keys in lower case; blank lines are passed by."""
-    # Only "\n" ends a line: str.splitlines would also cut at separators allowed inside JSON text.
-    lines = load_text(path).split("\n")
-    return [
-        (number, parse_json_line(path, number, line))
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
+def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(load_text(path), newline=""), strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {reader.line_num}: the cells cannot be read ({error}); write a quote "
+            "inside a quoted cell twice."
+        ) from None
 
 
-def text_at(row: Row, keys: Sequence[str], path: Path, number: int) -> str:
-    """Return the text under the first of ``keys`` the row has; anything but clean text is refused.
+def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(load_lines(path), start=1):
+        yield number, line.split("\t")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence's cells, word by word, the line of its first word, and its document's number."""
+
+    rows: list[list[str]]
+    line: int
+    document: int
+
+
+def load_sentences(path: Path) -> Iterator[Sentence]:
+    """Yield the sentences of a CoNLL file, whose columns are parted by tabs or else by spaces.
+
+    Blank lines, lines that begin with #doc, #begin or #end, and -DOCSTART- lines part sentences.
+    Other lines that begin with # and stand before a sentence's first word are comments if their
+    number of columns is not that of the lines before them.
+    """
+    rows: list[list[str]] = []
+    first, document, width = 0, 0, 0
+    for number, line in enumerate(load_lines(path), start=1):
+        bare = line.strip(" \t")
+        # Other spaces, such as the one that does not break, may be part of a word.
+        cells = line.split("\t") if "\t" in bare else _SPACES.split(bare)
+        heading = line.startswith(_BREAKS) or cells[0] == _DOCUMENT
+        if heading or not bare:
+            if rows:
+                yield Sentence(rows, first, document)
+                rows = []
+            document += heading
+            continue
+        if line.startswith("#") and not rows and len(cells) != width:
+            continue
+        if rows and len(cells) != len(rows[0]):
+            raise DataError(
+                f"{path}, line {number}: got {len(cells)} column(s), but the sentence began with "
+                f"{len(rows[0])}, so words and tags are not aligned; every word needs as many."
+            )
+        if not rows:
+            first, width = number, len(cells)
+        rows.append([cell.strip(" ") for cell in cells])
+    if rows:
+        yield Sentence(rows, first, document)
+
+
+def find_column(row: Row, names: Sequence[str], path: Path, number: int) -> str:
+    """Return which of several spellings of a column a row has, or refuse it."""
+    found = next((name for name in names if name in row), None)
+    if found is None:
+        raise DataError(
+            f"{path}, line {number}: there is no column {' or '.join(map(repr, names))}, only "
+            f"{shorten(list(row), 200)}; name the column that holds it."
+        )
+    return found
+
+
+def text_in(
+    row: Row, names: Sequence[str], path: Path, number: int, *, one_line: bool = False
+) -> str:
+    """Return the text in a column; a missing or an empty one is refused.
 
     Args:
-        row: one line's values by lower-case key.
-        keys: accepted spellings of the key, the preferred one first.
-        path: the file the row comes from, for the message.
-        number: the row's line number, for the message.
+        names: accepted spellings of the column's name, the preferred one first.
+        one_line: refuse tabs, line breaks and other control characters too: they cannot be told
+            apart from the separators of a result file.
     """
-    key = next((key for key in keys if key in row), None)
-    if key is None:
-        raise DataError(
-            f"{path}, line {number}: no key {' or '.join(map(repr, keys))} among "
-            f"{shorten(list(row))}; add one."
-        )
-    value = row[key]
+    column = find_column(row, names, path, number)
+    value = row[column]
     if not isinstance(value, str):
         raise DataError(
-            f"{path}, line {number}: {key!r} is {shorten(value)}, "
-            "but only text is allowed; put it in quotes."
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but only text is allowed; "
+            "put it in quotes."
         )
     if not value.strip():
-        raise DataError(f"{path}, line {number}: {key!r} is empty; fill it in or remove the line.")
-    # Surrogates cannot be written back as UTF-8, and tabs or line breaks cannot be told apart
-    # from the separators of a result file.
-    if _CONTROL.search(value) or any("\ud800" <= letter <= "\udfff" for letter in value):
         raise DataError(
-            f"{path}, line {number}: {key!r} is {shorten(value)}, "
-            "but tabs, line breaks and other control characters are not allowed; remove them."
+            f"{path}, line {number}: {column!r} is empty; fill it in or remove the line."
+        )
+    if _SURROGATE.search(value):
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, which holds half a character "
+            "(a surrogate); correct it."
+        )
+    if one_line and _CONTROL.search(value):
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but tabs, line breaks and "
+            "other control characters are not allowed; remove them."
         )
     return value.strip()
+
+
+def label_in(row: Row, names: Sequence[str], path: Path, number: int) -> str:
+    """Return the label in a column as text: true and false, numbers and words are allowed."""
+    column = find_column(row, names, path, number)
+    value = row[column]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(
+            f"{path}, line {number}: the label {column!r} is {shorten(value)}, but only a word or "
+            "a whole number is allowed; correct the line."
+        )
+    return value.strip()
+
+
+def words_in(row: Row, names: Sequence[str], path: Path, number: int) -> tuple[str, ...]:
+    """Return a list of words, or the words of a text parted by spaces."""
+    column = find_column(row, names, path, number)
+    value = row[column]
+    if isinstance(value, str):
+        value = value.split()
+    if not isinstance(value, list) or not value:
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but only a list of words that "
+            "is not empty is allowed; correct the line."
+        )
+    for word in value:
+        if not isinstance(word, str) or not word.strip():
+            raise DataError(
+                f"{path}, line {number}: {column!r} holds {shorten(word)}, but only words are "
+                "allowed; correct the line."
+            )
+    return tuple(value)
 
 
 def shorten(value: object, limit: int = 80) -> str:
     """Return how a value is written in Python, cut to ``limit`` characters."""
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def natural_key(name: str) -> tuple[tuple[int, int, str, str], ...]:
-    """Return a sort key that puts P17 before P101 before P1001."""
-    # Numbers are compared by length, then digit by digit: int() refuses very long ones.
-    key: list[tuple[int, int, str, str]] = []
-    for part in re.findall(r"[0-9]+|[^0-9]+", name):
-        digits = part.lstrip("0")
-        key.append((0, len(digits), digits, part) if part[0] in "0123456789" else (1, 0, "", part))
-    return tuple(key)
-
-
-def choose_names(available: Iterable[str], wanted: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the wanted relation names in natural order, or all when none is named."""
-    names = sorted(set(available), key=natural_key)
-    for name in wanted:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "it has: "
-            listed = "" if close else shorten(", ".join(names), 200) + "."
-            raise DataError(f"relation {name!r} is not in {source}; {hint}{listed}")
-    return tuple(name for name in names if not wanted or name in wanted)

@@ -1,25 +1,22 @@
-"""Cut lines into sentences by rule: no model, no dependency.
-
-Read running text as documents, one at a time.
-"""
+"""Running text: documents read one at a time in bounded memory, and sentences cut by rule."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from symprompt.errors import DataError
 from symprompt.files.progress import Tick, silent
-from symprompt.files.reading import shorten
+from symprompt.files.reading import parse_row, shorten
 
 
 def split_sentences(line: str) -> list[str]:
@@ -93,7 +90,7 @@ def _ends_sentence(line: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def _period_ends(before: str, mark: str, after: str) -> bool:
-    """Say whether a single period, with what stands on both sides of it, ends a sentence."""
+    """Return whether a single period, with what stands on both sides of it, ends a sentence."""
     if _NUMBERED.fullmatch(before.strip()):
         return False
     found = _WORD_BEFORE.search(before)
@@ -113,8 +110,6 @@ def _period_ends(before: str, mark: str, after: str) -> bool:
     return True
 
 
-__all__ = ["Document", "TextFile", "find_files", "read_documents", "split_sentences"]
-
 COMPRESSED = (".gz", ".xz", ".bz2")
 TEXT_SUFFIXES = ("", ".txt", ".text", ".jsonl")
 # Bounds on what is held at once; longer lines and documents are handed on in parts.
@@ -124,6 +119,7 @@ LONGEST_JSON = 1 << 26
 
 _SOURCE = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})=(.+)", re.DOTALL)
 _TICK_LINES = 1 << 13
+Report = Callable[[int], None]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -171,7 +167,7 @@ def read_documents(sources: Sequence[str | Path], tick: Tick = silent) -> Iterat
 
     Args:
         sources: files and folders.
-        tick: told of the bytes read, stage "read".
+        tick: called with the bytes read, stage "read".
 
     Raises:
         DataError: a source is missing, empty, binary, not UTF-8, damaged or garbled. Missing ones
@@ -246,78 +242,61 @@ def _read_files(files: Sequence[TextFile], tick: Tick) -> Iterator[Document]:
     total = sum(file.size for file in files)
     before = 0
     for file in files:
-        documents = _json_documents if file.is_json else _text_documents
+        report = partial(_report, tick, before, total, file.path.name)
+        lines = _json_lines if file.is_json else _text_lines
         found = False
-        for document in documents(file, _Progress(tick, before, total, file.path.name)):
+        for document in _documents(file.language, lines(file.path, report)):
             found = True
             yield document
         if not found:
             raise _empty(file.path)
         before += file.size
-        tick("read", before, total, file.path.name)
+        report(file.size)
 
 
-@dataclass(frozen=True)
-class _Progress:
-    tick: Tick
-    before: int
-    total: int
-    name: str
-
-    def at(self, position: int) -> None:
-        self.tick("read", min(self.before + position, self.total), self.total, self.name)
+def _report(tick: Tick, before: int, total: int, name: str, position: int) -> None:
+    tick("read", min(before + position, total), total, name)
 
 
-def _text_documents(file: TextFile, progress: _Progress) -> Iterator[Document]:
-    lines: list[str] = []
+def _documents(language: str, lines: Iterable[str | None]) -> Iterator[Document]:
+    """Yield documents of lines; None ends one, and so does a line too many for the limit."""
+    held: list[str] = []
     size = 0
+    for line in lines:
+        if held and (line is None or size + len(line) > LARGEST_DOCUMENT):
+            yield Document(language, tuple(held))
+            held, size = [], 0
+        if line:
+            held.append(line)
+            size += len(line)
+    if held:
+        yield Document(language, tuple(held))
+
+
+def _text_lines(path: Path, report: Report) -> Iterator[str | None]:
+    """Yield the lines of a text file, None where a document ends."""
     marked = False
-    for _, line in _lines(file.path, progress, longest=LONGEST_LINE):
+    for _, line in _lines(path, report, longest=LONGEST_LINE):
         tag = line == "</doc>" or (line.startswith(("<doc ", "<doc>")) and line.endswith(">"))
         marked = marked or tag
-        ends = tag or (not line and not marked) or size + len(line) > LARGEST_DOCUMENT
-        if ends and lines:
-            yield Document(file.language, tuple(lines))
-            lines, size = [], 0
-        if line and not tag:
-            lines.append(line)
-            size += len(line)
-    if lines:
-        yield Document(file.language, tuple(lines))
+        yield None if tag or not (line or marked) else line
 
 
-def _json_documents(file: TextFile, progress: _Progress) -> Iterator[Document]:
-    for number, line in _lines(file.path, progress, longest=None):
-        if not line:
-            continue
-        text = _json_text(file.path, number, line)
-        # A text of blanks only is a document without words: nothing is lost with it.
-        lines: list[str] = []
-        size = 0
-        for part in (part.strip() for part in text.split("\n")):
-            if lines and size + len(part) > LARGEST_DOCUMENT:
-                yield Document(file.language, tuple(lines))
-                lines, size = [], 0
-            if part:
-                lines.append(part)
-                size += len(part)
-        if lines:
-            yield Document(file.language, tuple(lines))
+def _json_lines(path: Path, report: Report) -> Iterator[str | None]:
+    """Yield the lines of every JSON line's text, None after each text."""
+    for number, line in _lines(path, report, longest=None):
+        if line:
+            for part in _json_text(path, number, line).split("\n"):
+                yield part.strip()
+            yield None
 
 
 def _json_text(path: Path, number: int, line: str) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise DataError(
-            f"{path}, line {number}: {shorten(line)} is not valid JSON; "
-            'write one object per line, such as {"text": "Some text."}.'
-        ) from None
-    text = row.get("text") if isinstance(row, dict) else None
+    row = parse_row(path, number, line)
+    text = row.get("text")
     if not isinstance(text, str):
-        got = f"keys {shorten(list(row))}" if isinstance(row, dict) else shorten(row)
         raise DataError(
-            f'{path}, line {number}: no text under "text" but {got}; '
+            f'{path}, line {number}: no text under "text" but keys {shorten(list(row))}; '
             'every line must be an object such as {"text": "Some text."}.'
         )
     if "\x00" in text or _SURROGATE.search(text):
@@ -328,7 +307,7 @@ def _json_text(path: Path, number: int, line: str) -> str:
     return text
 
 
-def _lines(path: Path, progress: _Progress, longest: int | None) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, report: Report, longest: int | None) -> Iterator[tuple[int, str]]:
     """Yield line numbers and stripped lines; a line over ``longest`` bytes comes in parts."""
     limit = LONGEST_JSON if longest is None else longest
     number, offset, rest = 1, 0, b""
@@ -347,7 +326,7 @@ def _lines(path: Path, progress: _Progress, longest: int | None) -> Iterator[tup
                 offset += len(data)
                 number += whole
                 if number % _TICK_LINES == 0:
-                    progress.at(raw.tell())
+                    report(raw.tell())
             if rest:
                 yield number, _decode(path, number, offset, rest)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:

@@ -16,8 +16,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.modeling_outputs import BaseModelOutput
 
+from symprompt.accel.compiling import compile_often
 from symprompt.accel.packing import Packing, longest_on, packed
+from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
+from symprompt.accel.switches import SWITCHES
 from symprompt.errors import ModelError
 from symprompt.models.checks import can_pack, check_causal, find_row_layers
 from symprompt.models.inputs import Inputs
@@ -28,14 +31,14 @@ from symprompt.models.loading import (
     find_decoder,
     find_model,
     fingerprint,
+    keep_in_float32,
     load_model,
     load_vocabulary,
 )
 from symprompt.models.positions import Places
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
-from symprompt.models.product import SplitProduct, keep_in_float32
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.runs.environment import choose_device, choose_dtype, compile_often
+from symprompt.runs.environment import choose_device, choose_dtype
 
 # cuDNN's attention is left out: it builds a plan for each new shape, 130 ms at 20 tokens.
 _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -293,7 +296,8 @@ class LanguageModel:
     @cached_property
     def row_layers(self) -> RowLayers | None:
         """The layers for packed rows, on CUDA, of models whose layers are BERT's kind."""
-        layers = find_row_layers(self) if self.device.type == "cuda" else None
+        quick = self.device.type == "cuda" and SWITCHES["rows"]
+        layers = find_row_layers(self) if quick else None
         if layers is not None and self.compiled:
             layers.compile()
         return layers
@@ -330,7 +334,7 @@ class LanguageModel:
         Only on CUDA, where it is faster, and not for causal models, whose sentences end before what
         is asked. Whether the model can is found out by trying.
         """
-        if self.causal or self.device.type != "cuda":
+        if self.causal or self.device.type != "cuda" or not SWITCHES["packing"]:
             return 0
         longest = longest_on(self.device, self.dtype, self.model.config)
         return longest if longest and can_pack(self) else 0

@@ -1,7 +1,4 @@
-"""Where the model that ships with the package is.
-
-From a name to a model and its tokenizer: folders, hub names and GGUF files.
-"""
+"""Load a model and its tokenizer by name: folders, hub names, GGUF files, the packaged model."""
 
 from __future__ import annotations
 
@@ -15,10 +12,13 @@ from typing import Any
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.hub import cached_file
 
+from symprompt.accel.product import SplitProduct
+from symprompt.accel.switches import SWITCHES
 from symprompt.errors import ModelError
 from symprompt.models.vocabulary import Vocabulary
 
@@ -260,3 +260,25 @@ def cast_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:
     if dtype in HALF:
         for (module, name), buffer in computed.items():
             setattr(module, name, buffer.to(device))
+
+
+def keep_in_float32(
+    decoder: nn.Linear, device: torch.device
+) -> tuple[Tensor, Tensor | None, SplitProduct | None]:
+    """Make the vocabulary product run on float32 copies of its weights; return these.
+
+    The third is how it runs on the tensor cores of a GPU; None elsewhere.
+    """
+    weight = decoder.weight.detach().to(device, torch.float32, copy=True)
+    bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
+    quick = device.type == "cuda" and SWITCHES["product"]
+    split = SplitProduct(weight, bias) if quick else None
+
+    def forward(hidden: Tensor) -> Tensor:
+        if split is not None and hidden.dtype == torch.bfloat16:
+            rows = hidden.reshape(-1, hidden.shape[-1])
+            return split.logits(rows).view(*hidden.shape[:-1], -1)
+        return functional.linear(hidden.to(torch.float32), weight, bias)
+
+    decoder.forward = forward  # type: ignore[method-assign, assignment]
+    return weight, bias, split

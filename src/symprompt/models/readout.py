@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.accel.compiling import compile_function
+from symprompt.accel.product import Weigh, weigh_losses
 from symprompt.models.inputs import Inputs
 from symprompt.models.language_model import LanguageModel
-from symprompt.models.product import Weigh, weigh_losses
-from symprompt.runs.environment import compile_function
 
 
 class ReadOut:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from symprompt.config import override
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.files.atomic import write_file, write_json
@@ -15,11 +16,10 @@ from symprompt.models.loading import find_model, fingerprint
 from symprompt.papers.inputs import list_names, names_file, reworded, templates_file
 from symprompt.papers.rows import MANUAL, SPE, Row, list_rows
 from symprompt.papers.settings import RECORD, ReproduceSettings, check_settings, make_record
-from symprompt.probing.config import RunConfig, check_config, load_config, override
-from symprompt.probing.drop_unusable import drop_unusable
+from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.folder import RunFolder
-from symprompt.probing.manual_templates import make_templates
-from symprompt.probing.prepare import load_config_facts
+from symprompt.probing.prepare import drop_unusable, load_config_facts
+from symprompt.probing.templates import make_templates
 from symprompt.prompts import Template
 
 NAMES_RUN = "names"
@@ -254,7 +254,7 @@ def _placed(
     data: str = "",
 ) -> RunConfig:
     """Return a run's config with its model, data, folder and seed."""
-    config = replace(
+    return override(
         base,
         model=model.place,
         data=data or settings.data,
@@ -264,8 +264,6 @@ def _placed(
         compile=settings.compile,
         keep_encoder=False,
     )
-    check_config(config)
-    return config
 
 
 def _facts_config(settings: ReproduceSettings, config: RunConfig) -> RunConfig:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.papers.plan import Plan, PlannedRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symprompt.config.build import shipped_configs
+from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError
 
 

@@ -1,7 +1,4 @@
-"""A batch of sequences on its way from the corpus to the model.
-
-Batches on their way to the device, made ahead of the steps that use them.
-"""
+"""Batches on their way from the corpus to the device, made ahead of the steps that use them."""
 
 from __future__ import annotations
 
@@ -9,11 +6,16 @@ from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from symprompt.pretraining.sequences import Sequences
+
+_AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,20 +43,15 @@ class Batch:
 
     def to(self, device: torch.device) -> DeviceBatch:
         """Return the batch as tensors on a device; ids and segments become int64 there."""
-        wide = self.ids if self.ids.dtype != np.uint32 else self.ids.astype(np.int64)
-        moved = {
-            "ids": torch.from_numpy(wide),
-            "segments": torch.from_numpy(self.segments),
-            "starts_word": torch.from_numpy(self.starts_word),
-            "special": torch.from_numpy(self.special),
-            "lengths": torch.from_numpy(self.lengths),
-            "is_next": torch.from_numpy(self.is_next),
-        }
-        if device.type == "cuda":
-            moved = {name: value.pin_memory() for name, value in moved.items()}
-        there = {name: value.to(device, non_blocking=True) for name, value in moved.items()}
-        there["ids"] = there["ids"].long()
-        there["segments"] = there["segments"].long()
+        there = {}
+        for name, values in vars(self).items():
+            wide = values.astype(np.int64) if values.dtype == np.uint32 else values
+            moved = torch.from_numpy(wide)
+            if device.type == "cuda":
+                moved = moved.pin_memory()
+            there[name] = moved.to(device, non_blocking=True)
+            if name in ("ids", "segments"):
+                there[name] = there[name].long()
         return DeviceBatch(**there)
 
 
@@ -75,15 +72,15 @@ class DeviceBatch:
 
 @dataclass(frozen=True, eq=False)
 class Corrupted:
-    """What the model sees, and what it is asked for. Shapes depend on [b, t] and the config alone.
+    """What the model sees, and what it must predict; shapes depend on [b, t] and the config alone.
 
     Attributes:
         ids: [b, t] int64, the corrupted sequence.
         lengths: [b] int64, tokens before the padding (deletion and insertion change them).
         segments: [b, t] int64.
-        positions: [b, k] int64, where the model is asked; unused places are 0.
+        positions: [b, k] int64, the queried positions; 0 where unused.
         targets: [b, k] int64, the tokens that were there.
-        asked: [b, k] bool, which of the k places are used.
+        asked: [b, k] bool, which of the k positions are used.
         left, right: [b, k] int64, the tokens just outside the span that holds the position (s-1 and
             e+1 in equation 11.19); 0 where there are no spans.
         offset: [b, k] int64, position - s, from 0, within its span.
@@ -101,25 +98,6 @@ class Corrupted:
 
     def __getitem__(self, rows: slice) -> Corrupted:
         return Corrupted(**{entry.name: getattr(self, entry.name)[rows] for entry in fields(self)})
-
-
-_AHEAD = 4
-
-
-class Sequences(Protocol):
-    """What batches are made of."""
-
-    def __len__(self) -> int:
-        """Return how many sequences there are in an epoch."""
-        ...
-
-    def order(self, epoch: int) -> np.ndarray:
-        """Return the order of an epoch, a permutation."""
-        ...
-
-    def batch(self, indices: np.ndarray, epoch: int) -> Batch:
-        """Return these sequences as they are in an epoch."""
-        ...
 
 
 class Fed(NamedTuple):

@@ -144,7 +144,7 @@ def _recipe(config: PretrainConfig, training: Mapping[str, Any]) -> str:
     ]
     note = (
         "\n\nThe corruption of kind tokens, words and spans puts the mask token at "
-        f"{corruption.mask:.0%} of the chosen places and a random token at {corruption.random:.0%}."
+        f"{corruption.mask:.0%} of the chosen positions, a random token at {corruption.random:.0%}."
         if corruption.kind in ("tokens", "words", "spans")
         else ""
     )

@@ -1,7 +1,4 @@
-"""Tokenise documents in batches, and append them to the files of a growing shard.
-
-Tokenised text on disk: written once in shards, then read through memory maps.
-"""
+"""Tokenised text on disk: written once in shards, then read through memory maps."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,7 +30,7 @@ BUFFER_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class ShardCard:
-    """What corpus.json says of a shard."""
+    """The entry of a shard in corpus.json."""
 
     name: str
     language: str
@@ -54,9 +51,12 @@ class Tokenised:
 class OpenShard:
     """A shard that still grows: buffers that are appended to its files when they are full."""
 
-    def __init__(self, path: Path, language: str, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, path: Path, language: str, dtype: np.dtype[Any], unigrams: np.ndarray | None
+    ) -> None:
         self.path = path
         self.language = language
+        self.unigrams = unigrams
         self.types = {"tokens": dtype, "words": np.dtype(np.bool_)}
         self.types |= {"sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
         self.buffers: dict[str, list[np.ndarray]] = {name: [] for name in self.types}
@@ -82,10 +82,11 @@ class OpenShard:
         """Append what is held to the files."""
         for name, parts in self.buffers.items():
             if parts:
+                whole = np.concatenate(parts).astype(self.types[name], copy=False)
                 with shard_file(self.path, name).open("ab") as stream:
-                    stream.write(
-                        np.concatenate(parts).astype(self.types[name], copy=False).tobytes()
-                    )
+                    stream.write(whole.tobytes())
+                if name == "tokens" and self.unigrams is not None:
+                    self.unigrams += np.bincount(whole, minlength=len(self.unigrams))
             parts.clear()
         self.held = 0
 
@@ -106,7 +107,7 @@ def tokenise(
             [text for line in document.lines for text in split_sentences(line)]
             for document in batch
         ]
-        # A space before all but the first: byte-level tokens of foreign tokenizers tell it apart.
+        # A space before all but the first: byte-level tokens of foreign tokenizers depend on it.
         texts = [
             text if place == 0 else " " + text
             for document in sentences
@@ -197,7 +198,6 @@ class Shard:
 class Part:
     """The training or the validation documents; shards of one language stand together."""
 
-    name: str
     shards: tuple[Shard, ...]
 
     @property
@@ -227,23 +227,26 @@ class Corpus:
     """A tokenised corpus.
 
     Attributes:
-        folder: where it lies.
         train, valid: its two parts; the second is empty when no document was held out.
         unigrams: [v] int64, how often each token stands in the training part; special ones 0.
         fingerprint: of the tokenizer it was made with, see `fingerprint`.
-        separator: the id of the token after each document.
-        sources: the names of the texts it was made from.
         empty: documents that gave no token and were left out.
     """
 
-    folder: Path
     train: Part
     valid: Part
     unigrams: np.ndarray
     fingerprint: str
-    separator: int
-    sources: tuple[str, ...]
     empty: int
+
+    def counts(self) -> dict[str, int]:
+        """Return how many documents and tokens there are."""
+        return {
+            "documents": self.train.documents + self.valid.documents,
+            "held_out_documents": self.valid.documents,
+            "empty_documents": self.empty,
+            "tokens": self.train.tokens + self.valid.tokens,
+        }
 
 
 def make_corpus(
@@ -253,7 +256,6 @@ def make_corpus(
     *,
     held_out: float,
     seed: int,
-    sources: Sequence[str] = (),
     shard_tokens: int = SHARD_TOKENS,
 ) -> Corpus:
     """Tokenise documents as they stream by, write them as shards, and return the corpus.
@@ -263,13 +265,12 @@ def make_corpus(
     Special tokens spelled out in the text ("[SEP]") are read as text.
 
     Args:
-        documents: the text; consumed once, lazily (its reader tells of progress).
+        documents: the text; consumed once, lazily (its reader reports progress).
         tokenizer: a fast tokenizer.
         folder: where the corpus goes; an earlier corpus there is replaced.
         held_out: share of the documents that goes to the validation part, by a hash of the seed
-            and the document's place.
+            and the document's number.
         seed: of the hash.
-        sources: names of the texts, kept with the corpus.
         shard_tokens: a shard is closed when it has this many.
 
     Raises:
@@ -284,7 +285,7 @@ def make_corpus(
         for number, (document, sentences) in enumerate(tokenise(documents, writer.tokenizer)):
             draw = derive_seed("held out", seed, number) / 2**63
             writer.add("valid" if draw < held_out else "train", document.language, sentences)
-        writer.close(sources, held_out, seed)
+        writer.close(held_out, seed)
         if final.exists():
             shutil.rmtree(final)
         part.rename(final)
@@ -310,13 +311,10 @@ def load_corpus(folder: str | Path) -> Corpus:
             for name in PARTS
         }
         return Corpus(
-            folder=path,
-            train=Part("train", shards["train"]),
-            valid=Part("valid", shards["valid"]),
+            train=Part(shards["train"]),
+            valid=Part(shards["valid"]),
             unigrams=np.array(_map(path / UNIGRAMS, "<i8", int(card["vocabulary"]))),
             fingerprint=str(card["fingerprint"]),
-            separator=int(card["separator"]),
-            sources=tuple(card["sources"]),
             empty=int(card["empty"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -348,8 +346,6 @@ class _Writer:
         self.unigrams = np.zeros(self.size, dtype=np.int64)
         self.open: dict[tuple[str, str], OpenShard] = {}
         self.closed: list[tuple[str, ShardCard]] = []
-        self.uncounted: list[np.ndarray] = []
-        self.waiting = 0
         self.empty = 0
         self.documents = 0
 
@@ -362,24 +358,14 @@ class _Writer:
         key = (part, language)
         if key not in self.open:
             name = f"{part}-{len(self.closed) + len(self.open):05d}"
-            self.open[key] = OpenShard(self.folder / name, language, self.dtype)
+            counted = self.unigrams if part == "train" else None
+            self.open[key] = OpenShard(self.folder / name, language, self.dtype, counted)
         shard = self.open[key]
         shard.add(document, self.separator)
-        if part == "train":
-            self.uncounted.append(document.ids.astype(self.dtype))
-            self.waiting += len(document.ids)
-            if self.waiting >= BUFFER_TOKENS:
-                self._count()
         if shard.tokens >= self.limit:
             self.closed.append((part, self.open.pop(key).close()))
 
-    def _count(self) -> None:
-        """Count the tokens that wait for it: many at once, as the vocabulary is large."""
-        if self.uncounted:
-            self.unigrams += np.bincount(np.concatenate(self.uncounted), minlength=self.size)
-        self.uncounted, self.waiting = [], 0
-
-    def close(self, sources: Sequence[str], held_out: float, seed: int) -> None:
+    def close(self, held_out: float, seed: int) -> None:
         """Close every shard and write the card, which is what makes a corpus of the files."""
         for (part, _), shard in self.open.items():
             self.closed.append((part, shard.close()))
@@ -388,7 +374,8 @@ class _Writer:
                 f"{self.documents} documents gave no tokens to train on ({self.empty} were empty); "
                 "give more text, or lower corpus.held_out."
             )
-        self._count()
+        # Text gives no separators: those that were counted stand between documents.
+        self.unigrams[self.separator] = 0
         self.unigrams.astype("<i8").tofile(self.folder / UNIGRAMS)
         # Shards of one language stand together, so that its documents are one range.
         ordered = sorted(self.closed, key=lambda entry: (entry[1].language, entry[1].name))
@@ -400,7 +387,6 @@ class _Writer:
             "separator": self.separator,
             "seed": seed,
             "held_out": held_out,
-            "sources": list(sources),
             "empty": self.empty,
         }
         for name in PARTS:

@@ -12,11 +12,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from symprompt.config.build import differing_keys
-from symprompt.config.toml import to_toml
+from symprompt.config import differing_keys, to_toml
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import part_of, read_json, reason, write_file, write_json
-from symprompt.pretraining.config import INCIDENTAL, PretrainConfig, load_pretrain_config
+from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 
 CONFIG = "pretrain.toml"
 PREPARED = "prepared.toml"
@@ -199,7 +198,7 @@ class RunFolders:
             stored = load_pretrain_config(str(place / CONFIG))
         except ConfigError as error:
             raise RunError(f"{place} holds no readable run: {error}") from error
-        return differing_keys(stored, portable(self.config), INCIDENTAL)
+        return differing_keys(stored, portable(self.config))
 
 
 def portable(config: PretrainConfig) -> PretrainConfig:

@@ -13,7 +13,7 @@ from transformers import (
 
 from symprompt.errors import ConfigError
 from symprompt.pretraining.config import ShapeConfig
-from symprompt.pretraining.corruption import Specials
+from symprompt.pretraining.tokenizer import Specials
 from symprompt.runs.environment import derive_seed
 
 PretrainedModel = BertForMaskedLM | BertForPreTraining | ElectraForMaskedLM
@@ -37,7 +37,7 @@ def make_model(
     Args:
         shape: family and sizes.
         vocabulary: tokens the model knows, special ones included.
-        specials: the padding token is said in the model's config.
+        specials: the padding token goes into the model's config.
         length: positions, the longest sequence the model can read.
         objective: "mlm", "mlm+nsp" or "mlm+sbo"; "mlm+nsp" gives a model with the NSP head.
         seed: of the weights.

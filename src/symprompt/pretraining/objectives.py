@@ -1,10 +1,8 @@
-"""The layers of BERT and ELECTRA, the last one at the positions alone that are asked for.
+"""The pretraining objectives: masked tokens (MLM), next sentence (NSP), span boundary (SBO).
 
 Of the last layer's states only those that a head reads are used, 19 of 128 tokens with MLM. Keys
 and values are needed of every token; the query, the output projection and the feed-forward part,
-five sixths of the layer's weights, only where something is asked. The result is the same.
-
-The pretraining objectives: masked tokens (MLM), next sentence (NSP), span boundary (SBO).
+five sixths of the layer's weights, only at the queried positions. The result is the same.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ _IGNORED = -100
 
 
 class Loss(NamedTuple):
-    """A loss summed over what was asked, in float32, and how much was asked.
+    """A loss summed over the queried positions, in float32, and how many there are.
 
     Those of micro-batches add up to those of the whole batch.
     """
@@ -84,7 +82,7 @@ class Loss(NamedTuple):
 
 
 def count_asked(corrupted: Corrupted, objective: str) -> dict[str, Tensor]:
-    """Return how much each part of the objective is asked, so that micro-batches can be weighed."""
+    """Return how many predictions each part of the objective has, to weigh micro-batches by."""
     asked = corrupted.asked.sum()
     rows = torch.full_like(asked, len(corrupted.ids))
     return {part: rows if part == "nsp" else asked for part in objective.split("+")}
@@ -103,7 +101,7 @@ def combine(losses: dict[str, Loss], counts: dict[str, Tensor]) -> Tensor:
 
 
 class SpanBoundaryHead(nn.Module):
-    """Predicts a token of a span from the two tokens outside it and its place (11.17 to 11.20).
+    """Predicts a token of a span from the two tokens outside it and its position (11.17 to 11.20).
 
     s_i = FFN([z_{s-1}; z_{e+1}; p_{i-s+1}]) and y_i = softmax(W_V s_i). Where the chapter leaves it
     open this is SpanBERT's: each of the two layers is GELU(W x + b) and a LayerNorm, the relative
@@ -146,7 +144,7 @@ class SpanBoundaryHead(nn.Module):
 class Pretrainer(nn.Module):
     """A model together with its objectives: corrupted sequences in, losses out.
 
-    The heads and the last layer run at the asked positions only: of 128 tokens at 19.
+    The heads and the last layer run at the queried positions only: of 128 tokens at 19.
     """
 
     def __init__(

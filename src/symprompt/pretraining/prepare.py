@@ -1,6 +1,6 @@
 """From text to sequences: fingerprints, the tokenizer, the tokenised corpus.
 
-Text that is prepared once, tokenizer and tokenised corpus, and used by several runs.
+Text can be prepared once, tokenizer and tokenised corpus, and used by several runs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from symprompt.config.build import flatten
+from symprompt.config import flatten
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.files.atomic import read_json, reason, write_json
 from symprompt.files.progress import Tick, silent
-from symprompt.files.text import Document, TextFile, find_files, read_documents
+from symprompt.files.text import Document, find_files, read_documents
 from symprompt.pretraining.batch import Batch
-from symprompt.pretraining.config import PretrainConfig, check_pretrain_config, load_pretrain_config
+from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
-from symprompt.pretraining.corruption import Specials
 from symprompt.pretraining.folder import (
     CONFIG,
     CORPUS,
@@ -40,7 +39,6 @@ from symprompt.pretraining.tokenizer import (
     find_specials,
     learn_tokenizer,
     load_tokenizer,
-    save_tokenizer,
 )
 
 _VALIDATION_SEQUENCES = 512
@@ -64,14 +62,6 @@ class Prepared:
     corpus: Corpus
     train: Sequences
     validation: Batch | None
-
-    @property
-    def specials(self) -> Specials:
-        """The special tokens' ids."""
-        found = find_specials(self.tokenizer)
-        unknown = self.tokenizer.unk_token_id
-        # Byte-level vocabularies know every character and may have no such token.
-        return Specials(**asdict(found), unk=found.pad if unknown is None else int(unknown))
 
     @property
     def frequencies(self) -> Tensor:
@@ -120,9 +110,8 @@ def prepare_text(
     Raises:
         SympromptError: the text cannot be read or gives too little, or the disk is full.
     """
-    files = find_files(text)
     if not (folders.work / VOCABULARY).is_file():
-        _make_vocabulary(config, text, files, folders, tick)
+        _make_vocabulary(config, text, folders, tick)
     tokenizer = load_tokenizer(folders.work / TOKENIZER)
     corpus = folders.work / CORPUS
     if (corpus / "corpus.json").is_file() and fits(folders.work):
@@ -133,7 +122,6 @@ def prepare_text(
         corpus,
         held_out=config.corpus.held_out,
         seed=config.seed,
-        sources=[file.label for file in files],
     )
 
 
@@ -159,11 +147,7 @@ def load_prepared(config: PretrainConfig, folders: RunFolders) -> Prepared:
 
 
 def _make_vocabulary(
-    config: PretrainConfig,
-    text: Sequence[str],
-    files: Sequence[TextFile],
-    folders: RunFolders,
-    tick: Tick,
+    config: PretrainConfig, text: Sequence[str], folders: RunFolders, tick: Tick
 ) -> None:
     settings = config.vocabulary
     about: dict[str, Any] = {"languages": [], "whole": 0, "broken": []}
@@ -184,7 +168,7 @@ def _make_vocabulary(
             "broken": list(learned.broken),
         }
     try:
-        save_tokenizer(tokenizer, folders.work / TOKENIZER)
+        tokenizer.save_pretrained(str(folders.work / TOKENIZER))
     except OSError as error:
         raise RunError(f"cannot write {folders.work / TOKENIZER}: {reason(error)}.") from error
     # Last: the tokenizer is whole when this is there.
@@ -192,7 +176,7 @@ def _make_vocabulary(
 
 
 def fits(folder: Path) -> bool:
-    """Say whether a folder's corpus is whole and was made with the tokenizer beside it."""
+    """Return whether a folder's corpus is whole and was made with the tokenizer beside it."""
     try:
         made_with = fingerprint(load_tokenizer(folder / TOKENIZER))
         return load_corpus(folder / CORPUS).fingerprint == made_with
@@ -213,7 +197,7 @@ def _validation(config: PretrainConfig, corpus: Corpus, specials: Any) -> Batch 
 
 
 def _renamed(tick: Tick, stage: str) -> Tick:
-    """Tell of bytes read under another stage, in kB."""
+    """Report bytes read under another stage, in kB."""
 
     def renamed(_: str, done: int, total: int, note: str) -> None:
         tick(stage, done // _KILO, total // _KILO, f"kB, {note}")
@@ -250,7 +234,7 @@ def prepare_pretraining(
     Args:
         config: its ``vocabulary``, ``corpus.held_out`` and ``seed`` count; ``out`` must be set.
         text: files and folders of text, as ``pretrain`` takes them.
-        tick: told of progress.
+        tick: called with the progress.
 
     Returns:
         What is in the folder now; if that was made of the same before, it is left as it is.
@@ -258,13 +242,12 @@ def prepare_pretraining(
     Raises:
         SympromptError: one clear sentence; there is no half-written folder.
     """
-    check_pretrain_config(config)
     if config.prepared:
         raise ConfigError(
             f"prepared is {config.prepared!r}, text that is prepared already; prepare from --text."
         )
     if not config.out:
-        raise ConfigError("--out is missing; say which folder the prepared text goes to.")
+        raise ConfigError("--out is missing; name the folder that the prepared text goes to.")
     # Beside its place, so that it can be put there whole by a rename.
     folders = RunFolders(replace(config, work=""))
     finished = (folders.out / PREPARED).is_file()
@@ -364,17 +347,14 @@ def _refuse_change(config: PretrainConfig, place: Path) -> None:
 
 
 def _is_of_text(key: str) -> bool:
-    """Say whether prepared text depends on a key of the config."""
+    """Return whether prepared text depends on a key of the config."""
     return key.startswith("vocabulary.") or key in ("corpus.held_out", "seed")
 
 
 def _describe(place: Path) -> dict[str, Any]:
     corpus = load_corpus(place / CORPUS)
     return {
-        "documents": corpus.train.documents + corpus.valid.documents,
-        "held_out_documents": corpus.valid.documents,
-        "empty_documents": corpus.empty,
-        "tokens": corpus.train.tokens + corpus.valid.tokens,
+        **corpus.counts(),
         "languages": corpus.train.counts(),
         "vocabulary": {"size": len(corpus.unigrams), **read_json(place / VOCABULARY)},
     }

@@ -51,30 +51,26 @@ def language_shares(counts: Mapping[str, int], alpha: float) -> dict[str, float]
     return {name: value / whole for name, value in raised.items()}
 
 
-def plan_sampling(
-    counts: Mapping[str, int], alpha: float, total: int | None = None
-) -> tuple[LanguageShare, ...]:
-    """Return how many sentences each language gives; together they are ``total`` exactly.
+def plan_sampling(counts: Mapping[str, int], alpha: float) -> tuple[LanguageShare, ...]:
+    """Return how many sentences each language gives; together they are as many as there are.
 
     Numbers are rounded by largest remainder, so the total is kept.
 
     Args:
         counts: sentences of each language.
         alpha: the exponent of equation 11.7.
-        total: sentences wanted in all; as many as there are when left out.
     """
     shares = language_shares(counts, alpha)
-    have = sum(counts.values())
-    wanted = have if total is None else total
-    exact = {name: share * wanted for name, share in shares.items()}
+    total = sum(counts.values())
+    exact = {name: share * total for name, share in shares.items()}
     after = {name: int(value) for name, value in exact.items()}
     # A remainder is given to the largest fraction first; names settle ties.
     order = sorted(exact, key=lambda name: (after[name] - exact[name], name))
     given = [name for name in order if counts[name]]
-    for name in given[: wanted - sum(after.values())]:
+    for name in given[: total - sum(after.values())]:
         after[name] += 1
     return tuple(
-        LanguageShare(name, counts[name], counts[name] / have, shares[name], after[name])
+        LanguageShare(name, counts[name], counts[name] / total, shares[name], after[name])
         for name in sorted(counts)
     )
 
@@ -86,7 +82,7 @@ def repeats_at(index: int, before: int, after: int, start: int) -> int:
     stream of any length can be sampled as it passes.
 
     Args:
-        index: the item's place, from 0.
+        index: the item's position, from 0.
         before: items there are.
         after: items wanted; more than ``before`` repeats, fewer leaves out.
         start: where the even spacing begins; from the seed, see `sampling_start`.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import DataError
 from symprompt.pretraining.batch import Batch
 from symprompt.pretraining.config import CorpusConfig
 from symprompt.pretraining.corpus import Part, Shard
@@ -17,7 +18,7 @@ from symprompt.runs.environment import derive_seed
 
 
 def make_sequences(part: Part, config: CorpusConfig, specials: Specials, seed: int) -> Sequences:
-    """Return a part's sequences under a packing; nothing is read until a batch is asked for.
+    """Return a part's sequences under a packing; nothing is read until a batch is made.
 
     Args:
         part: the training or the validation documents.
@@ -26,14 +27,9 @@ def make_sequences(part: Part, config: CorpusConfig, specials: Specials, seed: i
         seed: of the order, and of what pairs draw.
 
     Raises:
-        ConfigError: the length leaves no room, or the packing is unknown.
-        DataError: pairs are asked of a single document.
+        DataError: a single document is to be cut into pairs.
     """
-    if not 8 <= config.length <= 512:
-        raise ConfigError(f"corpus.length is {config.length}; it must be from 8 to 512.")
     kinds: dict[str, type[Sequences]] = {"blocks": Blocks, "sentences": Sentences, "pairs": Pairs}
-    if config.packing not in kinds:
-        raise ConfigError(f'corpus.packing is "{config.packing}"; use {", ".join(kinds)}.')
     return kinds[config.packing](part, config, specials, seed)
 
 
@@ -109,7 +105,7 @@ class Sequences(ABC):
         segments: np.ndarray | None = None,
         is_next: np.ndarray | None = None,
     ) -> Batch:
-        # Text never gives special ids, so they can be told by their value.
+        # Text never gives special ids, so their value identifies them.
         special = ids == self.specials.sep
         special[:, 0] = True
         if lengths.min(initial=self.length) < self.length:
@@ -130,8 +126,7 @@ class Sequences(ABC):
     ) -> None:
         """Copy ``count`` tokens from ``begin`` of a shard into each row, from ``column`` on."""
         ids, starts_word = out
-        for number in np.unique(shard):
-            rows = np.flatnonzero(shard == number)
+        for number, rows in _by_shard(shard):
             counts = count[rows]
             row = np.repeat(rows, counts)
             within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -156,9 +151,7 @@ class Blocks(Sequences):
         room = self.length - 2
         ids, starts_word = self._blank(len(indices))
         ids[:, -1] = self.specials.sep
-        shard = self._locate(indices)
-        for number in np.unique(shard):
-            rows = np.flatnonzero(shard == number)
+        for number, rows in _by_shard(self._locate(indices)):
             begin = (indices[rows] - self.firsts[number]) * room
             source = self.shards[number]
             ids[rows, 1:-1] = np.lib.stride_tricks.sliding_window_view(source.tokens, room)[begin]
@@ -196,8 +189,7 @@ class Sentences(Sequences):
     def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch:
         shard = self._locate(indices)
         begin, end = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
-        for number in np.unique(shard):
-            rows = np.flatnonzero(shard == number)
+        for number, rows in _by_shard(shard):
             places = indices[rows] - self.firsts[number]
             begin[rows], end[rows] = self.begins[number][places], self.ends[number][places]
         ids, starts_word = self._blank(len(indices))
@@ -240,7 +232,7 @@ class Pairs(Sequences):
     document takes one from before it, documents of one sentence are left out), so that half of
     the pairs is true whatever the text; a random B begins where a true one of its own document
     could, not anywhere, and both run on as far as the length and the document allow, so that
-    lengths say little; what is too long is cut from A's front and B's end, so that a true pair
+    lengths reveal little; what is too long is cut from A's front and B's end, so that a true pair
     stays adjacent.
     """
 
@@ -307,14 +299,13 @@ class Pairs(Sequences):
         draws = self._draw("part", epoch, indices)
         a = self._part(indices, draws)
         b = self._part(np.where(is_next, indices, other), draws)
-        return self._lay_out(is_next, a, b)
+        return self._tensorise(is_next, a, b)
 
     def _part(self, chunk: np.ndarray, draws: np.ndarray) -> _Parted:
         """Part chunks at a drawn sentence end."""
         shard = self._locate(chunk)
         begin, middle, least, end = (np.empty(len(chunk), np.int64) for _ in range(4))
-        for number in np.unique(shard):
-            rows = np.flatnonzero(shard == number)
+        for number, rows in _by_shard(shard):
             places = chunk[rows] - self.firsts[number]
             chunks, sentences = self.chunks[number], self.shards[number].sentences
             first = chunks.first[places]
@@ -324,7 +315,7 @@ class Pairs(Sequences):
             least[rows] = np.minimum(sentences[after + 1], end[rows])
         return _Parted(shard, begin, middle, least, end)
 
-    def _lay_out(self, is_next: np.ndarray, a: _Parted, b: _Parted) -> Batch:
+    def _tensorise(self, is_next: np.ndarray, a: _Parted, b: _Parted) -> Batch:
         target = self.length - 3
         long_a = a.middle - a.begin
         # B fills what A leaves, and is one sentence at least.
@@ -353,6 +344,12 @@ class Pairs(Sequences):
         value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         value = value ^ (value >> np.uint64(31))
         return (value >> np.uint64(2)).astype(np.int64)
+
+
+def _by_shard(shard: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each shard that occurs with the rows that it stands in."""
+    for number in np.unique(shard).tolist():
+        yield number, np.flatnonzero(shard == number)
 
 
 def _sentence_bounds(shard: Shard) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,4 @@
-"""The three kinds of tokenizer: how each cuts text into words, and learns its tokens.
-
-Learn a tokenizer from text: WordPiece, byte-level BPE or Unigram, as a transformers folder.
-"""
+"""Learn a tokenizer from text: WordPiece, byte-level BPE or Unigram, as a transformers folder."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 from tokenizers import (
     AddedToken,
-    Encoding,
     Regex,
     Tokenizer,
     decoders,
@@ -273,7 +269,7 @@ def _best_parts(piece: str, scores: Mapping[str, float], unknown: float) -> floa
 
 
 def _stands_alone(letter: str) -> bool:
-    """Say whether BERT's pre-tokenizer makes a character a word of its own."""
+    """Return whether BERT's pre-tokenizer makes a character a word of its own."""
     ascii_mark = letter.isascii() and not letter.isalnum()
     ideograph = unicodedata.name(letter, "").startswith("CJK")
     return ascii_mark or ideograph or unicodedata.category(letter)[0] in "PZ"
@@ -349,7 +345,7 @@ def learn_tokenizer(
         config: kind, size, case, whole words and alpha.
         length: the longest sequence, special tokens included, written into the tokenizer.
         seed: of the sampling of languages.
-        tick: told of the start and the end, stage "vocabulary".
+        tick: called at the start and the end, stage "vocabulary".
 
     Raises:
         ConfigError: the size is more than the text can give, or too small for the characters.
@@ -373,11 +369,6 @@ def learn_tokenizer(
         whole=whole,
         broken=tuple(word for word in words if word not in set(whole)),
     )
-
-
-def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str | Path) -> None:
-    """Write a tokenizer so that ``AutoTokenizer.from_pretrained(folder)`` loads it."""
-    tokenizer.save_pretrained(str(folder))
 
 
 def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
@@ -410,11 +401,12 @@ def find_specials(tokenizer: Any) -> Specials:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
             f"the tokenizer {name} is a {type(tokenizer).__name__}, which is not a fast one, so "
-            "words cannot be told apart; give one with a tokenizer.json."
+            "words cannot be found; give one with a tokenizer.json."
         )
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     found = {
-        "cls": _first(tokenizer.cls_token_id, tokenizer.bos_token_id),
-        "sep": _first(tokenizer.sep_token_id, tokenizer.eos_token_id),
+        "cls": tokenizer.bos_token_id if cls is None else cls,
+        "sep": tokenizer.eos_token_id if sep is None else sep,
         "pad": tokenizer.pad_token_id,
         "mask": tokenizer.mask_token_id,
     }
@@ -425,13 +417,6 @@ def find_specials(tokenizer: Any) -> Specials:
             "bos), sep (or eos), pad and mask. Give a masked language model's tokenizer."
         )
     return Specials(**{key: int(value) for key, value in found.items()})
-
-
-def word_starts(encoding: Encoding) -> np.ndarray:
-    """Return which tokens start a word of the pre-tokenizer [t] bool; special tokens do not."""
-    words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
-    starts: np.ndarray = (words != np.concatenate([[-1], words[:-1]])) & (words >= 0)
-    return starts
 
 
 # -- text -----------------------------------------------------------------------------------------
@@ -529,10 +514,6 @@ def _load_words(path: str) -> tuple[str, ...]:
 
 
 # -- small parts ----------------------------------------------------------------------------------
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _is_one(tokenizer: Tokenizer, word: str, unknown: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.engine.loop import Loop, Progress
 from symprompt.engine.processes import ProcessGroup, join_group
 from symprompt.errors import ConfigError, RunError
@@ -16,7 +16,7 @@ from symprompt.files.atomic import to_json
 from symprompt.files.progress import Tick, silent
 from symprompt.pretraining.batch import Feed
 from symprompt.pretraining.card import model_card
-from symprompt.pretraining.config import PretrainConfig, check_pretrain_config
+from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.folder import CONFIG, STATE, TRAINING, RunFolders, portable
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
@@ -28,7 +28,7 @@ from symprompt.pretraining.prepare import (
     prepare_text,
     take_over,
 )
-from symprompt.pretraining.tokenizer import save_tokenizer
+from symprompt.pretraining.tokenizer import find_specials
 from symprompt.pretraining.training import Pretraining
 from symprompt.runs.environment import DTYPES, describe_environment
 
@@ -41,7 +41,7 @@ class PretrainResult:
 
     Attributes:
         folder: the model folder.
-        training: what its training.json says: text, vocabulary, losses, speed, the loss curve.
+        training: its training.json: text, vocabulary, losses, speed, the loss curve.
     """
 
     folder: Path
@@ -60,15 +60,15 @@ def pretrain(
     """Train a masked language model on text, and write it as a transformers model folder.
 
     Under ``torchrun`` several processes share every batch; the first one prepares the text, writes
-    and tells.
+    and reports.
 
     Args:
         config: what to do; ``out`` must be set.
-        text: files and folders of text; ``de=FILE`` says that a file's language is de. None if
-            ``config.prepared`` says where it lies prepared.
-        resume: go on with an unfinished run; on a CPU the weights are those of an unbroken one to
+        text: files and folders of text; ``de=FILE`` gives a file the language de. None if
+            ``config.prepared`` is the folder of prepared text.
+        resume: continue an unfinished run; on a CPU the weights are those of an unbroken one to
             the last bit.
-        tick: told of progress.
+        tick: called with the progress.
 
     Returns:
         The finished run; one that was finished before is returned as it is.
@@ -82,9 +82,8 @@ def pretrain(
         >>> config = dataclasses.replace(config, out="my-model")      # doctest: +SKIP
         >>> pretrain(config, ["wiki.txt"]).folder                     # doctest: +SKIP
     """
-    check_pretrain_config(config)
     if not config.out:
-        raise ConfigError("--out is missing; say which folder the model goes to.")
+        raise ConfigError("--out is missing; name the folder that the model goes to.")
     if text and config.prepared:
         raise ConfigError("--text and --prepared are both given; one of them is the text.")
     config = take_over(config)
@@ -108,7 +107,7 @@ def _prepare(
     resume: bool,
     tick: Tick,
 ) -> bool:
-    """Refuse what cannot be, then prepare the text; say whether the run is finished already."""
+    """Refuse what cannot be, then prepare the text; return whether the run is finished already."""
     finished = folders.check_out()
     going_on = not finished and folders.check_work(resume=resume)
     if config.prepared:
@@ -150,7 +149,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tic
 
 def make_training(config: PretrainConfig, prepared: Prepared, group: ProcessGroup) -> Pretraining:
     """Return the model with fresh weights, its optimiser and its batches, on the group's device."""
-    specials = prepared.specials
+    specials = find_specials(prepared.tokenizer)
     model = make_model(
         config.shape,
         vocabulary=len(prepared.corpus.unigrams),
@@ -190,7 +189,7 @@ def _finish(
         learned.pretrainer.save(part, DTYPES[config.save_dtype])
         # A given tokenizer, or one of prepared text, may be for other lengths.
         prepared.tokenizer.model_max_length = config.corpus.length
-        save_tokenizer(prepared.tokenizer, part)
+        prepared.tokenizer.save_pretrained(str(part))
         card = model_card(config, training, folders.out.resolve().name)
         (part / CARD).write_text(card, encoding="utf-8")
         (part / CONFIG).write_text(to_toml(portable(config)), encoding="utf-8")
@@ -219,10 +218,7 @@ def _record(
         "inputs": folders.load_inputs(),
         "vocabulary": vocabulary,
         "corpus": {
-            "documents": corpus.train.documents + corpus.valid.documents,
-            "held_out_documents": corpus.valid.documents,
-            "empty_documents": corpus.empty,
-            "tokens": corpus.train.tokens + corpus.valid.tokens,
+            **corpus.counts(),
             "sequences": len(prepared.train),
             "languages": [asdict(share) for share in prepared.train.languages()],
         },

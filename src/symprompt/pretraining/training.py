@@ -25,8 +25,9 @@ from symprompt.engine.schedule import rate_share
 from symprompt.errors import RunError
 from symprompt.pretraining.batch import Corrupted, DeviceBatch, Feed
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.corruption import Specials, corrupt, leaves_padding
+from symprompt.pretraining.corruption import corrupt, leaves_padding
 from symprompt.pretraining.objectives import Pretrainer, combine, count_asked
+from symprompt.pretraining.tokenizer import Specials
 from symprompt.runs.environment import choose_dtype, derive_seed
 
 Losses = Callable[[dict[str, Tensor], dict[str, Tensor]], tuple[Tensor, Tensor]]

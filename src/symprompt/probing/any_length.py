@@ -248,7 +248,7 @@ def _look_up(
     return value, torch.from_numpy(tables.name[token]).to(device), of_place[index]
 
 
-def ask_names(
+def name_likelihoods(
     backbone: LanguageModel,
     layout: Layout,
     rows: np.ndarray,

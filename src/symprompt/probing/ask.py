@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +10,35 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.facts import Fact, Relation, Split, load_word_list
+from symprompt.facts import Fact, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.probing.config import SEVERAL_PROMPTS, RunConfig, model_dtype
-from symprompt.probing.finetuning import has_weights, load_weights
-from symprompt.probing.folder import CARD, VOCABULARY, RunFolder
-from symprompt.probing.methods import FineTune, Method, Sentences
+from symprompt.probing.config import RunConfig, model_dtype
+from symprompt.probing.folder import RunFolder
+from symprompt.probing.methods import method_class
+from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.predictions import Predictions, log_frequencies
-from symprompt.probing.prepare import (
-    Problem,
-    allowed_tokens,
-    lay_out,
-    make_method,
-    object_counts,
-    spell,
-)
+from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
 from symprompt.probing.rank import rerank, top_k
-from symprompt.prompts import Template, read_names
+from symprompt.prompts import read_names
 
 _SUBJECTS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One ranked answer: its text and its log-probabilities; backward and joint may be missing.
+    """One ranked answer: its text and its log-probabilities; the last two may be missing.
 
-    Backward holds the object's weighed frequency too where the run was fitted with it ("dev-fit").
+    Attributes:
+        object_score: of the object given the subject.
+        subject_score: of the subject given the object; with the object's weighed frequency where
+            the run was fitted with it ("dev-fit").
+        joint: both, weighed as in the run.
     """
 
     text: str
-    forward: float
-    backward: float | None = None
+    object_score: float
+    subject_score: float | None = None
     joint: float | None = None
 
 
@@ -88,15 +85,15 @@ class Run:
 
         Args:
             relation: a relation of the run.
-            subject: rank objects for this subject. Where the method asks back, the first K come
-                by joint score; all others follow in forward order, without the other two scores.
-            object: rank the known subjects by forward + weight * backward for this object. Here
-                backward is a mean over the subject's tokens even where the run sums them: a sum
+            subject: rank objects for this subject. With a subject prompt the first K come by
+                joint score; all others follow by object score, without the other two scores.
+            object: rank the known subjects by joint score for this object. Here the subject score
+                is a mean over the subject's tokens even where the run sums them: a sum
                 would rank subjects of different lengths by their number of tokens.
             top: how many answers.
             model: where the model is now, if it moved since the run was made.
             device: auto, cpu, cuda, cuda:N or mps.
-            tick: told of progress.
+            tick: called with every step of progress.
 
         Raises:
             SympromptError: one clear sentence; a question that no model is needed to refuse is
@@ -122,8 +119,8 @@ class Run:
         rerank = self.folder.load_config().rerank
         if rerank:
             raise ConfigError(
-                f"{self.folder.path} re-ranked stored candidates by the way back of {rerank} and "
-                "cannot be asked new ones; ask that run, or look at the predictions."
+                f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
+                "and cannot be asked new ones; ask that run, or look at the predictions."
             )
         names = list(card["relations"])
         if relation not in names:
@@ -135,53 +132,26 @@ class Run:
         weights = self.folder.load_weights()
         if subject is None and weights is None:
             raise ConfigError(
-                f"this run's method, {card['method']}, learned no way back; ask for objects, or "
-                "train spe."
+                f"this run's method, {card['method']}, learned no subject prompt; ask for objects, "
+                "or train spe."
             )
         return None if weights is None else float(weights[names.index(relation)])
 
     def _question(self, relation: str, model: str, device: str) -> _Question:
         """Put together what one relation's questions need."""
-        config, card = self.folder.load_config(), self.folder.load_card()
-        template = Template.parse(card["relations"][relation]["template"])
-        facts = self.folder.load_facts().select([relation])
-        place = list(card["relations"]).index(relation)
-        stored = self.folder.load_prompts(card["parts"])
-        if config.method.name == "finetune" and not has_weights(self.folder, place):
-            raise RunError(
-                f"{self.folder.path} was fine-tuned and its weights were not stored, so there is "
-                "no model left to ask; train it again with --save-weights."
-            )
+        config = self.folder.load_config()
+        place = list(self.folder.load_card()["relations"]).index(relation)
+        method_class(config.method.name).check_stored(self.folder, [place])
         backbone = self.load_backbone(model, device)
-        spelling = None
-        if config.facts.objects == "any-length":
-            spelling = spell(config, backbone, facts, (template,), self._words(config))
-            allowed = spelling.allowed
-        else:
-            allowed = self._allowed(config, backbone, facts[relation], template)
-        prompts = tuple(Template.parse(text) for text in self._prompts(card, relation))
-        allowed = allowed.to(backbone.device)
-        problem = Problem(backbone, facts, (template,), allowed, {}, (prompts,), spelling)
-        # The stored vectors stand in for any encoder, so the cheapest one is made.
-        prompt = replace(config.prompt, encoder="free", start="random")
-        method = make_method(replace(config, prompt=prompt), problem)
-        vectors = {part: value[place, None].to(backbone.device) for part, value in stored.items()}
-        if isinstance(method, FineTune):
-            vectors = {"forth": load_weights(self.folder, place, method)}
+        problem = stored_problem(self.folder, backbone, [relation])
+        method = stored_method(config, problem)
+        vectors = method.load_vectors(self.folder, [place])
         shares = self.folder.load_frequency_shares()
-        frequencies = torch.zeros(allowed.shape[1], device=backbone.device)
+        frequencies = torch.zeros(problem.allowed.shape[1], device=backbone.device)
         if shares is not None:
-            found = log_frequencies(object_counts(problem))[0]
+            found = log_frequencies(problem.object_counts())[0]
             frequencies = (shares[place] * found).to(frequencies)
         return _Question(config, problem, method, vectors, frequencies)
-
-    def _prompts(self, card: dict[str, Any], relation: str) -> list[str]:
-        """Return the relation's written prompts, none where the method has one template."""
-        prompts = card["relations"][relation].get("prompts", [])
-        needs = card["method"] in SEVERAL_PROMPTS
-        if not isinstance(prompts, list) or (needs and not prompts):
-            raise RunError(f"{self.folder.path / CARD} is damaged: no prompts of {relation}.")
-        return [str(text) for text in prompts]
 
     def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
         """Load the model the run was made by, once.
@@ -206,29 +176,6 @@ class Run:
             self._backbone = {(model, device): backbone}
         return self._backbone[model, device]
 
-    def _allowed(
-        self, config: RunConfig, backbone: LanguageModel, relation: Relation, template: Template
-    ) -> Tensor:
-        """Return the answers the relation may give, [1, v] bool, as in training."""
-        vocabulary = backbone.vocabulary
-        allowed = torch.zeros(1, backbone.vocabulary_size, dtype=torch.bool)
-        if config.facts.vocabulary == "full":
-            allowed[:, : len(vocabulary)] = True
-            return allowed
-        if config.facts.vocabulary == "objects":
-            words = sorted({fact.object for fact in relation.train})
-        else:
-            words = list(self._words(config))
-        allowed[0, allowed_tokens(vocabulary, template, words)] = True
-        if not bool(allowed.any()):
-            raise RunError(f"{self.folder.path} allows no answer for relation {relation.name}.")
-        return allowed
-
-    def _words(self, config: RunConfig) -> tuple[str, ...]:
-        """Return the word list of the run, its own copy: the list may have moved."""
-        named = config.facts.vocabulary not in ("full", "objects")
-        return load_word_list(self.folder.path / VOCABULARY) if named else ()
-
 
 @dataclass(frozen=True)
 class _Question:
@@ -239,58 +186,58 @@ class _Question:
     method: Method
     vectors: dict[str, Tensor]
     frequencies: Tensor
-    """[v] what each answer's frequency adds to its backward score; zero where it is no part."""
+    """[v] what each answer's frequency adds to its subject score; zero where it is no part."""
 
-    def lay_out(self, subjects: list[str], object: str) -> Sentences:
-        """Lay out the subjects with one object."""
+    def tensorise(self, subjects: list[str], object: str) -> Sentences:
+        """Tensorise the subjects with one object."""
         (relation,) = self.problem.relations
-        return lay_out(
+        return tensorise(
             self.problem.backbone,
             self.problem.templates,
             self.problem.relations,
             [Fact(relation, subject, object) for subject in subjects],
             {(relation, subject): [object] for subject in subjects},
             swapped=self.config.method.blanks == "swapped",
-            several=bool(self.problem.prompts),
+            several=self.method.several_prompts,
             spelling=self.problem.spelling,
         )
 
 
 @torch.no_grad()
 def _objects(question: _Question, subject: str, weight: float, top: int) -> list[Answer]:
-    """Return the first objects: K by joint score where asked back, then in forward order."""
+    """Return the first objects: K by joint score with a subject prompt, then by object score."""
     backbone, method = question.problem.backbone, question.method
     vocabulary = backbone.vocabulary
     if vocabulary.mask_id in vocabulary.encode_words([subject])[0]:
         raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = question.problem.facts.relations[0].all()[0].object
-    sentences = question.lay_out([subject], placeholder)
+    sentences = question.tensorise([subject], placeholder)
     rows = torch.zeros(1, dtype=torch.long).numpy()
     allowed = question.problem.allowed
     scores = method.scores(sentences, rows, question.vectors)
     scores = scores.masked_fill(~allowed, -torch.inf)
-    asked = min(question.config.method.k, int(allowed.sum())) if method.asks_back else 0
-    forward, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
+    asked = min(question.config.method.k, int(allowed.sum())) if method.has_subject_prompt else 0
+    object_score, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
     texts = [question.problem.text(answer) for answer in tokens[0].tolist()]
     first: list[Answer] = []
     if asked:
-        backward = method.subject_scores(
+        subject_score = method.subject_scores(
             sentences,
             rows,
             tokens[:, :asked],
             question.vectors,
             max_tokens=backbone.token_budget(),
         ).float()
-        backward = backward + question.frequencies[tokens[:, :asked]].to(backward)
-        first = _by_joint(texts[:asked], forward[0, :asked], backward[0], weight)
-    others = zip(texts[asked:], forward[0, asked:].tolist(), strict=True)
+        subject_score = subject_score + question.frequencies[tokens[:, :asked]].to(subject_score)
+        first = _by_joint(texts[:asked], object_score[0, :asked], subject_score[0], weight)
+    others = zip(texts[asked:], object_score[0, asked:].tolist(), strict=True)
     return [*first, *(Answer(text, score) for text, score in others)][:top]
 
 
 @torch.no_grad()
 def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> list[Answer]:
-    """Return the relation's known subjects by joint score, backward a mean over their tokens."""
+    """Return the relation's known subjects by joint score, a mean over their tokens in it."""
     backbone, method = question.problem.backbone, question.method
     after_space = question.problem.templates[0].space_before("object")
     spelling = question.problem.spelling
@@ -301,25 +248,29 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
     elif backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
         raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
     names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
-    sentences = question.lay_out(names, object)
-    forward, backward = [], []
+    sentences = question.tensorise(names, object)
+    object_score, subject_score = [], []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
         rows = torch.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names))).numpy()
         gold = sentences.gold[rows, None]
-        forward.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
+        object_score.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
         score = method.subject_scores(
             sentences, rows, gold, question.vectors, max_tokens=backbone.token_budget()
         )[:, 0]
         if question.config.method.average == "sum":
-            score = score / torch.from_numpy(sentences.back.subject_lengths[rows]).to(score)
-        backward.append(score.float())
+            score = score / torch.from_numpy(sentences.subject_prompt.subject_lengths[rows]).to(
+                score
+            )
+        subject_score.append(score.float())
         tick("asking back", int(rows[-1]) + 1, len(names), "")
-    return _by_joint(names, torch.cat(forward), torch.cat(backward), weight)
+    return _by_joint(names, torch.cat(object_score), torch.cat(subject_score), weight)
 
 
-def _by_joint(texts: list[str], forward: Tensor, backward: Tensor, weight: float) -> list[Answer]:
-    """Return answers by forward + weight * backward, best first; ties keep their order."""
-    joint = rerank(forward[None], backward[None], weight=weight)[0].cpu()
-    scores = zip(texts, forward.tolist(), backward.tolist(), joint.tolist(), strict=True)
+def _by_joint(
+    texts: list[str], object_score: Tensor, subject_score: Tensor, weight: float
+) -> list[Answer]:
+    """Return answers by joint score, best first; ties keep their order."""
+    joint = rerank(object_score[None], subject_score[None], weight=weight)[0].cpu()
+    scores = zip(texts, object_score.tolist(), subject_score.tolist(), joint.tolist(), strict=True)
     answers = [Answer(*entry) for entry in scores]
     return [answers[row] for row in joint.argsort(descending=True, stable=True).tolist()]

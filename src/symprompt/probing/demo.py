@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from symprompt.config.toml import to_toml
+from symprompt.config import to_toml
 from symprompt.facts import Fact
 from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED, LanguageModel
@@ -65,7 +65,7 @@ def make_demo(
         folder: where that folder goes.
         model: a model as ``LanguageModel.load`` takes it.
         size: how much to do; None is what a laptop does in minutes.
-        tick: told of progress.
+        tick: called with every step of progress.
     """
     size = size or DemoSize()
     tick("loading", 0, 1, model)
@@ -89,10 +89,10 @@ def make_demo(
 
 @dataclass(frozen=True)
 class Question:
-    """A test fact, where the true object stood before and after asking back, and the answers.
+    """A test fact, where the true object stood before and after re-ranking, and the answers.
 
     Attributes:
-        answers: every candidate that was asked back, by joint score.
+        answers: every candidate that was re-ranked, by joint score.
     """
 
     fact: Fact
@@ -102,7 +102,7 @@ class Question:
 
 
 def demo_questions(run: Run, count: int = 3) -> list[Question]:
-    """Return test facts whose true object rose to the top when asked back, from what is stored.
+    """Return test facts whose true object rose to the top by re-ranking, from what is stored.
 
     Of each relation the one that rose most, at most ``count`` in all. Facts with another true
     object among the candidates are passed over: an answer that overtook a right one proves nothing.
@@ -135,7 +135,7 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
 
 @dataclass(frozen=True)
 class Moves:
-    """How many test facts' true objects came to the top by asking back, and how many left it."""
+    """How many test facts' true objects came to the top by re-ranking, and how many left it."""
 
     risen: int
     fallen: int
@@ -143,7 +143,7 @@ class Moves:
 
 
 def count_moves(run: Run) -> Moves:
-    """Count what asking back did to the first place."""
+    """Count what re-ranking did to the first place."""
     predictions, facts = run.predictions("test")
     before = predictions.ranks().realistic == 1
     after = predictions.final(run.folder.load_weights()).realistic == 1

@@ -1,4 +1,4 @@
-"""Ask a method about a split's facts: forward ranks, candidates, and the way back."""
+"""Query a split's facts: ranks by object score, candidates, and their subject scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from symprompt.files.progress import Tick, silent
 from symprompt.probing.config import TrainingConfig
 from symprompt.probing.methods.base import Method, Sentences, Vectors
 from symprompt.probing.predictions import Predictions
-from symprompt.probing.queries import chunks
+from symprompt.probing.queries import OBJECT_PART, chunks
 from symprompt.probing.rank import ranks, top_k
 
 _FACTS_AT_ONCE = 2048
@@ -32,7 +32,7 @@ def predict(
     tick: Tick = silent,
     stage: str = "asking",
 ) -> Predictions:
-    """Ask for every fact's object and, where the method asks back, re-score the top k.
+    """Rank every fact's object and, where the method has a subject prompt, re-score the top k.
 
     Args:
         allowed: [relation, v] bool, the answers each relation may give.
@@ -42,7 +42,7 @@ def predict(
         Predictions in the order of the facts.
     """
     parts: list[Predictions] = []
-    passes = _asking_passes(method, sentences, k if method.asks_back else 0, max_tokens)
+    passes = _query_passes(method, sentences, k if method.has_subject_prompt else 0, max_tokens)
     done = 0
     for rows in passes:
         parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
@@ -53,7 +53,7 @@ def predict(
 
 
 @torch.no_grad()
-def ask_back(
+def add_subject_scores(
     method: Method,
     sentences: Sentences,
     vectors: Vectors,
@@ -61,17 +61,17 @@ def ask_back(
     *,
     max_tokens: int,
     tick: Tick = silent,
-    stage: str = "asking back",
+    stage: str = "scoring subjects",
 ) -> Predictions:
-    """Return predictions whose candidates were asked back by a method, whoever found them.
+    """Return predictions with the subject scores of their candidates, whoever found these.
 
     Args:
-        method: one that asks back.
+        method: one with a subject prompt.
         sentences: the facts of the predictions, in their order.
     """
     backward = torch.zeros_like(found.forward)
     done = 0
-    for rows in _asking_passes(method, sentences, found.candidates.shape[1], max_tokens):
+    for rows in _query_passes(method, sentences, found.candidates.shape[1], max_tokens):
         candidates = found.candidates[rows].to(method.backbone.device)
         scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
         backward[rows] = scores.float().cpu()
@@ -80,15 +80,15 @@ def ask_back(
     return replace(found, backward=backward)
 
 
-def _asking_passes(
+def _query_passes(
     method: Method, sentences: Sentences, k: int, max_tokens: int
 ) -> list[np.ndarray]:
-    """Return the row sets in which a split is asked, k candidates of each fact back."""
-    order = np.argsort(sentences.forth.lengths, kind="stable")
-    # Asking back reads k sentences for every subject token, or k for a causal model; passes are
-    # kept to what it can hold.
-    asked = 1 if method.backbone.causal else sentences.back.subject_lengths[order]
-    return _passes(sentences, order, max_tokens, np.ones_like(order) + k * asked)
+    """Return the row sets in which a split is queried, with k subject scores of each fact."""
+    order = np.argsort(sentences.object_prompt.lengths, kind="stable")
+    # Subject scores read k sentences for every subject token, or k for a causal model; passes are
+    # kept to what these can hold.
+    tokens = 1 if method.backbone.causal else sentences.subject_prompt.subject_lengths[order]
+    return _passes(sentences, order, max_tokens, np.ones_like(order) + k * tokens)
 
 
 def _predict_rows(
@@ -101,13 +101,13 @@ def _predict_rows(
     max_tokens: int,
 ) -> Predictions:
     index = torch.from_numpy(rows).to(method.backbone.device)
-    gold, relation = sentences.gold[index], sentences.forth.relation[index]
+    gold, relation = sentences.gold[index], sentences.object_prompt.relation[index]
     known = sentences.known[index]
     scores = method.scores(sentences, rows, vectors)
     scores = scores.masked_fill(~allowed[relation], -torch.inf)
     raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
     forward, candidates = top_k(scores, k)
-    if method.asks_back:
+    if method.has_subject_prompt:
         backward = method.subject_scores(
             sentences, rows, candidates, vectors, max_tokens=max_tokens
         ).float()
@@ -141,19 +141,21 @@ def dev_scores(
 ) -> Mapping[str, np.ndarray]:
     """Return each part's dev score per relation, higher is better.
 
-    "forth" is scored as ``config.select`` says; other parts by their negative loss.
+    The object prompt is scored by ``config.select``, other parts by their negative loss.
     """
     vectors = {part: value.detach() for part, value in method.vectors().items()}
     relations = len(allowed)
     totals: dict[str, Tensor] = {}
-    order = np.argsort(sentences.forth.lengths, kind="stable")
-    count = torch.bincount(sentences.forth.relation, minlength=relations).double()
+    order = np.argsort(sentences.object_prompt.lengths, kind="stable")
+    count = torch.bincount(sentences.object_prompt.relation, minlength=relations).double()
     counts = method.sentences_per_fact(sentences, order)
     for rows in _passes(sentences, order, max_tokens, counts):
         index = torch.from_numpy(rows).to(method.backbone.device)
-        relation = sentences.forth.relation[index]
+        relation = sentences.object_prompt.relation[index]
         scores = method.scores(sentences, rows, vectors)
-        values = {"forth": _select(scores, sentences.gold[index], allowed[relation], config.select)}
+        values = {
+            OBJECT_PART: _select(scores, sentences.gold[index], allowed[relation], config.select)
+        }
         values |= {
             part: -loss for part, loss in method.dev_losses(sentences, rows, vectors).items()
         }
@@ -174,7 +176,7 @@ def _passes(
     sentences: Sentences, order: np.ndarray, max_tokens: int, counts: np.ndarray
 ) -> list[np.ndarray]:
     """Return row sets, short sentences first, small enough for one forward pass each."""
-    lengths = sentences.forth.lengths[order]
+    lengths = sentences.object_prompt.lengths[order]
     passes: list[np.ndarray] = []
     for part in chunks(lengths, counts, max_tokens, apart=True):
         rows = order[part]

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from symprompt.accel.compiling import quick_products
 from symprompt.errors import RunError
 from symprompt.facts import Split
 from symprompt.files.progress import Tick
@@ -21,11 +22,11 @@ from symprompt.models import LoraTuning
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.folder import RunFolder
-from symprompt.probing.methods import FineTune
+from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.trainer import Trainer
-from symprompt.runs.environment import quick_products
 from symprompt.runs.shapes import Shape, require
 
 _STACKS = "stacks"
@@ -90,34 +91,6 @@ def forget_stacks(folder: RunFolder, problem: Problem) -> None:
         (folder.path / _STACKS).rmdir()
 
 
-def has_weights(folder: RunFolder, place: int) -> bool:
-    """Say whether the weights of the relation with this index are stored."""
-    return any(folder.has(f"weights/{place:04d}/{name}") for name in (_MODEL, _ADAPTER))
-
-
-def load_weights(folder: RunFolder, place: int, method: FineTune) -> Tensor:
-    """Read the weights of the relation with this index, [1, n], on the model's device.
-
-    Raises:
-        RunError: they are missing, damaged, or of another model.
-    """
-    name = f"weights/{place:04d}/{_file_of(method)}"
-    tensors, _ = folder.read_tensors(name)
-    try:
-        row = method.stacked.tuning.to_row(tensors)
-    except ValueError as error:
-        raise RunError(f"{folder.path / name} is damaged: {error}.") from error
-    return row[None].to(method.backbone.device, method.backbone.dtype)
-
-
-_MODEL = "model.safetensors"
-_ADAPTER = "adapter_model.safetensors"
-
-
-def _file_of(method: FineTune) -> str:
-    return _ADAPTER if isinstance(method.stacked.tuning, LoraTuning) else _MODEL
-
-
 def _within(tick: Tick, first: int, part: Problem, whole: Problem) -> Tick:
     """Return a tick that also tells which relations are being trained."""
     last, count = first + len(part.relations), len(whole.relations)
@@ -162,7 +135,7 @@ def _run_stack(
                 stage=f"asking {split}",
             )
             seconds[f"asking {split}"] = time.perf_counter() - begun
-    _store_weights(folder, config, method, weights["forth"], first, part.relations)
+    _store_weights(folder, config, method, weights[OBJECT_PART], first, part.relations)
     return Stack(found, note | {"seconds": seconds})
 
 
@@ -191,7 +164,7 @@ def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> di
             ),
             tick=tick,
         )
-    return {"epochs": trainer.history, "best_epoch": trainer.parts["forth"].epoch.tolist()}
+    return {"epochs": trainer.history, "best_epoch": trainer.parts[OBJECT_PART].epoch.tolist()}
 
 
 def _store_weights(
@@ -207,9 +180,7 @@ def _store_weights(
         return
     for place, (relation, row) in enumerate(zip(relations, weights, strict=True), start=first):
         tensors = tuning.to_tensors(row.cpu())
-        folder.write_tensors(
-            f"weights/{place:04d}/{_file_of(method)}", tensors, {"relation": relation}
-        )
+        folder.write_tensors(method.weights_file(place), tensors, {"relation": relation})
         if isinstance(tuning, LoraTuning):
             card = _adapter_card(config, tuning)
             folder.write_json(f"weights/{place:04d}/adapter_config.json", card)
@@ -287,7 +258,9 @@ def _together(stacks: list[Stack]) -> Tuned:
             for stack in stacks
             for entry in stack.note["epochs"]
         ],
-        "best_epoch": {"forth": [epoch for stack in stacks for epoch in stack.note["best_epoch"]]},
+        "best_epoch": {
+            OBJECT_PART: [epoch for stack in stacks for epoch in stack.note["best_epoch"]]
+        },
         "seconds": round(seconds.get("training", 0.0), 2),
     }
     return Tuned(found, history, seconds)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts import SPLITS, Fact, FactSet, Relation, Split
-from symprompt.probing.config import INCIDENTAL, RunConfig, load_config
+from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.rank import rerank
 from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS, Folder
@@ -33,8 +33,6 @@ VOCABULARY = "vocabulary.txt"
 
 class RunFolder(Folder[RunConfig]):
     """The files of one run on facts; final."""
-
-    incidental = INCIDENTAL
 
     def load_config(self) -> RunConfig:
         """Read the run's config back."""

@@ -1,4 +1,4 @@
-"""Look at a run's prompts: what is written in them, and which words the learned vectors are near.
+"""Look at a run's prompts: their words and blanks, and which words the learned vectors are near.
 
 A learned vector need not be near any word; its norm beside that of the words tells how far from all
 of them it is.
@@ -6,7 +6,6 @@ of them it is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,10 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.errors import ConfigError
-from symprompt.files.reading import choose_names
+from symprompt.facts.types import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.folder import RunFolder
+from symprompt.probing.methods import method_class
+from symprompt.probing.queries import OBJECT_PART, SUBJECT_PART
 from symprompt.prompts import Template
 
 Nearness = Literal["cosine", "euclidean"]
@@ -38,7 +38,7 @@ class LearnedVector:
     """One learned vector.
 
     Attributes:
-        part: "forth" or "back".
+        part: ``OBJECT_PART`` or ``SUBJECT_PART``.
         slot: its number in the template, from 1.
         norm: its Euclidean norm.
         relative_norm: the norm divided by the mean norm of the words' embeddings.
@@ -100,10 +100,12 @@ def describe_prompts(
     config, card = folder.load_config(), folder.load_card()
     names = choose_names(list(card["relations"]), relations, str(folder.path))
     stored = folder.load_prompts(card["parts"])
-    # Weights of written prompts and changes inside the model are parts too, and near no word.
-    stored = {part: value for part, value in stored.items() if part in ("forth", "back")}
+    # Weights of manual templates and changes inside the model are parts too, and near no word.
+    stored = {part: value for part, value in stored.items() if part in (OBJECT_PART, SUBJECT_PART)}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
-    swapped = config.method.name == "spe" and config.method.blanks == "swapped"
+    swapped = config.method.blanks == "swapped"
+    kind = method_class(config.method.name)
+    facts = None if stored else folder.load_facts()
     views = []
     for name in names:
         about = card["relations"][name]
@@ -112,21 +114,21 @@ def describe_prompts(
         prompts: dict[str, str] = {}
         vectors: list[LearnedVector] = []
         for part, value in stored.items():
-            turned = template.swapped() if part == "back" and swapped else template
+            turned = template.swapped() if part == SUBJECT_PART and swapped else template
             # Templates of different lengths share a table; a short one leaves its last rows empty.
             count = min(template.vectors, value.shape[1])
             if "prompts" in about:
-                # One vector for each word of the written prompts, one prompt after the other.
+                # One vector for each word of the manual templates, one template after the other.
                 count = value.shape[1]
             else:
                 prompts[part] = write_template(turned)
             if words is not None:
                 vectors += words.near(part, value[place, :count])
-        said = "" if stored else _written(config.method.name, str(template), folder, name)
+        said = "" if facts is None else kind.describe(str(template), facts[name])
         if "prompt" in about:
             said = f"words that were searched for: {about['prompt']}"
         elif "prompts" in about:
-            said = f"{len(about['prompts'])} written prompts: {_weighed(about)}"
+            said = f"{len(about['prompts'])} manual templates: {_weighed(about)}"
         views.append(PromptView(name, about["label"], prompts, said, tuple(vectors)))
     return views
 
@@ -144,24 +146,11 @@ def write_template(template: Template) -> str:
 
 
 def _weighed(about: Mapping[str, Any]) -> str:
-    """Return a relation's written prompts with their weights, heaviest first."""
+    """Return a relation's manual templates with their weights, heaviest first."""
     weights = about.get("prompt_weights") or [None] * len(about["prompts"])
     pairs = zip(about["prompts"], weights, strict=True)
     ordered = sorted(pairs, key=lambda pair: -(pair[1] or 0))
     return "; ".join(text if weight is None else f"{weight:.3f} {text}" for text, weight in ordered)
-
-
-def _written(method: str, template: str, folder: RunFolder, name: str) -> str:
-    if method != "majority":
-        learned = "the model's weights" if method == "finetune" else "nothing"
-        return f"a written prompt, {learned} learned: {template}"
-    relation = folder.load_facts()[name]
-    counts = Counter(fact.object for fact in relation.train).most_common(3)
-    shown = ", ".join(f"{name} ({count})" for name, count in counts)
-    return (
-        f"no prompt: every subject is answered with the most frequent of {len(relation.train)} "
-        f"training objects: {shown}"
-    )
 
 
 class _Words:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.probing.queries import Asks
+from symprompt.probing.queries import Queries
 
 _FEW = 48
 """A width with fewer sentences joins the next wider one, unless it is the widest."""
@@ -56,7 +56,7 @@ class EpochPasses:
 
 
 def plan_passes(
-    steps: Sequence[tuple[Sequence[Asks], np.ndarray]],
+    steps: Sequence[tuple[Sequence[Queries], np.ndarray]],
     *,
     max_tokens: int,
     packed: bool,

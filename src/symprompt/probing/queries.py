@@ -1,4 +1,4 @@
-"""The two questions every method is made of: which object, and how likely is the subject."""
+"""The two queries every method is made of: which object, and how likely is the subject."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from torch.nn import functional
 from symprompt.models import LanguageModel
 from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question, round_up
 
+OBJECT_PART = "forth"
+"""What the object prompt's vectors are stored under and their draws are seeded by."""
+SUBJECT_PART = "back"
+"""The same for a subject prompt with vectors of its own."""
+
 Masking = Literal["one", "whole"]
 Average = Literal["log", "probability", "sum"]
 
 
-def ask_object(
+def object_logits(
     backbone: LanguageModel, layout: Layout, rows: np.ndarray, vectors: Tensor | None
 ) -> Tensor:
     """Return the logits [b, v] of the object blank, the subject in place (equation 5).
@@ -26,10 +31,10 @@ def ask_object(
     A causal model's are its output just before the blank (P-tuning, section 4.1).
     """
     index = torch.from_numpy(rows).to(backbone.device)
-    return _ask_tokens(backbone, layout, rows, index, layout.object_at[index], vectors)[0]
+    return _token_logits(backbone, layout, rows, index, layout.object_at[index], vectors)[0]
 
 
-def _ask_tokens(
+def _token_logits(
     backbone: LanguageModel,
     layout: Layout,
     rows: np.ndarray,
@@ -72,17 +77,17 @@ def _ask_tokens(
 
 
 @dataclass(frozen=True, eq=False)
-class Asks:
-    """Sentences that ask for one token each, whose cross-entropies add up to facts' losses.
+class Queries:
+    """Query sentences, one queried token each, whose cross-entropies add up to facts' losses.
 
     Attributes:
         part: whose vectors stand in the sentences.
         layout: the sentences.
         base: [n] int64 on the device, where each fact's blank begins.
         rows: [m] facts.
-        offset: [m] which token of the blank is asked for.
+        offset: [m] which token of the blank is queried.
         share: [m] what the sentence counts in its fact's loss.
-        owner: [m] index of the fact among those that were asked about.
+        owner: [m] index of the fact among those that were given.
     """
 
     part: str
@@ -94,11 +99,11 @@ class Asks:
     owner: np.ndarray
 
 
-def object_asks(layout: Layout, rows: np.ndarray) -> Asks:
-    """Return the sentences that ask for each object token once (equation 5), for their mean."""
+def object_queries(layout: Layout, rows: np.ndarray) -> Queries:
+    """Return the query sentences of each object token (equation 5), for their mean."""
     owner, offset = _tokens_of(layout.object_lengths[rows])
-    return Asks(
-        part="forth",
+    return Queries(
+        part=OBJECT_PART,
         layout=layout,
         base=layout.object_at,
         rows=rows[owner],
@@ -108,10 +113,10 @@ def object_asks(layout: Layout, rows: np.ndarray) -> Asks:
     )
 
 
-def subject_asks(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Asks:
-    """Return the sentences that ask for each subject token, ``weight`` for the subject's mean."""
+def subject_queries(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Queries:
+    """Return the query sentences of each subject token, ``weight`` for the subject's mean."""
     owner, offset = _tokens_of(layout.subject_lengths[rows])
-    return Asks(
+    return Queries(
         part=part,
         layout=layout,
         base=layout.subject_at,
@@ -159,7 +164,7 @@ class TokenLikelihoods:
         return (total / self.count).log().to(self.log_likelihood.dtype)
 
 
-def ask_subject(
+def subject_likelihoods(
     backbone: LanguageModel,
     layout: Layout,
     rows: np.ndarray,
@@ -171,11 +176,11 @@ def ask_subject(
     """Return how likely each subject token is, the object in place (equation 6).
 
     Args:
-        layout: the sentences of the way back.
+        layout: the facts in the subject prompt.
         rows: [b] fact indices; one may stand several times, with different objects.
         masking: "one" masks one token and leaves the subject's others visible, in as many
             sentences as the subject has tokens; "whole" masks all of them in one sentence. A causal
-            model masks none, see ``_follow_subject``.
+            model masks none, see ``_chain_rule_logits``.
         objects: [b] candidates that replace the true objects.
     """
     device = backbone.device
@@ -185,12 +190,12 @@ def ask_subject(
     width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
     padded = layout.is_padded(rows, width)
     if backbone.causal:
-        logits, target = _follow_subject(
+        logits, target = _chain_rule_logits(
             backbone, layout, index, owner, offset, vectors, objects, width=width
         )
     elif masking == "one":
         each = index[owner]
-        logits, target = _ask_tokens(
+        logits, target = _token_logits(
             backbone,
             layout,
             np.repeat(rows, counts),
@@ -217,7 +222,7 @@ def ask_subject(
     )
 
 
-def _follow_subject(
+def _chain_rule_logits(
     backbone: LanguageModel,
     layout: Layout,
     index: Tensor,
@@ -258,7 +263,7 @@ def score_subjects(
 ) -> Tensor:
     """Return each row's subject score for each candidate object, [b, k], float32.
 
-    All candidates of all rows are asked in passes of at most ``max_tokens`` tokens.
+    All candidates of all rows are queried in passes of at most ``max_tokens`` tokens.
 
     Args:
         candidates: [b, k] tokens, or ids of ``names``.
@@ -275,13 +280,13 @@ def score_subjects(
     scores = []
     packed = masking == "one" and int(lengths.max()) <= backbone.longest_packed
     for part in chunks(lengths, sentences, max_tokens, apart=not packed):
-        asked, here, filled = layout, each[part], objects[part]
+        queried, here, filled = layout, each[part], objects[part]
         if names is not None:
-            asked = layout.filled(here, names.tokens[filled], tokens[part])
+            queried = layout.filled(here, names.tokens[filled], tokens[part])
             here = np.arange(len(here))
-        found = ask_subject(
+        found = subject_likelihoods(
             backbone,
-            asked,
+            queried,
             here,
             vectors,
             masking=masking,

@@ -1,4 +1,4 @@
-"""Ranks of the true answers: tie-aware, filtered, re-ranked. Averages are in ``averages``.
+"""Ranks of the true answers, tie-aware and filtered; the best candidates and their joint scores.
 
 Shapes: b facts, v vocabulary, k candidates, m other true answers. Ties are counted, never hidden:
 scores of a half-precision head tie at the top often enough to move P@1 by half a point, so such
@@ -13,38 +13,6 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import SympromptError
-from symprompt.runs.statistics import (
-    METRICS,
-    OVER_FACTS,
-    OVER_RELATIONS,
-    Difference,
-    Interval,
-    Summary,
-    bootstrap,
-    by_relation,
-    hits,
-    paired_bootstrap,
-    summarise,
-)
-
-__all__ = [
-    "METRICS",
-    "OVER_FACTS",
-    "OVER_RELATIONS",
-    "Difference",
-    "Interval",
-    "Ranks",
-    "Summary",
-    "bootstrap",
-    "by_relation",
-    "hits",
-    "paired_bootstrap",
-    "ranks",
-    "rerank",
-    "reranked_ranks",
-    "summarise",
-    "top_k",
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,56 +151,6 @@ def rerank(forward: Tensor, backward: Tensor, *, weight: float | Tensor) -> Tens
     if factor.ndim == 1:
         factor = factor[:, None]
     return torch.where(factor == 0, forward, forward + factor * backward)
-
-
-def reranked_ranks(
-    scores: Tensor,
-    gold: Tensor,
-    candidates: Tensor,
-    joint: Tensor,
-    ignore: Tensor | None = None,
-) -> Ranks:
-    """Count who beats or ties with the true answer when the candidates come first.
-
-    The candidates are ordered by joint score, all others follow in forward order. Candidates tie by
-    equal joint scores, the others by equal forward scores; the two groups never tie.
-
-    Args:
-        scores: ``[b, v]`` forward scores.
-        gold: ``[b]`` int64.
-        candidates: ``[b, k]`` int64, distinct ids in a row, normally those of ``top_k``.
-        joint: ``[b, k]`` joint scores of the candidates, see ``rerank``.
-        ignore: ``[b, m]`` int64 padded with -1, see ``ranks``; ignored candidates are not counted.
-    """
-    base = ranks(scores, gold, ignore)
-    rows, width = scores.shape
-    _check_scores("joint", joint)
-    _check_no_nan("joint", joint)
-    _check_ids("candidates", candidates, (rows, joint.shape[1]), 0, width)
-    if joint.shape[0] != rows:
-        raise SympromptError(f"joint has {joint.shape[0]} rows, scores have {rows}.")
-    ordered = candidates.sort(dim=1).values
-    if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
-        raise SympromptError("candidates holds an id twice in a row; the ids must be distinct.")
-
-    is_gold = candidates == gold[:, None]
-    counted = ~is_gold
-    if ignore is not None:
-        counted &= ~(candidates[:, :, None] == ignore[:, None, :]).any(dim=2)
-    gold_joint = joint.masked_fill(~is_gold, 0.0).sum(dim=1, keepdim=True)
-    better_inside = ((joint > gold_joint) & counted).sum(dim=1)
-    equal_inside = ((joint == gold_joint) & counted).sum(dim=1)
-
-    # A gold outside: the candidates leave the forward count and all stand before it instead.
-    gold_forward = scores.gather(1, gold[:, None])
-    forward = scores.gather(1, candidates)
-    not_above = (counted & ~(forward > gold_forward)).sum(dim=1)
-    level = (counted & (forward == gold_forward)).sum(dim=1)
-    inside = is_gold.any(dim=1)
-    return Ranks(
-        torch.where(inside, better_inside, base.better + not_above),
-        torch.where(inside, equal_inside, base.equal - level),
-    )
 
 
 def _check_scores(name: str, scores: Tensor) -> None:

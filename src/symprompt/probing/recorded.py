@@ -28,11 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.accel.compiling import quick_products, rehearse
 from symprompt.engine.stacked_adam import Numbers, StackedAdam
 from symprompt.models import ReadOut
 from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.passes import EpochPasses, Pass, Shape, plan_passes
-from symprompt.probing.queries import Asks
+from symprompt.probing.queries import Queries
 from symprompt.prompts import (
     Layout,
     PackedQuestion,
@@ -42,7 +43,6 @@ from symprompt.prompts import (
     packed_question,
     slot_places,
 )
-from symprompt.runs.environment import quick_products, rehearse
 
 Replay = Callable[[], None]
 
@@ -289,11 +289,11 @@ class CapturedSteps:
         Raises:
             RuntimeError: the model does something that cannot be recorded.
         """
-        steps: list[tuple[list[Asks], np.ndarray]] = []
+        steps: list[tuple[list[Queries], np.ndarray]] = []
         for batches in plan:
             rows = np.concatenate(batches)
             weight = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
-            asks = self.method.asks(self.sentences, rows)
+            asks = self.method.queries(self.sentences, rows)
             if asks is None:
                 raise TypeError(f"{type(self.method).__name__} gives no questions to record")
             steps.append((asks, weight))
@@ -326,7 +326,7 @@ class CapturedSteps:
         for number, part in enumerate(self.parts.values()):
             part.record(self._of(self._leaf, number), self._of(self._gradient, number))
 
-    def _lay_out(self, questions: Sequence[Asks]) -> None:
+    def _lay_out(self, questions: Sequence[Queries]) -> None:
         """Put the sentences of all questions under one another."""
         order = list(self.parts)
         layouts = [

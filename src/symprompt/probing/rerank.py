@@ -1,8 +1,8 @@
-"""Asking back on top of any method: its candidates, re-ranked by the way back of an SPE run.
+"""Re-rank any method's candidates by the subject prompt of an SPE run.
 
-A finished run stores every fact's top K candidates with their forward scores, whatever method found
+A finished run stores every fact's top K candidates with their object scores, whatever method found
 them. How likely the subject is given each of them (SPE, equation 9) does not depend on that method,
-so the way back another run learned on the same model can re-rank them (equation 10).
+so the subject prompt another run learned on the same model can re-rank them (equation 10).
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.facts import SPLITS, FactSet, Split, load_word_list
+from symprompt.facts import SPLITS, FactSet, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.config import RunConfig, check_config
-from symprompt.probing.evaluate import ask_back
+from symprompt.probing.config import RunConfig
+from symprompt.probing.evaluate import add_subject_scores
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
-from symprompt.probing.methods import Method, Sentences
+from symprompt.probing.methods import method_class
+from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import Problem, lay_out, make_method, object_counts, spell
+from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
 from symprompt.probing.results import method_name, require_dev, write_results
 from symprompt.prompts import Template
 from symprompt.runs.environment import describe_environment
@@ -35,8 +36,8 @@ ASKED: tuple[Split, ...] = ("dev", "test")
 
 
 @dataclass(frozen=True)
-class WayBack:
-    """The way back of a finished SPE run, laid out for the facts that are to be asked back.
+class SubjectPrompt:
+    """The subject prompt of a finished SPE run, with the facts whose candidates it re-ranks.
 
     Attributes:
         path: the run it comes from.
@@ -68,7 +69,7 @@ class WayBack:
                     "not fit each other."
                 )
             begun = time.perf_counter()
-            asked[split] = ask_back(
+            asked[split] = add_subject_scores(
                 self.method,
                 sentences,
                 self.vectors,
@@ -81,25 +82,25 @@ class WayBack:
         return asked
 
 
-def with_way_back(config: RunConfig, source: RunFolder) -> RunConfig:
+def with_subject_prompt(config: RunConfig, source: RunFolder) -> RunConfig:
     """Return a config whose re-ranking is that of an SPE run, K excepted.
 
     Raises:
-        RunError: there is no finished run, or it learned no way back.
+        RunError: there is no finished run, or it learned no subject prompt.
     """
     source.require_finished()
     theirs = source.load_config()
-    if theirs.method.name != "spe" or theirs.rerank:
+    if not method_class(theirs.method.name).has_subject_prompt or theirs.rerank:
         raise RunError(
-            f"{source.path} was made by {method_name(theirs)} and learned no way back; give a run "
-            "of spe."
+            f"{source.path} was made by {method_name(theirs)} and learned no subject prompt; give "
+            "a run of spe."
         )
     method = replace(theirs.method, name=config.method.name, k=config.method.k)
     return replace(config, rerank=str(source.path), method=method)
 
 
-def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
-    """Load the way back that a config names, for a problem's facts and answers.
+def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
+    """Load the subject prompt that a config names, for a problem's facts and answers.
 
     Raises:
         RunError: the run was made on another model, or about other facts.
@@ -108,21 +109,17 @@ def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
     card, theirs = source.load_card(), source.load_config()
     if card["base_model_fingerprint"] != backbone.fingerprint:
         raise RunError(
-            f"{source.path} was made by another model ({card['base_model']}); a way back fits only "
-            "the model it was learned on."
+            f"{source.path} was made by another model ({card['base_model']}); a subject prompt "
+            "fits only the model it was learned on."
         )
     _require_same_facts(source, facts)
     names = list(card["relations"])
     rows = [names.index(name) for name in facts.names]
-    stored = source.load_prompts(card["parts"])
-    vectors = {part: value[rows].to(backbone.device) for part, value in stored.items()}
     templates = tuple(Template.parse(card["relations"][name]["template"]) for name in facts.names)
-    # The stored vectors stand in for any encoder, so the cheapest one is made.
-    prompt = replace(theirs.prompt, encoder="free", start="random")
-    method = make_method(replace(theirs, prompt=prompt), replace(problem, templates=templates))
+    method = stored_method(theirs, replace(problem, templates=templates))
     answers = facts.true_objects()
     sentences = {
-        split: lay_out(
+        split: tensorise(
             backbone,
             templates,
             facts.names,
@@ -134,17 +131,17 @@ def load_way_back(config: RunConfig, problem: Problem) -> WayBack:
         for split in ASKED
         if facts.facts(split)
     }
-    return WayBack(
+    return SubjectPrompt(
         source.path,
         method,
         sentences,
-        vectors,
+        method.load_vectors(source, rows),
         config.max_tokens or backbone.token_budget(),
     )
 
 
 def _require_same_facts(source: RunFolder, facts: FactSet) -> None:
-    """Refuse a way back that was learned from other facts: what it saw could be asked here."""
+    """Refuse a subject prompt learned from other facts: what it saw could be asked here."""
     theirs = source.load_facts()
     for relation in facts.relations:
         if relation.name not in theirs.names:
@@ -174,21 +171,21 @@ def rerank_run(
     tick: Tick = silent,
     backbone: LanguageModel | None = None,
 ) -> Run:
-    """Re-rank a finished run's candidates by the way back of an SPE run; write a new run folder.
+    """Re-rank a finished run's candidates by an SPE run's subject prompt; write a new run folder.
 
     The new run is what training the first one's config with ``rerank`` would give; its candidates
-    and forward scores are those that are stored, so the first method is not asked again.
+    and object scores are those that are stored, so the first method is not asked again.
 
     Args:
         run: a finished run of any method.
         way_back: a finished SPE run on the same model and facts.
         out: the new run's folder; a finished one of the same config is returned as it is.
-        k: how many of the stored candidates to ask back; 0 takes all.
+        k: how many of the stored candidates to re-rank; 0 takes all.
         choose_weight: fixed, dev, dev-relation or dev-fit; "" does as the SPE run does.
         model: where the model is now, if it moved since the runs were made.
         device: auto, cpu, cuda, cuda:N or mps.
         max_tokens: most tokens in one pass; 0 chooses by device.
-        tick: told of progress.
+        tick: called with every step of progress.
         backbone: the model, if it is loaded already.
 
     Raises:
@@ -216,8 +213,8 @@ def rerank_run(
             f"{source.path} was made by another model than {model or config.model}: its weights "
             "differ; name the right one with --model."
         )
-    problem = _problem(source, config, backbone)
-    loaded = load_way_back(replace(config, max_tokens=max_tokens), problem)
+    problem = stored_problem(source, backbone)
+    loaded = load_subject_prompt(replace(config, max_tokens=max_tokens), problem)
     seconds: dict[str, float] = {}
     cut = {split: _first(predictions, config.method.k) for split, predictions in found.items()}
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
@@ -230,25 +227,13 @@ def rerank_run(
         problem.facts,
         asked,
         problem.text,
-        lambda: object_counts(problem),
+        problem.object_counts,
         candidates=problem.counts(),
         dropped=before["dropped"],
         seconds=seconds,
         unfilled=before.get("unfilled", []),
     )
     return Run(folder)
-
-
-def _problem(source: RunFolder, config: RunConfig, backbone: LanguageModel) -> Problem:
-    """Return what a finished run was about, to be asked back: facts and answers, not laid out."""
-    facts, card = source.load_facts(), source.load_card()
-    templates = tuple(Template.parse(about["template"]) for about in card["relations"].values())
-    allowed, spelling = torch.zeros(len(templates), 0, dtype=torch.bool), None
-    if config.facts.objects == "any-length":
-        words = load_word_list(source.path / VOCABULARY) if source.has(VOCABULARY) else ()
-        spelling = spell(config, backbone, facts, templates, words)
-        allowed = spelling.allowed
-    return Problem(backbone, facts, templates, allowed, {}, spelling=spelling)
 
 
 def _asked(source: RunFolder) -> list[Split]:
@@ -258,7 +243,7 @@ def _asked(source: RunFolder) -> list[Split]:
 def _config(
     source: RunFolder, back: RunFolder, out: str | Path, k: int, choose_weight: str
 ) -> RunConfig:
-    config = with_way_back(source.load_config(), back)
+    config = with_subject_prompt(source.load_config(), back)
     method = replace(config.method, k=k)
     if choose_weight:
         if choose_weight not in ("fixed", "dev", "dev-relation", "dev-fit"):
@@ -267,9 +252,7 @@ def _config(
                 "dev-fit."
             )
         method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
-    config = replace(config, out=str(out), method=method)
-    check_config(config)
-    return config
+    return replace(config, out=str(out), method=method)
 
 
 def _first(found: Predictions, k: int) -> Predictions:

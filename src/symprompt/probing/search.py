@@ -16,9 +16,9 @@ from torch import Tensor
 from symprompt.errors import TrainingError
 from symprompt.files.progress import Tick
 from symprompt.probing.config import TrainingConfig
-from symprompt.probing.methods import AutoPrompt, Sentences
-from symprompt.probing.methods.autoprompt import first_order
-from symprompt.probing.queries import chunks
+from symprompt.probing.methods.autoprompt import AutoPrompt, first_order
+from symprompt.probing.methods.base import Sentences
+from symprompt.probing.queries import OBJECT_PART, chunks
 from symprompt.probing.trainer import Learner
 from symprompt.runs.environment import derive_seed
 
@@ -45,7 +45,6 @@ class Searcher(Learner):
         method: whose words.
         sentences, relations, config, seed: see ``Learner``.
         max_tokens: most tokens in one pass for the gradient.
-        trial_tokens: most tokens in one pass that tries candidates.
     """
 
     def __init__(
@@ -57,14 +56,12 @@ class Searcher(Learner):
         *,
         seed: int,
         max_tokens: int,
-        trial_tokens: int,
     ) -> None:
         super().__init__(method, sentences, relations, config, seed=seed, max_tokens=max_tokens)
         self.words = method
-        self.trial_tokens = trial_tokens
         every = torch.arange(method.backbone.vocabulary_size, device=self.device)
         # As the model reads them: Gemma's kind multiplies the rows of its table.
-        exact = method.vectors()["forth"].dtype
+        exact = method.vectors()[OBJECT_PART].dtype
         self._embeddings = method.backbone.embed(every).detach().to(exact)
 
     def _learn_epoch(self, tick: Tick) -> float:
@@ -127,9 +124,9 @@ class Searcher(Learner):
             place: [relation].
         """
         tokens = self.words.triggers.tokens
-        vectors = self.words.vectors()["forth"].detach().requires_grad_()
+        vectors = self.words.vectors()[OBJECT_PART].detach().requires_grad_()
         losses = torch.zeros(len(self.relations), device=self.device)
-        self._mean_losses(batches, {"forth": vectors}, losses)
+        self._mean_losses(batches, {OBJECT_PART: vectors}, losses)
         assert vectors.grad is not None
         each = torch.arange(len(place), device=self.device)
         scores = first_order(vectors.grad[each, place], self._embeddings)
@@ -148,14 +145,14 @@ class Searcher(Learner):
         """
         rows = np.concatenate(batches)
         place = np.concatenate([np.arange(len(batch)) for batch in batches])
-        order = np.argsort(self.sentences.forth.lengths[rows], kind="stable")
+        order = np.argsort(self.sentences.object_prompt.lengths[rows], kind="stable")
         rows, place = rows[order], place[order]
         each = np.full(len(rows), tokens.shape[1])
-        lengths = self.sentences.forth.lengths[rows]
+        lengths = self.sentences.object_prompt.lengths[rows]
         found = torch.cat(
             [
                 self.words.trial_losses(self.sentences, rows[part], tokens)
-                for part in chunks(lengths, each, self.trial_tokens)
+                for part in chunks(lengths, each, self.words.max_tokens)
             ]
         )
         # A table that is summed along an axis: adding by index has no fixed order on a GPU.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -13,21 +14,15 @@ from symprompt.facts import Split, load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.config import RunConfig, check_config, model_dtype
-from symprompt.probing.drop_unusable import needed_splits
+from symprompt.probing.config import RunConfig, model_dtype
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.finetuning import fine_tune, forget_stacks
 from symprompt.probing.folder import CARD, ENCODER, PROMPTS, VOCABULARY, RunFolder
-from symprompt.probing.methods import AutoPrompt, FineTune, Method
+from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import (
-    Problem,
-    load_config_facts,
-    make_method,
-    object_counts,
-    prepare,
-)
-from symprompt.probing.rerank import WayBack, load_way_back, with_way_back
+from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
+from symprompt.probing.rerank import SubjectPrompt, load_subject_prompt, with_subject_prompt
 from symprompt.probing.results import (
     add_prompt_weights,
     add_wordings,
@@ -35,8 +30,7 @@ from symprompt.probing.results import (
     require_dev,
     write_results,
 )
-from symprompt.probing.search import Searcher
-from symprompt.probing.trainer import Learner, Trainer, load_state, state_note, state_tensors
+from symprompt.probing.trainer import Learner, load_state, state_note, state_tensors
 from symprompt.probing.warm_start import load_encoders
 from symprompt.runs.environment import describe_environment
 from symprompt.runs.folder import ENVIRONMENT, HISTORY, STATE
@@ -54,7 +48,7 @@ class _Job:
     problem: Problem
     method: Method
     tick: Tick
-    way_back: WayBack | None
+    way_back: SubjectPrompt | None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -70,7 +64,7 @@ def train(
     Args:
         config: what to do; ``model``, ``data`` and ``out`` must be set.
         resume: go on with an unfinished run; the numbers are those of an unbroken one.
-        tick: told of progress.
+        tick: called with every step of progress.
         backbone: the model, if it is loaded already.
 
     Returns:
@@ -79,12 +73,11 @@ def train(
     Raises:
         SympromptError: one clear sentence; an interrupted run keeps what it had.
     """
-    check_config(config)
     for name in ("model", "data", "out"):
         if not getattr(config, name):
             raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
     if config.rerank:
-        config = with_way_back(config, RunFolder(config.rerank))
+        config = with_subject_prompt(config, RunFolder(config.rerank))
     folder = RunFolder(config.out)
     if folder.has("config.toml") and folder.start(config, resume=resume):
         return Run(folder)
@@ -96,20 +89,17 @@ def train(
         backbone.compile_layers()
     problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
-    if method.asks_back or config.rerank:
+    if method.has_subject_prompt or config.rerank:
         require_dev(config, problem.sentences)
-    way_back = load_way_back(config, problem) if config.rerank else None
+    way_back = load_subject_prompt(config, problem) if config.rerank else None
     if config.start_from:
         load_encoders(method, RunFolder(config.start_from), config, problem)
-    if isinstance(method, AutoPrompt):
-        method.require_steps(config.training.epochs * config.search.steps)
-        if config.training.epochs:
-            method.require_candidates()
+    method.check_learning(config)
     folder.start(config, resume=resume)
     job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
-    if isinstance(method, FineTune):
-        _evaluate(job, _fine_tune(job, method))
+    if method.in_stacks:
+        _evaluate(job, _fine_tune(job))
         forget_stacks(folder, problem)
     else:
         _evaluate(job, _predict(job, _learn(job)))
@@ -198,8 +188,8 @@ def _learn(job: _Job) -> Vectors:
                 for name, value in encoder.named_parameters()
             }
             folder.write_tensors(ENCODER, tensors, note)
-        wordings = method.wordings()
-        note |= {} if wordings is None else {"wordings": wordings}
+        prompts = method.found_prompts()
+        note |= {} if prompts is None else {"wordings": prompts}
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = folder.load_prompts(list(method.parts))
@@ -213,7 +203,7 @@ def _fit(job: _Job) -> float:
     config, problem = job.config, job.problem
     begun = time.perf_counter()
     # Where no split but test is needed, what a method starts with is all it has to know.
-    if "train" in needed_splits(config):
+    if "train" in job.method.needed_splits(config):
         job.method.fit(
             problem.sentences["train"],
             allowed=problem.allowed,
@@ -248,34 +238,27 @@ def _train(job: _Job) -> dict[str, Any]:
         checkpoint_seconds=config.checkpoint_seconds,
     )
     epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
-    found: dict[str, Any] = {
+    return {
         "epochs": trainer.history,
         "best_epoch": epochs,
         "seconds": round(seconds(), 2),
         "recording": round(trainer.recording, 2),
+        "unfilled": method.unfilled_relations(),
     }
-    if isinstance(method, AutoPrompt):
-        found["unfilled"] = method.unfilled_relations()
-    return found
 
 
 def _make_learner(job: _Job) -> Learner:
-    """Return what learns the method's encoders: a search for words, else gradient steps."""
-    config, method, backbone = job.config, job.method, job.problem.backbone
-    sentences, relations = job.problem.sentences["train"], job.problem.relations
-    max_tokens = config.max_tokens or backbone.token_budget(training=True)
-    if isinstance(method, AutoPrompt):
-        return Searcher(
-            method,
-            sentences,
-            relations,
-            config.training,
-            seed=config.seed,
-            max_tokens=max_tokens,
-            trial_tokens=config.max_tokens or backbone.token_budget(),
-        )
-    return Trainer(
-        method, sentences, relations, config.training, seed=config.seed, max_tokens=max_tokens
+    """Return what learns the method's encoders."""
+    config, method, problem = job.config, job.method, job.problem
+    module, _, name = method.learner.partition(":")
+    learner: type[Learner] = getattr(import_module(module), name)
+    return learner(
+        method,
+        problem.sentences["train"],
+        problem.relations,
+        config.training,
+        seed=config.seed,
+        max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
     )
 
 
@@ -286,9 +269,9 @@ def _trained_seconds(folder: RunFolder) -> dict[str, float]:
     """
     history = folder.read_json(HISTORY)
     try:
-        require(history, {"epochs": list})
-        # Earlier histories did not tell recording apart, those of 0.1.0 did not count at all.
-        whole = float(history.get("seconds", 0.0))
+        require(history, {"epochs": list, "seconds": (int, float)})
+        whole = float(history["seconds"])
+        # What is fitted without steps records none.
         recording = float(history.get("recording", 0.0))
     except (TypeError, ValueError) as error:
         raise RunError(f"{folder.path / HISTORY} is damaged: {error}.") from error
@@ -297,16 +280,9 @@ def _trained_seconds(folder: RunFolder) -> dict[str, float]:
     return {"recording": recording, "training": max(0.0, whole - recording)}
 
 
-def _unfilled(job: _Job) -> list[str]:
-    """Return the relations for which a search did not find all words of the prompt."""
-    if not isinstance(job.method, AutoPrompt):
-        return []
-    # Histories of version 0.1.0 did not say.
-    return list(job.folder.read_json(HISTORY).get("unfilled", []))
-
-
-def _fine_tune(job: _Job, method: FineTune) -> dict[Split, Predictions]:
+def _fine_tune(job: _Job) -> dict[Split, Predictions]:
     """Fine-tune every relation and ask it; write the history."""
+    method = cast(FineTune, job.method)
     tuned = fine_tune(job.folder, job.config, job.problem, method, job.tick)
     job.folder.write_json(HISTORY, tuned.history)
     job.seconds.update(tuned.seconds)
@@ -318,7 +294,7 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
     folder, facts = job.folder, job.problem.facts
     if job.way_back is not None:
         found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
-    if job.method.wordings() is not None:
+    if job.method.found_prompts() is not None:
         card = folder.load_card()
         add_wordings(folder, card["relations"])
         folder.write_json(CARD, card)
@@ -329,11 +305,11 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
         facts,
         found,
         job.problem.text,
-        lambda: object_counts(job.problem),
+        job.problem.object_counts,
         candidates=job.problem.counts(),
         dropped=facts.dropped_by_reason(),
         seconds=job.seconds,
-        unfilled=_unfilled(job),
+        unfilled=folder.read_json(HISTORY).get("unfilled", []) if folder.has(HISTORY) else [],
     )
 
 

@@ -112,7 +112,7 @@ class Learner(ABC):
             part: PartProgress.start(len(self.relations), dict(encoder.named_parameters()))
             for part, encoder in method.encoders.items()
         }
-        self.owner = sentences.forth.relation.cpu().numpy()
+        self.owner = sentences.object_prompt.relation.cpu().numpy()
         self.rows = [np.flatnonzero(self.owner == index) for index in range(len(self.relations))]
 
     def run(
@@ -187,7 +187,7 @@ class Learner(ABC):
         """
         rows = np.concatenate(batches)
         share = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
-        layout = self.sentences.forth
+        layout = self.sentences.object_prompt
         order = np.argsort(layout.lengths[rows], kind="stable")
         rows, share = rows[order], share[order]
         sentences = self.method.sentences_per_fact(self.sentences, rows)
@@ -226,7 +226,7 @@ class Trainer(Learner):
         }
         self.captured: CapturedSteps | None = None
         on_gpu = self.device.type == "cuda"
-        if capture or (capture is None and on_gpu and method.asks(sentences, np.arange(1))):
+        if capture or (capture is None and on_gpu and method.queries(sentences, np.arange(1))):
             self.captured = CapturedSteps(
                 method, sentences, self.optimizers, max_tokens=max_tokens, capture=on_gpu
             )

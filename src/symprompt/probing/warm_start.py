@@ -1,4 +1,4 @@
-"""Go on from another run: its encoders as the start of a new training."""
+"""Warm start: another run's encoders as the start of a new training."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import torch
 from symprompt.errors import RunError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import ENCODER, RunFolder
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem
 from symprompt.runs.shapes import require
 
 
-def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> None:
+def _check_source(source: RunFolder, config: RunConfig, problem: Problem, method: Method) -> None:
     """Refuse a run whose prompts were learned for something else than this run is about."""
     source.require_finished()
     if not source.has(ENCODER):
@@ -40,14 +40,14 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem) -> Non
         written = [str(prompt) for prompt in prompts]
         if card["relations"][name].get("prompts", []) != written:
             raise RunError(
-                f"{source.path} was trained with other written prompts for relation {name}; "
+                f"{source.path} was trained with other manual templates for relation {name}; "
                 "vectors fit only the places they were learned in."
             )
     before, now = source.load_config().method, config.method
-    if before.name == now.name == "spe" and before.blanks != now.blanks:
+    if method.has_subject_prompt and before.name == now.name and before.blanks != now.blanks:
         raise RunError(
             f'{source.path} was trained with method.blanks = "{before.blanks}", not '
-            f'"{now.blanks}"; its vectors learned that way back.'
+            f'"{now.blanks}"; its vectors learned that subject prompt.'
         )
 
 
@@ -55,9 +55,9 @@ def load_encoders(method: Method, source: RunFolder, config: RunConfig, problem:
     """Put another run's encoders in place, to train them further.
 
     Raises:
-        RunError: they were learned for another model, template, method or way back.
+        RunError: they were learned for another model, template, method or subject prompt.
     """
-    _check_source(source, config, problem)
+    _check_source(source, config, problem, method)
     tensors, note = source.read_tensors(ENCODER)
     try:
         require(note, {"relations": list})

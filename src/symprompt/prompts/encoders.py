@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from symprompt.accel.switches import SWITCHES
 from symprompt.runs.environment import make_generator
 
 Recur = Callable[..., tuple[Tensor, ...]]
@@ -46,10 +47,10 @@ class PromptEncoder(nn.Module):
 
     @contextmanager
     def factoring(self, take: Take) -> Iterator[None]:
-        """Give gradients of matrices as factors: a walk back within gives those matrices none.
+        """Give gradients of matrices as factors: a backward pass within gives those matrices none.
 
         Args:
-            take: called with a parameter's name and [b, n, out] and [b, n, in] once the walk no
+            take: called with a parameter's name and [b, n, out] and [b, n, in] once it no
                 longer reads the parameter. The factors' products summed over n are the gradient of
                 the parameter seen as [b, out, in].
         """
@@ -205,7 +206,7 @@ class BiLSTMEncoder(_MLPTop):
         bound = 1 / math.sqrt(hidden)
         for layer in range(self.layers):
             size = width if layer == 0 else 2 * hidden
-            # The axis of 2 is the direction: forth, then back.
+            # The axis of 2 is the direction: forward, then backward.
             self.register_parameter(
                 f"input_{layer}", self._uniform(2, 4 * hidden, size, bound=bound)
             )
@@ -224,7 +225,8 @@ class BiLSTMEncoder(_MLPTop):
 
     def compile_steps(self, *, half: bool = False) -> None:
         """Take kernels for the recurrence, which reads its weights once for every vector."""
-        if self.base.device.type == "cuda" and self.base.dtype == torch.float32:
+        here = self.base.device.type == "cuda" and self.base.dtype == torch.float32
+        if here and SWITCHES["recurrence"]:
             # Imported here: its compiler comes with builds of torch for CUDA alone.
             from symprompt.accel.recurrence_kernels import recur, recur_back
 
@@ -272,7 +274,7 @@ class _Linear(torch.autograd.Function):
 class _Recurrence(torch.autograd.Function):
     """Many LSTMs side by side, from what their inputs drive: [r, n, 8h], [2r, h, 4h] -> [r, n, 2h].
 
-    A relation's second LSTM walks from the last vector to the first. Written out because autograd
+    A relation's second LSTM goes from the last vector to the first. Written out because autograd
     adds up the gradient of the recurrent weights step by step, which reads and writes all of them
     at every step; here it is one product at the end. ``forth`` and ``back`` are the two functions
     below, or kernels that do the same; ``half`` lets them read a copy of the recurrent weights in

@@ -121,7 +121,7 @@ def make_names(vocabulary: Vocabulary, subjects: Sequence[str], device: torch.de
 def make_frames(
     vocabulary: Vocabulary, templates: Sequence[Sequence[Template]], device: torch.device
 ) -> Frames:
-    """Lay out each relation's templates, one relation after the other.
+    """Tensorise each relation's templates, one relation after the other.
 
     A relation's vectors are numbered through all its templates.
 

@@ -1,8 +1,8 @@
-"""Facts laid out once as index tensors, so that no batch needs Python per example.
+"""Facts tensorised once as index tensors, so that no batch needs Python per example.
 
 A layout holds every fact's sentence with both blanks filled. A question is the same sentence with
-some positions masked: the object's for the way forth, one subject token's for the way back. For a
-causal model nothing is masked: the output before a position is about the token that stands there.
+some positions masked: the object's, or in a subject prompt one subject token's. For a causal
+model nothing is masked: the output before a position is about the token that stands there.
 
 From facts and templates to a layout: names tokenised as they stand there, and put in place.
 """
@@ -25,7 +25,7 @@ from symprompt.prompts.template import Piece, Template
 
 @dataclass(frozen=True)
 class Question:
-    """A batch of sentences with positions that are asked about, ready to embed.
+    """A batch of sentences with queried positions, ready to embed.
 
     Shapes: ids, slots, mask [b, t]; relation [b]; at, target [b] or [b, m]. The model's output at
     ``at`` is about ``target``. No mask means no padding.
@@ -225,7 +225,7 @@ def round_up(length: int) -> int:
 
 @dataclass(frozen=True)
 class EncodedFacts:
-    """Facts as numbers: each fact's relation index, subject token ids and object token id.
+    """Facts as token ids: each fact's relation index, subject token ids and object token id.
 
     ``names`` holds all tokens of objects that may have several; ``objects`` then their first ones.
     """
@@ -250,8 +250,8 @@ def encode_facts(
     """Turn (relation index, subject, object) triples into token ids.
 
     Each name is read as it stands in its relation's template: after a space, or at the start.
-    For the way back (``swapped``) the subject is read as it stands there, but an object keeps the
-    token it has as an answer. With ``any_length`` objects may have several.
+    In a subject prompt (``swapped``) the subject is read as it stands there, but an object keeps
+    the token it has as an answer. With ``any_length`` objects may have several.
 
     Raises:
         DataError: an object is not one token of the vocabulary, or a name has no token.
@@ -291,12 +291,12 @@ def make_layout(
     max_length: int,
     swapped: bool = False,
 ) -> Layout:
-    """Lay out facts in their relations' templates.
+    """Tensorise facts in their relations' templates.
 
     Args:
         templates: one per relation.
         max_length: the longest sentence the model takes.
-        swapped: exchange the blanks, for the way back (SPE, equation 4).
+        swapped: exchange the blanks, for the subject prompt (SPE, equation 4).
 
     Raises:
         DataError: a sentence is longer than the model takes.

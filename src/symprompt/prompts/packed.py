@@ -13,16 +13,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from symprompt.accel.compiling import compile_function
 from symprompt.models import Inputs, LanguageModel, Packing, pack
 from symprompt.prompts.layout import Layout
-from symprompt.runs.environment import compile_function
 
 Work = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class PackedQuestion:
-    """Sentences in a row, each with one position asked about, to be answered by a masked model.
+    """Sentences in a row, each with one queried position, to be answered by a masked model.
 
     Shapes: ids, slots, owner [n]; relation, at, target [s]; ``at`` counts through the row, and so
     does ``places`` [s, k], where each of k vectors stands, -1 nowhere: for the vectors' gradient.
@@ -76,10 +76,10 @@ def packed_question(
 
     Args:
         rows: [s] fact indices, on the device.
-        at: [s] the position asked about in each.
+        at: [s] the queried position of each.
         tokens: how long the row is, at least as many as the sentences have.
         longest: no sentence has more tokens.
-        mask_id: the token that takes the positions asked about.
+        mask_id: the token that takes the queried positions.
         objects: [s] token ids that replace the true objects; None keeps them.
         real: [s] bool, sentences that count; the others get no tokens.
         places: ``slot_places`` of the layout, for a gradient of the vectors.

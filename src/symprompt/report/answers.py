@@ -1,89 +1,75 @@
-"""What ask, train and data check show, as rich tables built from plain values.
-
-What prompts show prints: each relation's prompt and the words its vectors are near.
-
-What data vocabulary prints: each model's words, and the facts they leave.
-"""
+"""What ask, train, data check, data vocabulary and prompts show print: tables of plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from symprompt.report.grid import Grid, stack
 from symprompt.report.tables import candidate_notes, unfilled_notes
 
+if TYPE_CHECKING:
+    from rich.console import Group
 
-def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Table:
+
+def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
     """Return ranked answers with their scores, blank where there is none."""
-    # Text cells are taken literally: a token such as [unused1] is no rich markup.
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("rank", justify="right")
-    table.add_column("answer")
     asked_back = any(answer["joint"] is not None for answer in answers)
-    names = ("forward", "backward", "joint") if asked_back else ("forward",)
-    for name in names:
-        table.add_column(name, justify="right")
+    names = ("object_score", "subject_score", "joint") if asked_back else ("object_score",)
+    rows = []
     for rank, answer in enumerate(answers, start=1):
         scores = ("" if answer[name] is None else f"{answer[name]:.3f}" for name in names)
-        table.add_row(str(rank), Text(answer["text"]), *scores)
-    return table
+        rows.append((str(rank), answer["text"], *scores))
+    shown = (name.replace("_", " ") for name in names)
+    return Grid(title, ("rank", "answer", *shown), (tuple(rows),), folded=(1,))
 
 
-def run_summary(metrics: Mapping[str, Any]) -> RenderableType:
+def run_summary(metrics: Mapping[str, Any]) -> Group:
     """Return a finished run's test figures, and what was left out of them."""
-    title = Text(f"{metrics['method']} on {metrics['model']}")
-    table = Table(title=title, title_justify="left")
-    table.add_column("test, realistic ranks")
-    for name in ("P@1", "P@10", "MRR"):
-        table.add_column(name, justify="right")
     test = metrics["test"]
-    rows = {"forward only": "forward"} if metrics["weights"] else {}
-    rows |= {"raw": "raw", "filtered": "filtered"}
-    for label, key in rows.items():
-        for mean, values in test[key]["realistic"].items():
-            table.add_row(f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
+    kinds = {"forward only": "forward"} if metrics["weights"] else {}
+    kinds |= {"raw": "raw", "filtered": "filtered"}
+    rows = tuple(
+        (f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
+        for label, key in kinds.items()
+        for mean, values in test[key]["realistic"].items()
+    )
+    title = f"{metrics['method']} on {metrics['model']}"
+    grid = Grid(title, ("test, realistic ranks", "P@1", "P@10", "MRR"), (rows,))
     notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
     notes += candidate_notes(metrics) + unfilled_notes(metrics)
     notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:
-        shown = (
-            f"{weights[0]:.3g}" if len(weights) == 1 else f"{weights[0]:.3g} to {weights[-1]:.3g}"
-        )
+        shown = " to ".join(f"{weight:.3g}" for weight in dict.fromkeys((weights[0], weights[-1])))
         more = ", objects' frequencies counted" if metrics.get("frequency_shares") else ""
         notes.append(f"asked back: K = {metrics['k']}, weight {shown}{more}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
-    return Group(table, *(Text(note) for note in notes))
+    return stack(grid, *notes)
 
 
-def check_table(report: Mapping[str, Any]) -> RenderableType:
+def check_table(report: Mapping[str, Any]) -> Group:
     """Return what ``facts.check`` found, relation by relation, with the sums below."""
-    title = Text(f"{report['source']} ({report['layout']})")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
-    left = ("relation", "majority")
-    for name in ("relation", "train", "dev", "test", "objects", "majority", "right"):
-        table.add_column(name, justify="left" if name in left else "right")
-    for name in ("repeats", "seen", "named"):
-        table.add_column(name, justify="right")
-    for row in [*report["relations"], {**report, "name": "all", "label": ""}]:
-        share = row.get("majority_accuracy")
-        table.add_row(
-            Text(f"{row['name']} {row['label']}".strip()),
-            *(str(row["facts"][split]) for split in ("train", "dev", "test")),
-            str(row["distinct_objects"]),
-            Text(row.get("majority_object", "")),
-            "" if share is None else f"{100 * share:.1f} %",
-            str(row["duplicates"]["test"]),
-            str(row["test_pairs_in_train_or_dev"]),
-            str(row["object_in_subject"]["test"]),
-            end_section=row is report["relations"][-1],
-        )
-    return Group(table, *(Text(note) for note in _check_notes(report)))
+    counts = ("train", "dev", "test", "objects", "majority", "right", "repeats", "seen", "named")
+    rows = tuple(_check_row(row) for row in report["relations"])
+    total = _check_row({**report, "name": "all", "label": ""})
+    title = f"{report['source']} ({report['layout']})"
+    grid = Grid(title, ("relation", *counts), (rows, (total,)), folded=(5,))
+    return stack(grid, *_check_notes(report))
+
+
+def _check_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    share = row.get("majority_accuracy")
+    return (
+        f"{row['name']} {row['label']}".strip(),
+        *(str(row["facts"][split]) for split in ("train", "dev", "test")),
+        str(row["distinct_objects"]),
+        row.get("majority_object", ""),
+        "" if share is None else f"{100 * share:.1f} %",
+        str(row["duplicates"]["test"]),
+        str(row["test_pairs_in_train_or_dev"]),
+        str(row["object_in_subject"]["test"]),
+    )
 
 
 def _check_notes(report: Mapping[str, Any]) -> list[str]:
@@ -104,56 +90,49 @@ def _check_notes(report: Mapping[str, Any]) -> list[str]:
     return notes if dropped else [*notes, "left out: none"]
 
 
-def prompts_table(views: Sequence[Mapping[str, Any]], by: str) -> RenderableType:
+def prompts_table(views: Sequence[Mapping[str, Any]], by: str) -> Group:
     """Return the prompts of some relations, a table for each that learned vectors.
 
     Args:
-        views: relations as plain values, as ``inspection.describe_prompts`` has them.
-        by: what the numbers beside the words are.
+        views: relations as plain values, as ``inspect.describe_prompts`` has them.
+        by: the measure of nearness beside the words.
     """
-    parts: list[RenderableType] = []
+    parts: list[Grid | str] = []
     for view in views:
         title = f"{view['relation']} {view['label']}".strip()
-        parts.append(Text(f"{title}: {view['about']}" if view["about"] else title))
-        parts += [Text(f"  {part}: {text}") for part, text in view["prompts"].items()]
+        parts.append(f"{title}: {view['about']}" if view["about"] else title)
+        parts += [f"  {part}: {text}" for part, text in view["prompts"].items()]
         if view["vectors"]:
             parts.append(_vectors(view["vectors"], by))
     if any(view["vectors"] for view in views):
-        parts.append(
-            Text("norm: of the vector, and as a multiple of the mean norm of the word embeddings.")
-        )
-    return Group(*parts)
+        parts.append("norm: of the vector, and relative to the word embeddings' mean norm.")
+    return stack(*parts)
 
 
-def _vectors(vectors: Sequence[Mapping[str, Any]], by: str) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("vector")
-    table.add_column("norm", justify="right")
-    table.add_column(f"nearest words ({by})")
-    for index, vector in enumerate(vectors):
-        last = index + 1 == len(vectors) or vectors[index + 1]["part"] != vector["part"]
-        # Text cells are taken literally: a token such as [unused1] is no rich markup.
+def _vectors(vectors: Sequence[Mapping[str, Any]], by: str) -> Grid:
+    sections: dict[str, list[tuple[str, ...]]] = {}
+    for vector in vectors:
         near = "  ".join(f"{word['text']} {word['value']:.2f}" for word in vector["nearest"])
-        table.add_row(
-            f"{vector['part']} v{vector['slot']}",
-            f"{vector['norm']:.2f} ({vector['relative_norm']:.2f} x)",
-            Text(near),
-            end_section=last,
-        )
-    return table
+        norm = f"{vector['norm']:.2f} ({vector['relative_norm']:.2f} x)"
+        row = (f"{vector['part']} v{vector['slot']}", norm, near)
+        sections.setdefault(vector["part"], []).append(row)
+    header = ("vector", "norm", f"nearest words ({by})")
+    return Grid("", header, tuple(map(tuple, sections.values())), folded=(2,))
 
 
-def vocabulary_table(report: Mapping[str, Any]) -> Table:
+def vocabulary_table(report: Mapping[str, Any]) -> Grid:
     """Return the counts of a shared vocabulary, one row a model and one for what they share."""
-    table = Table(title="words that are one token", title_justify="left", box=box.SIMPLE)
-    table.add_column("model")
     splits = list(report["total"])
-    for name in ("tokens", "words", *(f"{split} facts" for split in splits)):
-        table.add_column(name, justify="right")
-    for name, model in report["models"].items():
-        left = (str(model["facts"][split]) for split in splits)
-        table.add_row(Text(name), str(model["tokens"]), str(model["words"]), *left)
-    table.add_section()
-    shared = (f"{report['facts'][split]} of {report['total'][split]}" for split in splits)
-    table.add_row("all of them", "", str(len(report["words"])), *shared)
-    return table
+    rows = tuple(
+        (
+            name,
+            str(model["tokens"]),
+            str(model["words"]),
+            *(str(model["facts"][split]) for split in splits),
+        )
+        for name, model in report["models"].items()
+    )
+    left = (f"{report['facts'][split]} of {report['total'][split]}" for split in splits)
+    shared = ("all of them", "", str(len(report["words"])), *left)
+    header = ("model", "tokens", "words", *(f"{split} facts" for split in splits))
+    return Grid("words that are one token", header, (rows, (shared,)))

@@ -19,7 +19,7 @@ _SHOWN = 5
 
 
 def show_demo(demo: Demo) -> None:
-    """Print the demo's results, write its figures, and say where everything is."""
+    """Print the demo's results, write its figures, and print where everything is."""
     paths = [str(run.folder.path) for run in demo.runs]
     # P-tuning is what the others are held against: SPE is P-tuning that also asks back.
     found = comparison([load_scores(path) for path in paths], reference=1)
@@ -49,24 +49,24 @@ def _about(demo: Demo, facts: Any) -> str:
         f"{size.test_limit} test facts are used, drawn by a fixed seed.",
     ]
     spent = {run.metrics["method"]: sum(run.metrics["seconds"].values()) for run in demo.runs}
-    told = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
+    shown = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
     lines.append(
-        f"Training and asking took: {told}."
+        f"Training and querying took: {shown}."
         if demo.made
-        else f"All of this was made before ({told}); delete {demo.folder} to make it again."
+        else f"All of this was made before ({shown}); delete {demo.folder} to make it again."
     )
     return "\n".join(lines) + "\n"
 
 
 def _difference(found: Comparison) -> str:
-    """Say what SPE adds to P-tuning, with a paired bootstrap."""
+    """Return what SPE adds to P-tuning, with a paired bootstrap."""
     values = found.differences[-1].values[OVER_RELATIONS]
-    told = (
+    shown = (
         f"{METRIC_NAMES[metric]} {values[metric].difference:+z.2f} "
         f"({values[metric].low:+z.2f} to {values[metric].high:+z.2f})"
         for metric in METRICS
     )
-    return f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(told)}."
+    return f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(shown)}."
 
 
 def _show_questions(demo: Demo, questions: list[Question]) -> None:
@@ -141,7 +141,7 @@ def write_figures(
 
 
 def _caption(demo: Demo) -> str:
-    """Say which model, facts and seed a figure is about."""
+    """Return which model, facts and seed a figure is about."""
     metrics = demo.runs[-1].metrics
     test = metrics["test"]
     return (
@@ -163,8 +163,8 @@ def _show_next(demo: Demo, paths: list[str]) -> None:
     fact = run.folder.load_facts()[relation].test[0]
     subject, answer = shlex.quote(fact.subject), shlex.quote(fact.object)
     if demo.earlier:
-        told = ", ".join(map(str, demo.earlier))
-        print(f"earlier demos, with another model or other settings, are still in: {told}")
+        shown = ", ".join(map(str, demo.earlier))
+        print(f"earlier demos, with another model or other settings, are still in: {shown}")
     print("try next:")
     print(f"  symprompt table {' '.join(map(shlex.quote, paths))} --by relation")
     print(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")

@@ -1,18 +1,23 @@
-"""Tables and the picture about word vectors: isotropy, similarity, senses."""
+"""What the commands about word vectors print: tables of isotropy, similarity and senses.
+
+And the map of a word's occurrences as a page with hover text; figures are in ``figures``.
+"""
 
 from __future__ import annotations
 
+import html
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from symprompt.files.atomic import replacing
-from symprompt.report.figures import BLUE, GREY, INK, ORANGE
+from symprompt.files.atomic import write_file
+from symprompt.report.figures import MAP_COLOURS, legend_labels, map_caption
 from symprompt.report.grid import Grid
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
+    from symprompt.embeddings.sense_map import SenseMap
 
 
 def isotropy_table(report: Mapping[str, Any]) -> Grid:
@@ -99,86 +104,105 @@ def _score_row(score: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def tags_table(tagged: Sequence[Mapping[str, Any]]) -> Table:
+def tags_table(tagged: Sequence[Mapping[str, Any]]) -> Grid:
     """Return each content word with its sense, gloss and confidence."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("word", "part", "sense", "confidence", "gloss"):
-        table.add_column(Text(heading), overflow="fold")
+    rows = []
     for word in tagged:
         sure = word["confidence"]
         share = "first sense" if sure is None else f"{100 * sure:.0f} %"
-        cells = (word["word"], word["pos"], word["sense"], share, word["gloss"].split("; ")[0])
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+        gloss = word["gloss"].split("; ")[0]
+        rows.append((word["word"], word["pos"], word["sense"], share, gloss))
+    header = ("word", "part", "sense", "confidence", "gloss")
+    return Grid("", header, (tuple(rows),), folded=(1, 2, 4))
 
 
-def save_isotropy_plot(report: Mapping[str, Any], path: str | Path) -> None:
-    """Draw the expected cosine of each layer and the cosines by frequency, before and after.
+def write_map_page(found: SenseMap, path: str | Path) -> None:
+    """Write a page that needs nothing else: the points, a legend, and the text under the pointer.
 
     Raises:
         RunError: it cannot be written.
     """
-    target = Path(path)
-    with replacing(target) as part:
-        isotropy_figure(report).savefig(part, dpi=130, format=target.suffix.removeprefix("."))
+    write_file(Path(path), map_page(found).encode())
 
 
-def isotropy_figure(report: Mapping[str, Any]) -> Figure:
-    """Return the picture, to be shown or saved."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names = [layer["layer"] for layer in report["layers"]]
-    for key, colour, mark, label in (
-        ("before", ORANGE, "o", "as it is"),
-        ("after", BLUE, "s", "standardised"),
-    ):
-        values = [layer[key] for layer in report["layers"]]
-        # The sum of the last layers is no layer, so no line leads to it.
-        left.plot(range(len(values) - 1), values[:-1], color=colour, marker=mark, markersize=4)
-        left.plot([len(values) - 0.4], values[-1:], color=colour, marker=mark, label=label)
-        bands = report[key]
-        places = range(len(bands))
-        same = [band["same"] for band in bands]
-        right.plot(
-            places, same, color=colour, marker=mark, markersize=4, label=f"{label}, same word"
+def map_page(found: SenseMap) -> str:
+    """Return the page's HTML."""
+    shown = legend_labels(found.labels)
+    low, high = found.points.min(axis=0), found.points.max(axis=0)
+    span = [float(size) or 1.0 for size in (high - low)]
+    points: list[dict[str, Any]] = []
+    for (x, y), label, around in zip(found.points.tolist(), found.labels, found.hover, strict=True):
+        points.append(
+            {
+                "x": round(20 + 860 * (x - float(low[0])) / span[0], 1),
+                "y": round(20 + 520 * (1 - (y - float(low[1])) / span[1]), 1),
+                "c": shown.index(label) if label in shown else len(shown) - 1,
+                "l": label,
+                "t": around,
+            }
         )
-        other = [band["other"] for band in bands]
-        right.plot(
-            *(places, other),
-            color=colour,
-            marker=mark,
-            markersize=4,
-            linestyle=(0, (3, 2)),
-            label=f"{label}, other words",
-        )
-    left.set_xticks(
-        [*range(len(names) - 1), len(names) - 0.4],
-        [name.replace("sum-last-", "sum of\nlast ") for name in names],
+    counts = Counter(point["c"] for point in points)
+    legend = [f"{label} [{counts[number]}]" for number, label in enumerate(shown)]
+    values = {"points": points, "legend": legend, "colours": MAP_COLOURS}
+    # Inside a script no "<" may begin a tag.
+    data = json.dumps(values, ensure_ascii=False).replace("<", "\\u003c")
+    title = html.escape(f"“{found.word}”")
+    return (
+        _PAGE.replace("@TITLE@", title)
+        .replace("@CAPTION@", html.escape(map_caption(found)))
+        .replace("@DATA@", data)
     )
-    left.set_xlabel("layer (0: embeddings)")
-    left.set_ylabel("expected cosine of two random words")
-    ticks = [f"{band['low']}–{band['high']}" for band in report["before"]]
-    right.set_xticks(range(len(ticks)), ticks, rotation=35, fontsize=8)
-    right.set_xlabel(f"occurrences of the word ({names[-1]})")
-    right.set_ylabel("mean cosine of two occurrences")
-    for axes in (left, right):
-        axes.axhline(0, color=GREY, linewidth=0.8)
-        axes.set_ylim(min(-0.05, axes.get_ylim()[0]), max(1.0, axes.get_ylim()[1]))
-        axes.grid(visible=True, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        # Above the lines, which may go anywhere between -1 and 1.
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=2,
-            frameon=False,
-            fontsize=8,
-            labelcolor=INK,
-        )
-    return figure
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>@TITLE@</title>
+<style>
+body { font: 15px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em auto; max-width: 920px; }
+h1 { font-size: 1.3em; margin: 0; } p { margin: .2em 0 .8em; color: #555; }
+svg { width: 100%; border: 1px solid #ddd; background: #fff; }
+circle { opacity: .75; stroke: #fff; stroke-width: .5; }
+circle:hover, circle:focus { opacity: 1; stroke: #222; stroke-width: 2; outline: none; }
+circle.off { opacity: .05; pointer-events: none; }
+#legend button { border: 0; background: none; font: inherit; padding: .15em .6em .15em 0; }
+#legend button { cursor: pointer; text-align: left; }
+#legend button[aria-pressed=false] { color: #aaa; text-decoration: line-through; }
+#legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }
+#legend i { border-radius: 50%; }
+#text { min-height: 4.5em; padding: .5em 0; } mark { background: #ffe9a8; font-weight: 600; }
+</style></head><body>
+<h1>@TITLE@</h1><p>@CAPTION@. Point at a dot to read it; click a colour to hide it.</p>
+<svg viewBox="0 0 900 560" role="img" aria-label="map of occurrences"></svg>
+<div id="text" aria-live="polite"></div><div id="legend"></div>
+<script>
+const data = @DATA@;
+const svg = document.querySelector("svg"), text = document.getElementById("text");
+const show = point => {
+  text.replaceChildren();
+  const label = document.createElement("div");
+  label.textContent = point.l; label.style.color = data.colours[point.c];
+  const mark = document.createElement("mark"); mark.textContent = point.t[1];
+  text.append(label, "… " + point.t[0], mark, point.t[2] + " …");
+};
+data.points.forEach(point => {
+  const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+  dot.setAttribute("cx", point.x); dot.setAttribute("cy", point.y); dot.setAttribute("r", 5);
+  dot.setAttribute("fill", data.colours[point.c]); dot.setAttribute("tabindex", 0);
+  dot.dataset.c = point.c;
+  dot.addEventListener("pointerenter", () => show(point));
+  dot.addEventListener("focus", () => show(point));
+  svg.append(dot);
+});
+data.legend.forEach((label, number) => {
+  const button = document.createElement("button"), swatch = document.createElement("i");
+  swatch.style.background = data.colours[number];
+  button.setAttribute("aria-pressed", "true");
+  button.append(swatch, label);
+  button.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", on);
+    svg.querySelectorAll(`[data-c="${number}"]`).forEach(dot => dot.classList.toggle("off", !on));
+  });
+  document.getElementById("legend").append(button, document.createElement("br"));
+});
+</script></body></html>
+"""

@@ -91,6 +91,8 @@ class Grid:
             table.add_section()
         return table
 
+    __rich__ = to_rich
+
     def _width(self, index: int) -> int:
         """Return how wide a column must be for its cells to stand unbroken."""
         cells = [row[index] for section in self.sections for row in section]
@@ -99,7 +101,7 @@ class Grid:
 
 
 class _Name:
-    """A cell that may be folded inside words where there is little room; final."""
+    """A cell whose words may be broken where there is little room; final."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -141,10 +143,15 @@ class Grids(ABC):
 
     def to_rich(self) -> Group:
         """Return the tables and the note as one rich renderable."""
-        from rich.console import Group
-        from rich.text import Text
+        return stack(*self.grids(), self.note)
 
-        return Group(*(grid.to_rich() for grid in self.grids()), Text(self.note))
+
+def stack(*parts: Grid | str) -> Group:
+    """Return tables and lines of text, taken literally, as one rich renderable."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(*(Text(part) if isinstance(part, str) else part.to_rich() for part in parts))
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

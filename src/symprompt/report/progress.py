@@ -31,7 +31,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def show_progress(console: Console | None = None) -> Iterator[Tick]:
-    """Show every stage's progress while the block runs; yields what to tell it to.
+    """Show every stage's progress while the block runs; yields the function to call with it.
 
     Example:
         >>> with show_progress() as tick:       # doctest: +SKIP
@@ -93,5 +93,6 @@ class _Lines:
             f"{stage}: {done}/{total}{' ' + note if note else ''}, {spent:.0f} s{left}",
             highlight=False,
             markup=False,
+            emoji=False,
             soft_wrap=True,
         )

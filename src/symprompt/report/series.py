@@ -111,8 +111,8 @@ def question_panels(answers: Sequence[Answer]) -> tuple[Panel, Panel, Panel]:
         answers: candidates that were asked back.
     """
     return (
-        _panel("forward", [(answer.text, answer.forward) for answer in answers]),
-        _panel("backward", [(answer.text, answer.backward) for answer in answers]),
+        _panel("forward", [(answer.text, answer.object_score) for answer in answers]),
+        _panel("backward", [(answer.text, answer.subject_score) for answer in answers]),
         _panel("joint", [(answer.text, answer.joint) for answer in answers]),
     )
 

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from symprompt.config import incidental_keys
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
-from symprompt.tasks.config import INCIDENTAL, TuneConfig
+from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.data.examples import cut_words
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.patterns.folder import PatternFolder, is_pattern_run
@@ -121,7 +122,13 @@ def _settings(config: TuneConfig) -> dict[str, Any]:
         found |= {f"{name}.{key}".rstrip("."): own for key, own in inner.items()}
     # A known task is the same wherever its files lie; which run a start was taken from goes with
     # the seed.
-    left_out = {*INCIDENTAL, "seed", "model", "method", *(["data"] if config.task.name else [])}
+    left_out = {
+        *incidental_keys(TuneConfig),
+        "seed",
+        "model",
+        "method",
+        *(["data"] if config.task.name else []),
+    }
     found["start_from"] = bool(config.start_from)
     return {name: value for name, value in found.items() if name not in left_out}
 

@@ -6,10 +6,9 @@ import hashlib
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -17,16 +16,12 @@ from torch import Tensor
 
 from symprompt.errors import ConfigError
 
-P = ParamSpec("P")
-R = TypeVar("R")
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-_KINDS = 64
-"""How often one function may be compiled."""
 _VERSIONED = ("symprompt", "torch", "transformers", "tokenizers", "safetensors", "numpy")
 
 
@@ -116,49 +111,3 @@ def keep_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def quick_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the factors of float32 products to TF32 while the block runs."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def rehearse(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
-    """Run what is about to be recorded twice, so that libraries have set themselves up.
-
-    Args:
-        stream: another one than the current, as recording asks for; where recordings run at the
-            same time, the one they run on: libraries keep a workspace per stream.
-    """
-    stream.wait_stream(torch.cuda.current_stream(stream.device))
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            work()
-    torch.cuda.current_stream(stream.device).wait_stream(stream)
-    torch.cuda.synchronize(stream.device)
-
-
-def compile_function(work: Callable[P, R], **options: Any) -> Callable[P, R]:
-    """Return a compiled function that one process may call for many models and settings."""
-    compile_often()
-    found: Callable[P, R] = torch.compile(work, **options)
-    return found
-
-
-def compile_often() -> None:
-    """Let one function be compiled for many kinds of tensors and options.
-
-    The compiler counts those of all callers together, and after eight it gives up: it goes on
-    without compiling, or fails.
-    """
-    config = torch._dynamo.config
-    config.recompile_limit = max(config.recompile_limit, _KINDS)

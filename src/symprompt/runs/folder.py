@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from symprompt.config.build import differing_keys
-from symprompt.config.toml import to_toml
+from symprompt.config import differing_keys, to_toml
 from symprompt.errors import RunError, SympromptError
 from symprompt.files.atomic import (
     part_of,
@@ -35,14 +34,9 @@ Config = TypeVar("Config")
 class Folder(ABC, Generic[Config]):
     """Abstract: the files of one run. It is finished when its metrics are written, which is last.
 
-    Attributes:
-        incidental: keys of a config in which the same run may differ.
-
     Args:
         path: the folder; need not exist yet.
     """
-
-    incidental: ClassVar[Sequence[str]] = ()
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -80,7 +74,7 @@ class Folder(ABC, Generic[Config]):
                 files of something else.
         """
         if self.has(CONFIG):
-            changed = differing_keys(self.load_config(), config, self.incidental)
+            changed = differing_keys(self.load_config(), config)
             if changed:
                 raise RunError(
                     f"{self.path} holds a run with another {changed[0]} ({len(changed)} keys "

@@ -9,7 +9,7 @@ from typing import Any
 from symprompt.errors import ConfigError, RunError
 from symprompt.runs.folder import CONFIG, METRICS, Folder
 from symprompt.runs.shapes import Shape
-from symprompt.tasks.config import INCIDENTAL, TuneConfig, load_tune_config
+from symprompt.tasks.config import TuneConfig, load_tune_config
 
 CARD = "card.json"
 PROMPT = "prompt.safetensors"
@@ -41,8 +41,6 @@ METRICS_SHAPE: Shape = {
 
 class TaskFolder(Folder[TuneConfig]):
     """The files of one run on a labelled task; final."""
-
-    incidental = INCIDENTAL
 
     def require_finished(self) -> None:
         """Refuse a folder without a finished run of ``symprompt tune``.

@@ -18,7 +18,7 @@ from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.runs.environment import derive_seed
 from symprompt.runs.folder import CONFIG, HISTORY, METRICS, STATE
-from symprompt.tasks.config import TuneConfig, check_tune_config
+from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.folder import PROMPT, TaskFolder
 from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
@@ -41,7 +41,6 @@ def tune_mixture(
     Raises:
         SympromptError: as ``symprompt.tasks.train.tune``; tasks of several kinds.
     """
-    check_tune_config(config)
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
     folder, session = TaskFolder(config.out), session or Session()

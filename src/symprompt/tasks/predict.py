@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from symprompt.config import override
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
@@ -66,7 +67,7 @@ def predict_file(
         labels=prompt.labels,
         name=prompt.task,
     )
-    prompt = replace(prompt, config=replace(prompt.config, dtype=dtype))
+    prompt = replace(prompt, config=override(prompt.config, dtype=dtype))
     kept = "float32" if prompt.config.method == "ft" else dtype
     name = model or str(prompt.card["base_model"])
     backbone = LanguageModel.load(name, device=device, dtype=kept)

@@ -15,7 +15,7 @@ from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import describe_environment
 from symprompt.runs.folder import CONFIG, ENVIRONMENT, HISTORY, METRICS, STATE
-from symprompt.tasks.config import SpanConfig, TuneConfig, check_tune_config
+from symprompt.tasks.config import SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import SpanExample, TaskKind
 from symprompt.tasks.folder import CARD, PROMPT, TaskFolder
 from symprompt.tasks.heads import Head
@@ -84,7 +84,6 @@ def tune(
     Raises:
         SympromptError: a setting, the data or the model cannot be used; a loss is not finite.
     """
-    check_tune_config(config)
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
     if config.method == "mpt2":

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.prepare import Problem, prepare
-from symprompt.probing.queries import TokenLikelihoods, ask_object, ask_subject, chunks
+from symprompt.probing.queries import TokenLikelihoods, chunks, object_logits, subject_likelihoods
 from symprompt.prompts import round_up
 from tiny.models import run_config
 
@@ -33,23 +33,23 @@ def vectors(bert: LanguageModel) -> torch.Tensor:
 def test_answers_do_not_depend_on_the_batch(
     bert: LanguageModel, problem: Problem, vectors: torch.Tensor
 ) -> None:
-    layout = problem.sentences["train"].forth
+    layout = problem.sentences["train"].object_prompt
     rows = np.arange(len(layout))
-    together = ask_object(bert, layout, rows, vectors)
+    together = object_logits(bert, layout, rows, vectors)
     for row in rows:
-        alone = ask_object(bert, layout, rows[row : row + 1], vectors)[0]
+        alone = object_logits(bert, layout, rows[row : row + 1], vectors)[0]
         torch.testing.assert_close(alone, together[row], rtol=0, atol=1e-10)
-    backwards = ask_object(bert, layout, rows[::-1].copy(), vectors).flip(0)
+    backwards = object_logits(bert, layout, rows[::-1].copy(), vectors).flip(0)
     torch.testing.assert_close(backwards, together, rtol=0, atol=1e-10)
 
 
 def test_the_object_never_leaks_into_its_own_question(
     bert: LanguageModel, problem: Problem, vectors: torch.Tensor
 ) -> None:
-    layout = problem.sentences["train"].forth
-    before = ask_object(bert, layout, np.arange(3), vectors)
+    layout = problem.sentences["train"].object_prompt
+    before = object_logits(bert, layout, np.arange(3), vectors)
     layout.ids.scatter_(1, layout.object_at[:, None], 7)
-    assert torch.equal(ask_object(bert, layout, np.arange(3), vectors), before)
+    assert torch.equal(object_logits(bert, layout, np.arange(3), vectors), before)
 
 
 def test_packed_sentences_get_the_answers_of_padded_ones(
@@ -71,10 +71,10 @@ def test_packed_sentences_get_the_answers_of_padded_ones(
     monkeypatch.setattr(bert, "logits_at", watch)
     for packed in (False, True):
         monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
-        logits = ask_object(bert, sentences.forth, rows, vectors)
+        logits = object_logits(bert, sentences.object_prompt, rows, vectors)
         objects = torch.tensor([10, 11, 12, 10])
-        back = ask_subject(
-            bert, sentences.back, rows, vectors, masking="one", objects=objects
+        back = subject_likelihoods(
+            bert, sentences.subject_prompt, rows, vectors, masking="one", objects=objects
         ).log_likelihood
         found.append((logits, back))
     assert asked == [False, False, True, True]
@@ -86,10 +86,10 @@ def test_packed_sentences_get_the_answers_of_padded_ones(
 def test_a_row_may_be_asked_with_several_objects(
     masking: str, bert: LanguageModel, problem: Problem, vectors: torch.Tensor
 ) -> None:
-    layout = problem.sentences["train"].back
+    layout = problem.sentences["train"].subject_prompt
     rows = np.array([6, 6, 11, 6])
     objects = torch.tensor([10, 11, 12, 10])
-    found = ask_subject(bert, layout, rows, vectors, masking=masking, objects=objects)  # type: ignore[arg-type]
+    found = subject_likelihoods(bert, layout, rows, vectors, masking=masking, objects=objects)  # type: ignore[arg-type]
     assert found.count.tolist() == layout.subject_lengths[rows].tolist()
     assert found.owner.tolist() == np.repeat(np.arange(4), layout.subject_lengths[rows]).tolist()
     score = found.mean_log()
@@ -102,10 +102,10 @@ def test_true_objects_are_asked_where_none_are_given(
 ) -> None:
     sentences = problem.sentences["train"]
     rows = np.array([0, 6, 11])
-    given = ask_subject(
-        bert, sentences.back, rows, vectors, masking="one", objects=sentences.gold[rows]
+    given = subject_likelihoods(
+        bert, sentences.subject_prompt, rows, vectors, masking="one", objects=sentences.gold[rows]
     )
-    default = ask_subject(bert, sentences.back, rows, vectors, masking="one")
+    default = subject_likelihoods(bert, sentences.subject_prompt, rows, vectors, masking="one")
     assert torch.equal(given.log_likelihood, default.log_likelihood)
 
 
@@ -153,7 +153,7 @@ def test_chunks_cover_every_row_once_and_keep_to_the_budget(
 def test_rows_of_one_length_need_no_mask(
     bert: LanguageModel, problem: Problem, vectors: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout = problem.sentences["train"].forth
+    layout = problem.sentences["train"].object_prompt
     same = np.flatnonzero(layout.lengths == layout.lengths[0])
     mixed = np.array([int(layout.lengths.argmin()), int(layout.lengths.argmax())])
     masks: list[bool] = []
@@ -165,7 +165,7 @@ def test_rows_of_one_length_need_no_mask(
 
     monkeypatch.setattr(bert, "logits_at", seen)
     assert layout.width(same) == layout.lengths[0]
-    ask_object(bert, layout, same, vectors)
+    object_logits(bert, layout, same, vectors)
     assert layout.lengths[mixed[0]] < layout.lengths[mixed[1]]
-    ask_object(bert, layout, mixed, vectors)
+    object_logits(bert, layout, mixed, vectors)
     assert masks == [False, True]

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import symprompt
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.config import load_config
-from symprompt.probing.methods import Majority, OptiPrompt
+from symprompt.probing.methods.majority import Majority
+from symprompt.probing.methods.ptuning import PTuning
 from symprompt.probing.prepare import make_method, prepare
-from symprompt.report import comparison, load_scores
 from tiny.models import facts_of, make_facts, run_config
-from tiny.runs import write_csv
 
 
 def test_majority_gives_shares_of_the_training_objects(bert: LanguageModel, facts: FactSet) -> None:
@@ -63,30 +58,10 @@ def test_majority_needs_training_facts_and_no_dev_facts(bert: LanguageModel) -> 
         prepare(config, bert, alone(train=()))
 
 
-@pytest.mark.parametrize("name", ["lama-majority", "lama-optiprompt", "lama-optiprompt-manual"])
-def test_runs_are_named_asked_and_compared(
-    name: str, family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
-    place = {"model": str(family_folder("bert")), "data": str(data), "device": "cpu"}
-    config = symprompt.override(load_config(name), **place, out=str(tmp_path / "run"))
-    run = symprompt.train(config)
-    data.unlink()
-    again = symprompt.Run.load(tmp_path / "run")
-    method = name.split("-")[1]
-    assert again.metrics["method"] == run.metrics["method"] == method
-    predictions, facts = again.predictions("test")
-    answers = again.ask(facts[0].relation, subject=facts[0].subject, top=5)
-    stored = predictions.forward[0, :5].tolist()
-    assert [answer.forward for answer in answers] == pytest.approx(stored, abs=1e-5)
-    found = comparison([load_scores(tmp_path / "run")], by_relation=False, draws=10)
-    assert [row.facts for row in found.runs] == [8]
-
-
 def test_optiprompt_learns_free_vectors_and_no_others(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(method={"name": "optiprompt"}, prompt={"encoder": "free"})
     method = make_method(config, prepare(config, bert, facts))
-    assert isinstance(method, OptiPrompt)
+    assert isinstance(method, PTuning)
     assert [list(vectors.state_dict()) for vectors in method.encoders.values()] == [["vectors"]]
     with pytest.raises(ConfigError, match='encoder = "free", not "mlp"'):
         run_config(method={"name": "optiprompt"}, prompt={"encoder": "mlp"})

@@ -21,10 +21,10 @@ from symprompt.cli import commands as cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.manual_templates import CAUSAL_TEMPLATE, make_templates
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.queries import ask_object
+from symprompt.probing.queries import object_logits
+from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from tiny.causal import CAUSAL_FAMILIES, causal_config
 from tiny.models import Trained, make_facts, make_trainer, train
 
@@ -142,14 +142,14 @@ def test_loss_does_not_depend_on_the_batch(
 
 def test_the_object_never_leaks_into_its_own_question(gpt2: LanguageModel, facts: FactSet) -> None:
     run = free_run(gpt2, facts)
-    layout, vectors = run.problem.sentences["train"].forth, run.vectors()["forth"]
-    before = ask_object(gpt2, layout, np.arange(3), vectors)
+    layout, vectors = run.problem.sentences["train"].object_prompt, run.vectors()["forth"]
+    before = object_logits(gpt2, layout, np.arange(3), vectors)
     layout.ids.scatter_(1, layout.object_at[:, None], 7)
-    assert torch.equal(ask_object(gpt2, layout, np.arange(3), vectors), before)
+    assert torch.equal(object_logits(gpt2, layout, np.arange(3), vectors), before)
 
 
 def test_a_question_ends_before_its_answer(gpt2: LanguageModel, facts: FactSet) -> None:
-    layout = free_run(gpt2, facts).problem.sentences["train"].forth
+    layout = free_run(gpt2, facts).problem.sentences["train"].object_prompt
     rows = torch.arange(3)
     asked = layout.question(rows, layout.object_at[rows], width=layout.ids.shape[1], mask_id=None)
     assert torch.equal(asked.at, layout.object_at[rows] - 1)
@@ -166,7 +166,9 @@ def test_both_directions_equal_loops_over_full_forwards(
     loops, near = Loops(run), tolerance(causal_family)
     sentences, listed = run.problem.sentences["test"], run.problem.facts.facts("test")
     rows = np.arange(len(listed))
-    forth = ask_object(causal, sentences.forth, rows, run.vectors()["forth"]).log_softmax(1)
+    forth = object_logits(
+        causal, sentences.object_prompt, rows, run.vectors()["forth"]
+    ).log_softmax(1)
     wanted = torch.stack([loops.forth(fact) for fact in listed])
     torch.testing.assert_close(forth, wanted, rtol=0, atol=near)
     candidates = torch.tensor([[10, 20, 30]] * len(listed))
@@ -355,7 +357,7 @@ def test_the_commands_work_with_a_causal_model(
         assert predictions.asked_back
         subjects = run.ask("capital", object="Paris", top=8, device="cpu")
         assert {answer.text for answer in subjects} <= {fact.subject for fact in _capitals()}
-        assert all(np.isfinite(answer.backward) for answer in subjects)  # type: ignore[arg-type]
+        assert all(np.isfinite(answer.subject_score) for answer in subjects)  # type: ignore[arg-type]
 
 
 def _capitals() -> tuple[Fact, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,16 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+import symprompt
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods import Method
+from symprompt.probing.inspect import describe_prompts
+from symprompt.probing.methods import METHODS, method_class
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
-from tiny.models import run_config
-from tiny.runs import write_prompts
+from tiny.models import make_facts, run_config
+from tiny.runs import write_csv, write_prompts
 
-METHODS = {
+VARIANTS = {
     "autoprompt": {"name": "autoprompt"},
     "lpaqa": {"name": "lpaqa"},
     "majority": {"name": "majority"},
@@ -33,7 +39,7 @@ METHODS = {
 WRITTEN: dict[str, Path] = {}
 
 
-@pytest.fixture(params=list(METHODS))
+@pytest.fixture(params=list(VARIANTS))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -47,7 +53,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(name: str, backbone: LanguageModel, facts: FactSet) -> tuple[Problem, Method]:
     encoder = "bilstm" if name.startswith(("ptuning", "spe")) else "free"
     config = run_config(
-        method=METHODS[name],
+        method=VARIANTS[name],
         prompt={"encoder": encoder},
         ensemble={"prompts": [str(WRITTEN["here"])], "deep": name.endswith("deep")},
         dtype="float64",
@@ -125,7 +131,7 @@ def test_every_method_predicts_and_scores_dev(
         method, problem.sentences["test"], vectors, allowed=problem.allowed, k=5, max_tokens=100
     )
     assert len(found) == len(problem.facts.facts("test"))
-    assert found.asked_back == method.asks_back == name.startswith("spe")
+    assert found.asked_back == method.has_subject_prompt == name.startswith("spe")
     scores = dev_scores(
         method,
         problem.sentences["dev"],
@@ -139,7 +145,7 @@ def test_every_method_predicts_and_scores_dev(
 
 def test_methods_that_do_not_ask_back_say_so(bert: LanguageModel, facts: FactSet) -> None:
     problem, method = build("ptuning", bert, facts)
-    with pytest.raises(TypeError, match="PTuning does not ask back"):
+    with pytest.raises(TypeError, match="PTuning has no subject prompt"):
         method.subject_scores(
             problem.sentences["test"],
             np.array([0]),
@@ -174,3 +180,106 @@ def test_nothing_to_train_is_refused(bert: LanguageModel, facts: FactSet) -> Non
     problem = prepare(config, bert, facts)
     with pytest.raises(ConfigError, match="no learned vector"):
         make_method(config, problem)
+
+
+# --------------------------------------------------------------------------------- the one table
+
+
+def test_every_method_has_one_line_and_one_file() -> None:
+    folder = Path(method_class("spe").__module__.replace(".", "/")).parent
+    files = {traits.where.partition(":")[0] for traits in METHODS.values()}
+    found = {path.stem for path in (Path(symprompt.__file__).parents[1] / folder).glob("*.py")}
+    assert found == files | {"__init__", "base", "ensemble"}
+    assert {variant["name"] for variant in VARIANTS.values()} | {"finetune"} == set(METHODS)
+    for name in METHODS:
+        assert issubclass(method_class(name), Method)
+
+
+def test_no_other_file_switches_on_a_method() -> None:
+    switch = re.compile(r"method\.name (==|!=|in|not in) |isinstance\([\w.]*method, ")
+    folder = Path(symprompt.__file__).parent
+    lines = [
+        f"{path.relative_to(folder)}: {line.strip()}"
+        for path in sorted((folder / "probing").rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if switch.search(line)
+    ]
+    assert lines == []
+
+
+def test_the_table_is_read_without_torch() -> None:
+    table = Path(symprompt.__file__).parent / "probing" / "methods" / "__init__.py"
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(table)], check=True)
+
+
+# ----------------------------------------------------------------------------------- whole runs
+
+Runs = dict[str, symprompt.Run]
+
+
+@pytest.fixture(scope="module")
+def runs(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A finished run of every method, whose prompts' files are gone."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_csv(make_facts().select(["capital", "in"]), folder / "facts.csv")
+    prompts = write_prompts(folder / "prompts")
+    made = {}
+    for name, traits in METHODS.items():
+        prompt = {"encoder": traits.encoder} if traits.encoder else {}
+        config = run_config(
+            model=str(family_folder("bert")),
+            data=str(data),
+            out=str(folder / name),
+            dtype="float32",
+            method={"name": name, "weight": 1.7},
+            prompt={"template": "manual"} if name == "finetune" else prompt,
+            ensemble={"prompts": [str(prompts)]},
+            training={"epochs": 1},
+            search={"steps": 5},
+            tuning={"save_weights": True},
+        )
+        symprompt.train(config)
+        made[name] = symprompt.Run.load(folder / name)
+    data.unlink()
+    for path in prompts.iterdir():
+        path.unlink()
+    return made
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_finished_run_is_asked_as_it_was_scored(name: str, runs: Runs) -> None:
+    run = runs[name]
+    assert run.metrics["method"] == name
+    predictions, facts = run.predictions("test")
+    assert predictions.asked_back == method_class(name).has_subject_prompt
+    for row in (0, len(facts) - 1):
+        answers = run.ask(facts[row].relation, subject=facts[row].subject, top=5, device="cpu")
+        found = sorted((answer.object_score for answer in answers), reverse=True)
+        assert found == pytest.approx(predictions.forward[row].tolist(), abs=1e-4)
+    if method_class(name).has_subject_prompt:
+        assert run.ask("in", object="Cuba", device="cpu")[0].joint is not None
+        return
+    with pytest.raises(ConfigError, match=f"{name}, learned no subject prompt"):
+        run.ask("in", object="Cuba")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_finished_runs_prompts_are_described(name: str, runs: Runs) -> None:
+    views = describe_prompts(runs[name], top=2, device="cpu")
+    assert [view.relation for view in views] == ["capital", "in"]
+    for view in views:
+        assert bool(view.vectors) == METHODS[name].vectors
+        assert view.about or view.prompts
+    if method_class(name).several_prompts:
+        assert "manual templates: " in views[0].about
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_finished_runs_candidates_are_reranked(name: str, runs: Runs, tmp_path: Path) -> None:
+    paths = runs[name].folder.path, runs["spe"].folder.path
+    again = symprompt.rerank_run(*paths, tmp_path / "again", device="cpu")
+    before, after = runs[name].predictions()[0], again.predictions()[0]
+    assert np.array_equal(before.candidates, after.candidates)
+    assert after.asked_back
+    assert again.metrics["method"] == f"{name} + asking back"

@@ -18,8 +18,7 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods import FineTune
-from symprompt.probing.methods.finetune import _places, _rounds
+from symprompt.probing.methods.finetune import FineTune, _places, _rounds
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.trainer import Trainer
 from symprompt.runs.environment import derive_seed
@@ -241,15 +240,15 @@ def test_losses_scores_and_gradients(bert: LanguageModel, facts: FactSet, tune: 
     assert scores.dtype == torch.float32
     alone = torch.cat([method.scores(sentences, rows[row : row + 1], weights) for row in rows])
     torch.testing.assert_close(scores.flip(0), alone, rtol=0, atol=1e-6)
-    assert method.asks(sentences, rows) is None
-    with pytest.raises(TypeError, match="does not ask back"):
+    assert method.queries(sentences, rows) is None
+    with pytest.raises(TypeError, match="has no subject prompt"):
         method.subject_scores(sentences, rows, torch.tensor([[1]]), weights, max_tokens=10)
 
 
 def test_a_relations_gradient_is_of_its_own_facts(bert: LanguageModel, facts: FactSet) -> None:
     problem, method = build(tuning_config(), bert, facts)
     sentences = problem.sentences["train"]
-    rows = np.flatnonzero(sentences.forth.relations == 1)
+    rows = np.flatnonzero(sentences.object_prompt.relations == 1)
     method.loss(sentences, rows, method.vectors()).sum().backward()
     gradient = method.encoders["forth"].rows.grad
     assert gradient is not None

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.probing.methods.mixing import (
+from symprompt.probing.methods.ensemble import (
     log_loss,
     mix_probabilities,
     optimise_weights,

@@ -21,7 +21,7 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.methods import Method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
 from tiny.models import (
     facts_of,
@@ -399,11 +399,11 @@ def test_candidates_share_sentences(bert: LanguageModel) -> None:
 def test_recorded_steps_ask_for_single_masks_only(bert: LanguageModel) -> None:
     rows = np.arange(3)
     problem, method = build(bert, long_facts())
-    assert method.asks(problem.sentences["train"], rows) is None
+    assert method.queries(problem.sentences["train"], rows) is None
     problem, method = build(bert, long_facts(), method={"object_masking": "one"})
-    asks = method.asks(problem.sentences["train"], rows)
+    asks = method.queries(problem.sentences["train"], rows)
     assert asks is not None
-    lengths = problem.sentences["train"].forth.object_lengths[rows]
+    lengths = problem.sentences["train"].object_prompt.object_lengths[rows]
     assert len(asks[0].rows) == lengths.sum() > 3
 
 
@@ -508,7 +508,7 @@ def test_candidates_are_the_training_objects_that_the_limit_leaves(bert: Languag
         for split in ("dev", "test"):
             sentences = problem.sentences.get(split)  # type: ignore[call-overload]
             if sentences is not None:
-                relation_rows = problem.allowed[sentences.forth.relation]
+                relation_rows = problem.allowed[sentences.object_prompt.relation]
                 assert relation_rows.gather(1, sentences.gold[:, None]).all()
 
 
@@ -583,6 +583,6 @@ def test_prompts_learn_names_of_several_tokens(knowing_bert: LanguageModel) -> N
     right = [float((rank <= 1).double().mean()) for rank in (drawn_ranks, after)]
     assert right[1] >= max(0.5, right[0] + 0.2)
     # The gain is not the short names' alone.
-    long = torch.from_numpy(sentences.forth.object_lengths > 1)
+    long = torch.from_numpy(sentences.object_prompt.object_lengths > 1)
     assert float((1 / after[long]).mean()) > float((1 / drawn_ranks[long]).mean())
     assert run.trainer.history[-1]["loss"] < 0.5 * run.trainer.history[0]["loss"]

@@ -17,9 +17,10 @@ from torch import Tensor
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.manual_templates import words_to_vectors
-from symprompt.probing.methods import LPAQA, SoftPrompt
+from symprompt.probing.methods.lpaqa import LPAQA
+from symprompt.probing.methods.softprompt import SoftPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.templates import words_to_vectors
 from symprompt.prompts import Template, encode_facts, make_layout
 from tiny.layers import slow_bert_layer, slow_gpt2_layer
 from tiny.models import Trained, run_config, train, world_facts

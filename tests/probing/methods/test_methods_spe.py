@@ -19,7 +19,7 @@ from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import MethodConfig
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods import SPE
+from symprompt.probing.methods.spe import SPE
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.prompts import FreeVectors
 from tiny.models import CITIES, COUNTRIES, Trained, run_config, train

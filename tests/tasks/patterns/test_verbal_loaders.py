@@ -86,8 +86,8 @@ def test_copa_says_which_way_it_asks(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, dict[str, Any] | str, str]] = {
-    "no JSON": ("rte", "{", "is not JSON"),
-    "no object": ("rte", "[]", "no JSON object"),
+    "no JSON": ("rte", "{", "is not valid JSON"),
+    "no object": ("rte", "[]", "got a JSON list"),
     "a field is missing": ("rte", {"premise": "a", "label": "entailment"}, "'hypothesis'"),
     "a field is empty": ("boolq", {"passage": " ", "question": "b", "label": True}, "no text"),
     "a label of another task": (
@@ -95,7 +95,7 @@ BAD: dict[str, tuple[str, dict[str, Any] | str, str]] = {
         {"premise": "a", "hypothesis": "b", "label": "not_entailment"},
         "allowed are: entailment",
     ),
-    "no label": ("rte", {"premise": "a", "hypothesis": "b"}, "has no label"),
+    "no label": ("rte", {"premise": "a", "hypothesis": "b"}, "there is no label"),
     "a question of another kind": (
         "copa",
         {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0},
@@ -135,7 +135,7 @@ def test_a_bad_line_is_named(case: str, tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     lines[2:2] = [row if isinstance(row, str) else json.dumps(row)]
     path.write_text("\n".join(lines))
-    with pytest.raises(DataError, match=r"dev32.jsonl line 3") as caught:
+    with pytest.raises(DataError, match=r"dev32.jsonl, line 3") as caught:
         load_verbal(task, tmp_path)
     assert message in str(caught.value)
 
@@ -149,10 +149,10 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no val.jsonl or dev.tsv"):
         load_verbal("rte", tmp_path)
     write_lines(tmp_path / "val.jsonl", [])
-    with pytest.raises(DataError, match="holds no examples"):
+    with pytest.raises(DataError, match="is empty"):
         load_verbal("rte", tmp_path)
     (tmp_path / "val.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="the bytes are not UTF-8"):
         load_verbal("rte", tmp_path)
     write_lines(tmp_path / "val.jsonl", rows_of("rte"))
     with pytest.raises(DataError, match="held_out"):

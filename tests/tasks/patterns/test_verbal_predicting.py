@@ -39,11 +39,11 @@ def config_of(model: Path, data: Path, out: Path, **pattern: Any) -> PatternRunC
         "data": str(data),
         "out": str(out),
         "device": "cpu",
-        "seeds": ["1", "2", "3"],
+        "seeds": [1, 2, 3],
         "pattern": {"task": "rte", "words": list(WORDS), "max_length": 40, "prefix_length": 3}
         | {"lstm_hidden": 4}
         | pattern,
-        "learning": {"steps": 3, "evaluate_every": 1, "batches": ["2"], "rates": ["1e-2"]}
+        "learning": {"steps": 3, "evaluate_every": 1, "batches": [2], "rates": [1e-2]}
         | {"prompt_rate": 1e-2},
     }
     return make_pattern_config(table)
@@ -158,15 +158,15 @@ def test_seeds_that_are_added_keep_better_weights_only(
 ) -> None:
     config = config_of(family_folder("bert"), data, tmp_path / "run", method="mp")
     config = replace(config, pattern=replace(config.pattern, template=TEXTS["mp"]))
-    tune_pattern(replace(config, seeds=("1",)))
+    tune_pattern(replace(config, seeds=(1,)))
     stored = read_json(tmp_path / "run/seeds/1.json")
     stored["dev"]["accuracy"] = 101.0
     write_json(tmp_path / "run/seeds/1.json", stored)
-    tune_pattern(replace(config, seeds=("1", "2")), resume=True)
+    tune_pattern(replace(config, seeds=(1, 2)), resume=True)
     assert read_tensors(tmp_path / "run/weights.safetensors")[1]["seed"] == 1
     stored["dev"]["accuracy"] = -1.0
     write_json(tmp_path / "run/seeds/1.json", stored)
-    tune_pattern(replace(config, seeds=("1", "2", "3")), resume=True)
+    tune_pattern(replace(config, seeds=(1, 2, 3)), resume=True)
     assert read_tensors(tmp_path / "run/weights.safetensors")[1]["seed"] == 3
 
 
@@ -215,7 +215,7 @@ def test_half_precision_answers_nearly_the_same(made: Made, data: Path) -> None:
     [
         (
             {"premise": "Rome"},
-            r"line 1 is no example of rte: it has no 'hypothesis', only .*--columns",
+            r"line 1: this is no example of rte: it has no 'hypothesis', only .*--columns",
         ),
         ({"premise": "a", "hypothesis": 3}, "hypothesis is 3, which is no text"),
         (
@@ -245,7 +245,7 @@ def test_runs_and_models_that_do_not_serve_are_refused(
     with pytest.raises(DataError, match=r"nothing.jsonl"):
         predict_file(made("pt2"), tmp_path / "nothing.jsonl", device="cpu")
     config = config_of(family_folder("bert"), data, tmp_path / "run", template=TEXTS["ptuning"])
-    tune_pattern(replace(config, keep_weights=False, seeds=("1",)))
+    tune_pattern(replace(config, keep_weights=False, seeds=(1,)))
     with pytest.raises(RunError, match=r"has no weights.safetensors, so it cannot answer"):
         predict_file(tmp_path / "run", val, device="cpu")
     (tmp_path / "run/metrics.json").unlink()

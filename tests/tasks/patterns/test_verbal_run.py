@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from symprompt.cli import commands as cli
-from symprompt.config.build import shipped_configs
+from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError
 from symprompt.files.atomic import read_json, read_tensors
 from symprompt.models import LanguageModel
@@ -69,8 +69,8 @@ def config_of(model: Path, data: Path, out: Path, **sections: Any) -> PatternRun
         "data": str(data),
         "out": str(out),
         "device": "cpu",
-        "seeds": ["1", "2"],
-        "learning": {"steps": 2, "evaluate_every": 1, "batches": ["2"]},
+        "seeds": [1, 2],
+        "learning": {"steps": 2, "evaluate_every": 1, "batches": [2]},
     }
     for key, value in sections.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
@@ -128,7 +128,7 @@ def test_a_run_is_gone_on_with_and_seeds_are_added(model: Path, data: Path, tmp_
     out = tmp_path / "run"
     backbone = LanguageModel.load(str(model), device="cpu", dtype="float32")
     both = tune_pattern(config_of(model, data, tmp_path / "both"), backbone=backbone)
-    one = config_of(model, data, out, seeds=["1"])
+    one = config_of(model, data, out, seeds=[1])
     tune_pattern(one, backbone=backbone)
     stored = (out / "seeds/1.json").read_bytes()
     with pytest.raises(RunError, match="holds a run already"):
@@ -143,13 +143,13 @@ def test_a_run_is_gone_on_with_and_seeds_are_added(model: Path, data: Path, tmp_
     assert (out / "seeds/1.json").read_bytes() == stored
     assert [told[1:3] for told in ticks] == [(1, 2), (2, 2)]
     assert found["metrics"] == both["metrics"]
-    other = config_of(model, data, out, learning={"rates": ["2e-5"]})
+    other = config_of(model, data, out, learning={"rates": [2e-5]})
     with pytest.raises(RunError, match=r"another learning.rates"):
         tune_pattern(other, resume=True, backbone=backbone)
 
 
 def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_path: Path) -> None:
-    config = config_of(model, data, tmp_path / "run", seeds=["1"], save_model=True)
+    config = config_of(model, data, tmp_path / "run", seeds=[1], save_model=True)
     tune_pattern(replace(config, pattern=replace(config.pattern, method="mp")))
     stored = LanguageModel.load(str(tmp_path / "run/models/1"), device="cpu")
     first = LanguageModel.load(str(model), device="cpu")
@@ -164,12 +164,12 @@ def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_
         ({"pattern": {"template": "{passage} <1> [MASK]"}}, TemplateError, "rte has"),
         ({"pattern": {"method": "mp", "train_model": False}}, ConfigError, "nothing to"),
         ({"learning": {"rates": ["fast"]}}, ConfigError, "learning.rates"),
-        ({"learning": {"rates": ["-1"]}}, ConfigError, "above 0"),
-        ({"learning": {"batches": ["0"]}}, ConfigError, "1 or more"),
+        ({"learning": {"rates": [-1]}}, ConfigError, "above 0"),
+        ({"learning": {"batches": [0]}}, ConfigError, "at least 1"),
         ({"learning": {"steps": 0}}, ConfigError, "learning.steps is 0"),
         ({"learning": {"prompt_rate": 0.0}}, ConfigError, "prompt_rate"),
-        ({"seeds": ["1", "1"]}, ConfigError, "different numbers"),
-        ({"dtype": "bfloat16"}, ConfigError, "use auto"),
+        ({"seeds": [1, 1]}, ConfigError, "only once"),
+        ({"dtype": "bfloat16"}, ConfigError, "allowed are: auto, float32, float64"),
         ({"pattern": {"spans": "two"}}, ConfigError, "together, one"),
     ],
 )

@@ -145,9 +145,7 @@ def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(
 
 
 def test_dev_chooses_the_setting_and_patience_stops(bert: LanguageModel) -> None:
-    learning = replace(
-        LEARNING, rates=("1e-3", "1e-9"), prompt_rate=1e-9, batches=("2", "8"), patience=1
-    )
+    learning = replace(LEARNING, rates=(1e-3, 1e-9), prompt_rate=1e-9, batches=(2, 8), patience=1)
     with tuning(make_problem(bert), learning) as tuner:
         outcome = tuner.run(1)
     assert len(outcome.tried) == 4
@@ -172,7 +170,7 @@ def test_methods_learn_what_the_premise_says(
 ) -> None:
     backbone = load_family(family, "float32")
     problem = make_problem(backbone, method=method, template=template, train_model=train_model)
-    learning = replace(LEARNING, rates=("1e-2",), steps=80, evaluate_every=20, weight_decay=0.0)
+    learning = replace(LEARNING, rates=(1e-2,), steps=80, evaluate_every=20, weight_decay=0.0)
     with tuning(problem, learning) as tuner:
         outcome = tuner.run(1)
     assert outcome.dev.accuracy == 100

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from symprompt.config.build import differing_keys
+from symprompt.config import differing_keys
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import read_json, write_json
 from symprompt.models.loading import find_model, fingerprint
@@ -32,8 +32,6 @@ from symprompt.tasks.patterns import (
     manual_patterns,
     reference_pattern,
 )
-from symprompt.tasks.patterns.config import check_pattern_config, seeds_of
-from symprompt.tasks.patterns.folder import INCIDENTAL
 
 # Tasks of the two ablations, which the paper describes in words (section 2.3).
 REPARAMETERISED = ("rte", "boolq", "cb", "conll2003", "conll2004")
@@ -78,7 +76,7 @@ class Job:
         path = Path(self.config.out) / _METRICS
         if not path.is_file():
             return False
-        seeds = list(seeds_of(self.config))
+        seeds = list(self.config.seeds)
         wanted = seeds[:1] if self.config.pattern.method == "zero-shot" else seeds
         return bool(read_json(path)["seeds"] == wanted)
 
@@ -164,7 +162,7 @@ def _check_same(job: Job) -> None:
         TaskFolder(job.config.out).start(job.config, resume=True)
         return
     stored = load_pattern_config(str(Path(job.config.out) / "config.toml"))
-    other = differing_keys(stored, job.config, INCIDENTAL)
+    other = differing_keys(stored, job.config)
     if other:
         raise RunError(
             f"{job.config.out} was made with another {other[0]}; choose another --out, or delete "
@@ -248,12 +246,11 @@ def _verbalizer_job(
         model=model.place,
         data=str(place),
         out=_out(settings, model, f"{task}-{method}"),
-        seeds=tuple(map(str, settings.all_seeds)),
+        seeds=settings.all_seeds,
         device=settings.device,
         pattern=replace(base.pattern, train_limit=settings.limit, val_limit=settings.limit),
         learning=replace(base.learning, epochs=settings.epochs or base.learning.epochs),
     )
-    check_pattern_config(config)
     return Job(model.name, (task,), method, config, "ptuning")
 
 
@@ -318,7 +315,7 @@ def _pattern_job(
         model=model.place,
         data=str(place),
         out=_out(settings, model, "-".join(part for part in parts if part)),
-        seeds=tuple(map(str, settings.all_seeds)),
+        seeds=settings.all_seeds,
         device=settings.device,
         # Tables need no weights, and there would be a model's for each of some hundred runs.
         keep_weights=False,
@@ -333,7 +330,6 @@ def _pattern_job(
         ),
         learning=learning,
     )
-    check_pattern_config(config)
     return Job(model.name, (task,), method, config, pattern, full)
 
 

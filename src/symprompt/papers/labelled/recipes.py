@@ -6,12 +6,12 @@ The reference's settings are for models of 24 layers; those of ``TASKS`` are ada
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-from symprompt.tasks.config import TuneConfig, load_tune_config, make_tune_config
+from symprompt.config import override
+from symprompt.tasks.config import TuneConfig, load_tune_config
 from symprompt.tasks.patterns import PTUNING, PatternRunConfig, load_pattern_config
 
 Settings = dict[str, Any]
@@ -101,14 +101,14 @@ def recipe(task: str, method: str, changes: Mapping[str, Any]) -> TuneConfig:
     base = method.removesuffix("-mlp")
     own: Settings = {"method": method, "task.name": task} | SAME.get(task, {}) | METHODS[method]
     own |= TASKS.get(f"{task}:{base}") or TASKS.get(f"{_LIKE.get(task, '')}:{base}") or {}
-    return changed(load_tune_config(CONFIGS.get(task, f"{task}-pt2")), own | dict(changes))
+    return override(load_tune_config(CONFIGS.get(task, f"{task}-pt2")), **own | dict(changes))
 
 
 def mixture(kind: str, changes: Mapping[str, Any]) -> TuneConfig:
     """Return the config of multi-task P-tuning v2 on the tasks of a kind."""
     name = MIXTURES[kind].removesuffix("-mpt2")
     own = SAME.get(name, {}) | TASKS.get(f"{name}:mpt2", {})
-    return changed(load_tune_config(MIXTURES[kind]), own | dict(changes))
+    return override(load_tune_config(MIXTURES[kind]), **own | dict(changes))
 
 
 def verbalized(task: str, method: Literal["pt", "pt2"]) -> PatternRunConfig:
@@ -134,24 +134,11 @@ def verbalized(task: str, method: Literal["pt", "pt2"]) -> PatternRunConfig:
     )
     learning = replace(
         base.learning,
-        rates=("1e-5",),
+        rates=(1e-5,),
         prompt_rate=like.learning.rate,
-        batches=(str(like.learning.batch),),
+        batches=(like.learning.batch,),
         epochs=like.learning.epochs,
         patience=0,
         dropout=False,
     )
     return replace(base, pattern=pattern, learning=learning)
-
-
-def changed(config: TuneConfig, changes: Mapping[str, Any]) -> TuneConfig:
-    """Return a config with the values of dotted keys replaced.
-
-    Raises:
-        ConfigError: a key that is unknown, or a value that is not allowed.
-    """
-    table: dict[str, Any] = json.loads(json.dumps(asdict(config)))
-    for key, value in changes.items():
-        outer, _, inner = key.rpartition(".")
-        (table[outer] if outer else table)[inner] = value
-    return make_tune_config(table)

@@ -1,29 +1,58 @@
-"""One file per method, all through the same contract."""
+"""The methods: one line each in ``METHODS``, one file each beside this one.
 
-from symprompt.probing.any_length import Spelling, make_spelling
-from symprompt.probing.methods.autoprompt import AutoPrompt
-from symprompt.probing.methods.base import Method, Sentences
-from symprompt.probing.methods.finetune import FineTune
-from symprompt.probing.methods.lpaqa import LPAQA
-from symprompt.probing.methods.majority import Majority
-from symprompt.probing.methods.manual import Manual
-from symprompt.probing.methods.optiprompt import OptiPrompt
-from symprompt.probing.methods.ptuning import PTuning
-from symprompt.probing.methods.softprompt import SoftPrompt
-from symprompt.probing.methods.spe import SPE
+The table is read by configs and by the command line, so it imports no torch: a line holds the data
+that checks need, and names the class, which is imported when a run needs it.
+"""
 
-__all__ = [
-    "LPAQA",
-    "SPE",
-    "AutoPrompt",
-    "FineTune",
-    "Majority",
-    "Manual",
-    "Method",
-    "OptiPrompt",
-    "PTuning",
-    "Sentences",
-    "SoftPrompt",
-    "Spelling",
-    "make_spelling",
-]
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from symprompt.probing.methods.base import Method
+
+
+@dataclass(frozen=True)
+class MethodTraits:
+    """What the checks of a config must know of a method; what else it needs, its class states.
+
+    Attributes:
+        where: "file:class".
+        vectors: it learns vectors, which a template, an encoder and a warm start are about.
+        encoder: the only kind of encoder it goes with; "" for any.
+        any_length: it can be asked for objects of several tokens.
+        dtype: what the dtype "auto" means; half precision is then refused. "" leaves it open.
+    """
+
+    where: str
+    vectors: bool = True
+    encoder: str = ""
+    any_length: bool = False
+    dtype: str = ""
+
+
+METHODS: dict[str, MethodTraits] = {
+    "autoprompt": MethodTraits("autoprompt:AutoPrompt", encoder="free"),
+    "finetune": MethodTraits("finetune:FineTune", vectors=False, dtype="float32"),
+    "lpaqa": MethodTraits("lpaqa:LPAQA", vectors=False),
+    "majority": MethodTraits("majority:Majority", vectors=False, any_length=True),
+    "manual": MethodTraits("manual:Manual", vectors=False, any_length=True),
+    "optiprompt": MethodTraits("ptuning:PTuning", encoder="free", any_length=True),
+    "ptuning": MethodTraits("ptuning:PTuning", any_length=True),
+    "softprompt": MethodTraits("softprompt:SoftPrompt", encoder="free"),
+    "spe": MethodTraits("spe:SPE", any_length=True),
+}
+
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[tuple(METHODS)]
+
+
+def method_class(name: str) -> type[Method]:
+    """Return the class of a method."""
+    file, _, found = METHODS[name].where.partition(":")
+    loaded: type[Method] = getattr(import_module(f"{__name__}.{file}"), found)
+    return loaded

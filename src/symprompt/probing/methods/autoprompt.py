@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -33,9 +33,20 @@ from torch.nn import functional
 
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel, Vocabulary
-from symprompt.probing.config import SearchConfig
-from symprompt.probing.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.probing.methods.base import (
+    Method,
+    Sentences,
+    Vectors,
+    exact_dtype,
+    object_loss,
+)
+from symprompt.probing.methods.ptuning import count_vectors, manual_tokens
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.prompts import Layout, Template, TriggerTokens, packed_question
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig, SearchConfig
+    from symprompt.probing.prepare import Problem
 
 
 class AutoPrompt(Method):
@@ -47,7 +58,10 @@ class AutoPrompt(Method):
         relations: the relations' names.
         objects: each relation's training objects, which no prompt may give away.
         config: how many candidates, and whether words are filtered.
+        max_tokens: most tokens in one pass that tries candidates.
     """
+
+    learner: ClassVar[str] = "symprompt.probing.search:Searcher"
 
     def __init__(
         self,
@@ -57,14 +71,45 @@ class AutoPrompt(Method):
         relations: Sequence[str],
         objects: Sequence[Sequence[str]],
         config: SearchConfig,
+        *,
+        max_tokens: int,
     ) -> None:
-        super().__init__(backbone, {"forth": triggers})
+        super().__init__(backbone, {OBJECT_PART: triggers})
         self.triggers = triggers
         self.config = config
+        self.max_tokens = max_tokens
         self.counts = np.array([template.vectors for template in templates])
         self._templates = tuple(templates)
         self._relations = tuple(relations)
         self._objects = [list(names) for names in objects]
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method, its words masks at first or those of the manual templates."""
+        backbone = problem.backbone
+        start = torch.full(
+            (len(problem.relations), count_vectors(config, problem)),
+            placeholder(backbone.vocabulary),
+        )
+        if config.prompt.start == "manual":
+            for index, tokens in enumerate(manual_tokens(problem)):
+                start[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+        triggers = TriggerTokens(start, backbone.embed, dtype=exact_dtype(backbone))
+        return cls(
+            backbone,
+            triggers.to(backbone.device),
+            problem.templates,
+            problem.relations,
+            [sorted({fact.object for fact in own.train}) for own in problem.facts.relations],
+            config.search,
+            max_tokens=config.max_tokens or backbone.token_budget(),
+        )
+
+    def check_learning(self, config: RunConfig) -> None:
+        """Refuse a search with too few steps or words."""
+        self.require_steps(config.training.epochs * config.search.steps)
+        if config.training.epochs:
+            self.require_candidates()
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
@@ -76,7 +121,7 @@ class AutoPrompt(Method):
         Args:
             tokens: [relation, c, n].
         """
-        backbone, layout = self.backbone, sentences.forth
+        backbone, layout = self.backbone, sentences.object_prompt
         count = tokens.shape[1]
         each = torch.from_numpy(rows).to(backbone.device).repeat_interleave(count)
         trial = torch.arange(count, device=backbone.device).repeat(len(rows))
@@ -125,7 +170,7 @@ class AutoPrompt(Method):
         empty = tokens == placeholder(self.backbone.vocabulary)
         return empty & (places[None, :] < count[:, None])
 
-    def wordings(self) -> list[dict[str, Any]]:
+    def found_prompts(self) -> list[dict[str, Any]]:
         """Return each relation's words as the vocabulary has them, and the prompt they make."""
         found = []
         for tokens, template in zip(self.triggers.tokens.tolist(), self._templates, strict=True):
@@ -174,7 +219,7 @@ class AutoPrompt(Method):
         """Refuse a search that cannot give every place a word, whichever places are drawn.
 
         A step changes one word of a prompt. A search that is long enough may still miss a place,
-        as places are drawn at random: what is left is told by ``unfilled_relations``.
+        as places are drawn at random: ``unfilled_relations`` returns what is left.
 
         Args:
             steps: how many steps the whole search makes.

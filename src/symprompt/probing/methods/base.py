@@ -1,78 +1,162 @@
-"""What a method is: encoders to train, a loss per fact, scores per answer."""
+"""What a method is: what it needs, encoders to train, a loss per fact, scores per answer."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from symprompt.facts import SPLITS, FactSet, Relation, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.probing.any_length import Spelling, ask_names, score_names
-from symprompt.probing.queries import Asks, ask_object, object_asks
-from symprompt.prompts import Layout, Names
+from symprompt.probing.any_length import Spelling, name_likelihoods, score_names
+from symprompt.probing.queries import OBJECT_PART, Queries, object_logits, object_queries
+from symprompt.prompts import Layout, Names, Template
 
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.folder import RunFolder
+    from symprompt.probing.prepare import Problem
+
+Prompts = tuple[tuple[Template, ...], ...]
+"""Each relation's manual templates, where a method reads several."""
 Vectors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """One split, laid out.
+    """One split, tensorised.
 
     Attributes:
-        forth, back: the sentences of the way forth and of the way back.
+        object_prompt: the facts in the prompt that asks for the object.
+        subject_prompt: the facts in the prompt that asks for the subject.
         gold: [n] int64, the true objects: their tokens, or ids of names.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
         names: the subjects as tokens, for methods with several prompts.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
-    forth: Layout
-    back: Layout
+    object_prompt: Layout
+    subject_prompt: Layout
     gold: Tensor
     known: Tensor
     names: Names | None = None
     spelling: Spelling | None = None
 
     def __len__(self) -> int:
-        return len(self.forth)
+        return len(self.object_prompt)
 
     def take(self, rows: np.ndarray, relations: np.ndarray) -> Sentences:
         """Return some facts, as facts of the relations with these indices."""
         index = torch.from_numpy(rows).to(self.gold.device)
-        forth = self.forth.take(rows, relations)
-        back = forth if self.back is self.forth else self.back.take(rows, relations)
-        return Sentences(forth, back, self.gold[index], self.known[index])
+        first = second = self.object_prompt.take(rows, relations)
+        if self.subject_prompt is not self.object_prompt:
+            second = self.subject_prompt.take(rows, relations)
+        return Sentences(first, second, self.gold[index], self.known[index])
 
     @cached_property
     def relations(self) -> np.ndarray:
         """Each fact's relation, [n] on the CPU."""
-        found: np.ndarray = self.forth.relation.cpu().numpy()
+        found: np.ndarray = self.object_prompt.relation.cpu().numpy()
         return found
 
 
 class Method(ABC):
     """Abstract: asks a model for objects.
 
-    ``encoders`` maps a part ("forth", "back") to what makes its vectors: a prompt encoder, or for
-    fine-tuning each relation's weights. Every parameter and what a call gives have a leading
-    relation axis. Parts share no parameter, so each relation's best epoch is chosen for each part
-    by itself.
+    ``encoders`` maps a part (``OBJECT_PART``, ``SUBJECT_PART``) to what makes its vectors: a prompt
+    encoder, or for fine-tuning each relation's weights. Every parameter and every output has a
+    leading relation axis. Parts share no parameter, so each relation's best epoch is chosen for
+    each part by itself.
+
+    Attributes:
+        has_subject_prompt: it also asks for the subject given a candidate, to re-rank.
+        manual_templates: it asks by each relation's manual template, whatever the config has.
+        several_prompts: it asks by several manual templates of each relation.
+        in_stacks: its weights are too large to hold for all relations, so these are trained and
+            asked in stacks, one after the other.
+        learner: "module:class" of what learns the encoders, imported when training begins.
     """
 
-    asks_back: ClassVar[bool] = False
+    has_subject_prompt: ClassVar[bool] = False
+    manual_templates: ClassVar[bool] = False
+    several_prompts: ClassVar[bool] = False
+    in_stacks: ClassVar[bool] = False
+    learner: ClassVar[str] = "symprompt.probing.trainer:Trainer"
 
     def __init__(self, backbone: LanguageModel, encoders: Mapping[str, nn.Module]) -> None:
         self.backbone = backbone
         self.encoders = dict(encoders)
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method for a problem, its encoders drawn from the config's seed.
+
+        Raises:
+            ConfigError: the templates do not suit the method.
+        """
+
+    @classmethod
+    def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
+        """Return the splits that every relation must have facts in."""
+        return SPLITS if config.training.epochs > 0 else ("test",)
+
+    @classmethod
+    def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:
+        """Refuse settings that this kind of model cannot be asked with; most methods have none.
+
+        Raises:
+            ConfigError: naming the key and what to do.
+        """
+        return
+
+    @classmethod
+    def choose_prompts(
+        cls, config: RunConfig, backbone: LanguageModel, facts: FactSet, prompts: Prompts
+    ) -> Prompts:
+        """Return those of each relation's manual templates that a run asks by; most take all."""
+        return prompts
+
+    @classmethod
+    def check_stored(cls, folder: RunFolder, relations: Sequence[int]) -> None:
+        """Refuse a finished run that lacks what asking these relations needs.
+
+        Raises:
+            RunError: saying what is missing; no model was needed to find it.
+        """
+        folder.load_prompts(folder.load_card()["parts"])
+
+    @classmethod
+    def describe(cls, template: str, relation: Relation) -> str:
+        """Return what asks a relation's facts, where no vectors were learned."""
+        return f"a manual template, nothing learned: {template}"
+
+    def check_learning(self, config: RunConfig) -> None:
+        """Refuse training that cannot end well, before a run folder is made; most have no need.
+
+        Raises:
+            ConfigError: naming the key and what to do.
+        """
+        return
+
+    def load_vectors(self, folder: RunFolder, relations: Sequence[int]) -> dict[str, Tensor]:
+        """Read what a finished run learned for some of its relations, on the model's device."""
+        stored = folder.load_prompts(folder.load_card()["parts"])
+        rows = list(relations)
+        return {part: value[rows].to(self.backbone.device) for part, value in stored.items()}
+
+    def unfilled_relations(self) -> list[str]:
+        """Return the relations whose prompts lack words that a search should have found."""
+        return []
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -91,10 +175,10 @@ class Method(ABC):
         """Return how many sentences the loss of each row reads, to plan passes."""
         if sentences.spelling is None or self.backbone.causal:
             return np.ones_like(rows)
-        lengths: np.ndarray = sentences.forth.object_lengths[rows]
+        lengths: np.ndarray = sentences.object_prompt.object_lengths[rows]
         return lengths
 
-    def wordings(self) -> list[dict[str, Any]] | None:
+    def found_prompts(self) -> list[dict[str, Any]] | None:
         """Return each relation's prompt for people to read, where it is made of words."""
         return None
 
@@ -114,8 +198,8 @@ class Method(ABC):
         """Update what is learned once an epoch without gradients; most methods learn no such."""
         return
 
-    def asks(self, sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
-        """Return the loss of the rows as sentences that ask for one token each, to be recorded.
+    def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
+        """Return the loss of the rows as queries of one token each, to be recorded.
 
         None where the loss is not of that form.
         """
@@ -128,9 +212,15 @@ class Method(ABC):
         """
         if sentences.spelling is not None:
             return score_names(
-                self.backbone, sentences.forth, rows, vectors.get("forth"), sentences.spelling
+                self.backbone,
+                sentences.object_prompt,
+                rows,
+                vectors.get(OBJECT_PART),
+                sentences.spelling,
             )
-        logits = ask_object(self.backbone, sentences.forth, rows, vectors.get("forth"))
+        logits = object_logits(
+            self.backbone, sentences.object_prompt, rows, vectors.get(OBJECT_PART)
+        )
         return torch.log_softmax(logits, dim=-1).float()
 
     def subject_scores(
@@ -142,14 +232,22 @@ class Method(ABC):
         *,
         max_tokens: int,
     ) -> Tensor:
-        """Return how likely the subject is given each candidate, [b, k]; only if ``asks_back``."""
-        raise TypeError(f"{type(self).__name__} does not ask back")
+        """Return how likely the subject is given each candidate, [b, k].
+
+        Only where ``has_subject_prompt``.
+        """
+        raise TypeError(f"{type(self).__name__} has no subject prompt")
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
     ) -> dict[str, Tensor]:
-        """Return losses [b] by which parts other than "forth" choose their best epoch."""
+        """Return losses [b] by which parts other than ``OBJECT_PART`` choose their best epoch."""
         return {}
+
+
+def exact_dtype(backbone: LanguageModel) -> torch.dtype:
+    """Return the dtype of what is learned and summed up: float32, or float64 as the model's."""
+    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
 
 
 def object_loss(
@@ -157,19 +255,24 @@ def object_loss(
 ) -> Tensor:
     """Return the cross-entropy of the gold object over the full vocabulary, [b].
 
-    Of an object of several tokens it is the mean over them, each asked as candidates are.
+    Of an object of several tokens it is the mean over them, each queried as candidates are.
     """
     if sentences.spelling is not None:
-        forth, spelling = vectors.get("forth"), sentences.spelling
-        asked = ask_names(backbone, sentences.forth, rows, forth, spelling, sentences.gold)
-        return -asked.mean_log()
-    logits = ask_object(backbone, sentences.forth, rows, vectors.get("forth"))
+        return -name_likelihoods(
+            backbone,
+            sentences.object_prompt,
+            rows,
+            vectors.get(OBJECT_PART),
+            sentences.spelling,
+            sentences.gold,
+        ).mean_log()
+    logits = object_logits(backbone, sentences.object_prompt, rows, vectors.get(OBJECT_PART))
     index = torch.from_numpy(rows).to(backbone.device)
     return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
 
 
-def forth_asks(sentences: Sentences, rows: np.ndarray) -> list[Asks] | None:
-    """Return the loss of ``object_loss`` as sentences that ask for one token each, if it is so."""
+def one_token_queries(sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
+    """Return the loss of ``object_loss`` as queries of one token each, None if it is no such."""
     if sentences.spelling is not None and not sentences.spelling.one_mask:
         return None
-    return [object_asks(sentences.forth, rows)]
+    return [object_queries(sentences.object_prompt, rows)]

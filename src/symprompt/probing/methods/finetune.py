@@ -17,16 +17,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.models import LanguageModel, StackedModel
+from symprompt.errors import ConfigError, RunError
+from symprompt.facts import Relation
+from symprompt.models import FullTuning, LanguageModel, LoraTuning, StackedModel, Tuning
 from symprompt.probing.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.prompts import Layout
 from symprompt.runs.environment import send
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.folder import RunFolder
+    from symprompt.probing.prepare import Problem
+
+_FULL = "model.safetensors"
+_ADAPTER = "adapter_model.safetensors"
 
 
 class RelationWeights(nn.Module):
@@ -53,11 +65,69 @@ class FineTune(Method):
         weights: each relation's; None asks the model as it is, see ``of``.
     """
 
+    in_stacks: ClassVar[bool] = True
+
     def __init__(
         self, backbone: LanguageModel, stacked: StackedModel, weights: RelationWeights | None = None
     ) -> None:
-        super().__init__(backbone, {"forth": weights} if weights else {})
+        super().__init__(backbone, {OBJECT_PART: weights} if weights else {})
         self.stacked = stacked
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method without weights of relations; templates must be of words alone."""
+        for name, template in zip(problem.relations, problem.templates, strict=True):
+            if template.vectors:
+                raise ConfigError(
+                    f"the template of relation {name} has learned vectors, and finetune learns "
+                    f'weights instead: {template}; write --template "[X] [Y]" or --template manual.'
+                )
+        tuning = config.tuning
+
+        def make_tuning(model: nn.Module) -> Tuning:
+            if tuning.tune == "full":
+                return FullTuning(model)
+            return LoraTuning(
+                model, rank=tuning.lora_rank, alpha=tuning.lora_alpha, targets=tuning.lora_targets
+            )
+
+        return cls(problem.backbone, StackedModel(problem.backbone, make_tuning))
+
+    @classmethod
+    def check_stored(cls, folder: RunFolder, relations: Sequence[int]) -> None:
+        """Refuse a run whose weights were not stored."""
+        for relation in relations:
+            if not any(folder.has(_weights_file(relation, name)) for name in (_FULL, _ADAPTER)):
+                raise RunError(
+                    f"{folder.path} was fine-tuned and its weights were not stored, so there is no "
+                    "model left to ask; train it again with --save-weights."
+                )
+
+    @classmethod
+    def describe(cls, template: str, relation: Relation) -> str:
+        """Return the template that the model was tuned with."""
+        return f"a manual template, the model's weights learned: {template}"
+
+    def weights_file(self, relation: int) -> str:
+        """Return the file in a run folder for the weights of the relation with this index."""
+        lora = isinstance(self.stacked.tuning, LoraTuning)
+        return _weights_file(relation, _ADAPTER if lora else _FULL)
+
+    def load_vectors(self, folder: RunFolder, relations: Sequence[int]) -> dict[str, Tensor]:
+        """Read the weights of some relations, [relation, n], on the model's device.
+
+        Raises:
+            RunError: they are missing, damaged, or of another model.
+        """
+        rows = []
+        for relation in relations:
+            name = self.weights_file(relation)
+            tensors, _ = folder.read_tensors(name)
+            try:
+                rows.append(self.stacked.tuning.to_row(tensors))
+            except ValueError as error:
+                raise RunError(f"{folder.path / name} is damaged: {error}.") from error
+        return {OBJECT_PART: torch.stack(rows).to(self.backbone.device, self.backbone.dtype)}
 
     def of(self, relations: Sequence[str], seed: int) -> FineTune:
         """Return the method with weights for these relations, as training starts from."""
@@ -70,19 +140,19 @@ class FineTune(Method):
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
-        weights = vectors.get("forth")
+        weights = vectors.get(OBJECT_PART)
         if weights is None:
             return object_loss(self.backbone, sentences, rows, vectors)
-        logits = self._logits(sentences.forth, rows, weights)
+        logits = self._logits(sentences.object_prompt, rows, weights)
         index = send(rows, self.backbone.device)
         return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log-probability of every token as the object, [b, v], float32."""
-        weights = vectors.get("forth")
+        weights = vectors.get(OBJECT_PART)
         if weights is None:
             return super().scores(sentences, rows, vectors)
-        layout = sentences.forth
+        layout = sentences.object_prompt
         scores, order = [], []
         for members, present in _rounds(layout.relations[rows]):
             some = len(present) < len(weights)
@@ -130,6 +200,10 @@ class FineTune(Method):
         )
         flat = send(line * grid.shape[1] + place, device)
         return logits.flatten(0, 1)[flat]
+
+
+def _weights_file(relation: int, name: str) -> str:
+    return f"weights/{relation:04d}/{name}"
 
 
 def _places(line: np.ndarray) -> np.ndarray:

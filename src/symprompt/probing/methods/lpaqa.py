@@ -1,4 +1,4 @@
-"""LPAQA (Jiang et al., 2020, "How Can We Know What Language Models Know?"): many written prompts.
+"""LPAQA (Jiang et al., 2020, "How Can We Know What Language Models Know?"): many templates.
 
 Every relation has several prompts, mined and paraphrased. Their answers are combined as in the
 paper's section 4: by the single prompt with the best training P@1 (top1), by the mean of their
@@ -11,10 +11,10 @@ Deviations from the paper and its authors' code. Softmaxes run over the model's 
 a sum of logits is the product of a sum of states (``ReadOut``), in training as in asking. The loss
 is convex, so weights come from full-batch steps that end within 0.001 of the smallest loss, instead
 of Adam at rate 0.1 for up to 500 epochs. Facts weigh the same, whatever their object (the code can
-weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from asking
-back. Prompts that are the same tokens to the model count once. Ties in training P@1 go to the
-prompt with the higher mean log-likelihood. The manual template is one of the prompts unless
-``with_manual`` says otherwise. For a causal model prompts are cut after the object, and those with
+weigh rare objects more). Weights below 1e-4 are set to zero. There is no second feature from a
+subject prompt. Prompts that are the same tokens to the model count once. Ties in training P@1 go to
+the prompt with the higher mean log-likelihood. The manual template is one of the prompts unless
+``with_manual`` is false. For a causal model prompts are cut after the object, and those with
 the subject behind it are left out.
 """
 
@@ -23,30 +23,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.facts import Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.config import EnsembleConfig
 from symprompt.probing.methods.base import Method, Sentences, Vectors
-from symprompt.probing.methods.mixing import (
+from symprompt.probing.methods.ensemble import (
+    Pairs,
     log_loss,
     mix_probabilities,
     optimise_weights,
     probability_loss,
 )
-from symprompt.probing.pairs import Pairs
 from symprompt.probing.rank import ranks
 from symprompt.prompts import Template
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import EnsembleConfig, RunConfig
+    from symprompt.probing.prepare import Problem
 
 _LEAST_WEIGHT = 1e-4
 
 
 class LPAQA(Method):
-    """Ask through several written prompts and combine their answers; final.
+    """Ask through several manual templates and combine their answers; final.
 
     The weights are the method's one part, "weights" [relation, p, 1]; a relation with fewer than p
     prompts has zeros behind them.
@@ -55,6 +60,8 @@ class LPAQA(Method):
         prompts: each relation's templates, without vectors.
         max_tokens: most tokens in one pass.
     """
+
+    several_prompts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -72,6 +79,19 @@ class LPAQA(Method):
         self._weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
         for row, own in zip(self._weights, prompts, strict=True):
             row[: len(own)] = 1 / len(own)
+
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method, its templates of equal weights at first."""
+        backbone = problem.backbone
+        tokens = config.max_tokens or backbone.token_budget()
+        return cls(backbone, problem.prompts, config.ensemble, max_tokens=tokens)
+
+    @classmethod
+    def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
+        """Return train too where weights are learned or templates chosen."""
+        learns = config.ensemble.combine != "uniform" or config.ensemble.most > 0
+        return ("train", "test") if learns else ("test",)
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -7,12 +7,20 @@ a gold object among them ties with the others instead of having no rank.
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING, Self
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.facts import Relation, Split
 from symprompt.models import LanguageModel
 from symprompt.probing.methods.base import Method, Sentences, Vectors
+
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.prepare import Problem
 
 
 class Majority(Method):
@@ -28,12 +36,32 @@ class Majority(Method):
         smooth = counted + 1 / counted.shape[1]
         self._log_share = (smooth / smooth.sum(1, keepdim=True)).log()
 
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Count the training objects."""
+        return cls(problem.backbone, problem.object_counts())
+
+    @classmethod
+    def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
+        """Return train, which is counted, and test."""
+        return ("train", "test")
+
+    @classmethod
+    def describe(cls, template: str, relation: Relation) -> str:
+        """Return the most frequent training objects."""
+        counts = Counter(fact.object for fact in relation.train).most_common(3)
+        shown = ", ".join(f"{name} ({count})" for name, count in counts)
+        return (
+            f"no prompt: every subject is answered with the most frequent of {len(relation.train)} "
+            f"training objects: {shown}"
+        )
+
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return minus the log of the gold object's share, [b]; nothing is trained with it."""
         index = torch.from_numpy(rows).to(self.backbone.device)
-        return -self._log_share[sentences.forth.relation[index], sentences.gold[index]]
+        return -self._log_share[sentences.object_prompt.relation[index], sentences.gold[index]]
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log of every token's share of the training objects, [b, v], float32."""
         index = torch.from_numpy(rows).to(self.backbone.device)
-        return self._log_share[sentences.forth.relation[index]].float()
+        return self._log_share[sentences.object_prompt.relation[index]].float()

@@ -1,7 +1,7 @@
 """SoftPrompt (Qin and Eisner, 2021, "Learning How to Ask"): a mixture of soft prompts per relation.
 
-Every relation has several prompts, written ones whose words have become free vectors (section 2.2).
-The object's probability is the weighted mean of the prompts' (section 2.4):
+Every relation has several prompts, manual templates whose words have become free vectors (section
+2.2). The object's probability is the weighted mean of the prompts' (section 2.4):
 p(y | x, r) = sum_t w_t p(y | t(x)), and all of it is trained to make the training objects likely.
 With ``deep`` the prompt's hidden states are moved before every layer too, by changes that start at
 zero (section 2.3).
@@ -25,18 +25,31 @@ every dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.errors import ConfigError
+from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
-from symprompt.probing.methods.base import Method, Sentences, Vectors
-from symprompt.probing.methods.mixing import mix_probabilities
-from symprompt.probing.pairs import Pairs
+from symprompt.probing.methods.base import Method, Prompts, Sentences, Vectors, exact_dtype
+from symprompt.probing.methods.ensemble import Pairs, mix_probabilities
+from symprompt.probing.methods.lpaqa import LPAQA
+from symprompt.probing.prepare import allowed_answers, drop_unusable, tensorise
+from symprompt.probing.queries import OBJECT_PART
+from symprompt.probing.templates import longest_prompt, words_to_vectors
 from symprompt.prompts import Question, SoftMixture, Template
+from symprompt.runs.environment import make_generator
 
+if TYPE_CHECKING:
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.prepare import Problem
+
+_CHOOSE_BY = 64
+"""How many training facts of a relation its prompts are chosen by."""
 _FEWEST = {"cuda": 1024}
 """Widths with fewer sentences join the next wider one: a pass of its own would cost more."""
 
@@ -44,14 +57,16 @@ _FEWEST = {"cuda": 1024}
 class SoftPrompt(Method):
     """Ask through several soft prompts whose probabilities are mixed; final.
 
-    Parts: "forth" [relation, n, width], all prompts' vectors; "weights" [relation, p, 1]; and for
-    deep prompts "deep" [relation, (layers - 1) x n, hidden].
+    Parts: ``OBJECT_PART`` [relation, n, width], all prompts' vectors; "weights" [relation, p, 1];
+    and for deep prompts "deep" [relation, (layers - 1) x n, hidden].
 
     Args:
         prompts: each relation's templates, of vectors and blanks alone.
         mixture: what is learned.
         max_tokens: most tokens in one pass.
     """
+
+    several_prompts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -61,7 +76,7 @@ class SoftPrompt(Method):
         *,
         max_tokens: int,
     ) -> None:
-        super().__init__(backbone, {"forth": mixture})
+        super().__init__(backbone, {OBJECT_PART: mixture})
         self.mixture = mixture
         self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
         # Refused here, before anything is trained, where the model's layers cannot be found.
@@ -69,14 +84,89 @@ class SoftPrompt(Method):
         self._shares: Tensor | None = None
         self._owners: Tensor | None = None
 
+    @classmethod
+    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
+        """Build the method from manual templates, a vector for each token of their words.
+
+        Raises:
+            ConfigError: no template has a word to make a vector of.
+            ModelError: the layers of the model cannot be found, where they are to be changed.
+        """
+        backbone, prompts = problem.backbone, problem.prompts
+        vocabulary = backbone.vocabulary
+        soft = [[words_to_vectors(vocabulary, template) for template in own] for own in prompts]
+        tokens = [[token for _, ids in own for token in ids] for own in soft]
+        if not any(tokens):
+            raise ConfigError(
+                "the manual templates have no word, so softprompt has nothing to train; name "
+                "others with --prompts."
+            )
+        deep = None
+        if config.ensemble.deep and backbone.layers.count > 1:
+            deep = (backbone.layers.count - 1, backbone.layers.width)
+        mixture = SoftMixture(
+            problem.relations,
+            _start(config, backbone, problem.relations, tokens),
+            [len(own) for own in prompts],
+            seed=(config.seed, OBJECT_PART),
+            learn_weights=config.ensemble.weighing == "gradient",
+            deep=deep,
+        )
+        return cls(
+            backbone,
+            [[template for template, _ in own] for own in soft],
+            mixture.to(device=backbone.device, dtype=exact_dtype(backbone)),
+            max_tokens=config.max_tokens or backbone.token_budget(),
+        )
+
+    @classmethod
+    @torch.no_grad()
+    def choose_prompts(
+        cls, config: RunConfig, backbone: LanguageModel, facts: FactSet, prompts: Prompts
+    ) -> Prompts:
+        """Return each relation's ``ensemble.most`` templates with the best P@1, best first.
+
+        They are asked about some training facts; a relation without any keeps its first ones.
+        """
+        most = config.ensemble.most
+        if not most:
+            return prompts
+        templates = tuple(longest_prompt(backbone.vocabulary, own) for own in prompts)
+        usable = drop_unusable(
+            config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
+        )
+        listed = [
+            relation.train[at]
+            for relation in usable.relations
+            for at in sorted(set(np.linspace(0, len(relation.train) - 1, _CHOOSE_BY, dtype=int)))
+            if relation.train
+        ]
+        if not listed:
+            return tuple(own[:most] for own in prompts)
+        answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+        sentences = tensorise(
+            backbone, templates, facts.names, listed, answers, swapped=False, several=True
+        )
+        allowed, _ = allowed_answers(config, backbone, usable, templates)
+        tokens = config.max_tokens or backbone.token_budget()
+        asked = LPAQA(backbone, prompts, config.ensemble, max_tokens=tokens)
+        chosen = []
+        for relation, own in enumerate(prompts):
+            (rows,) = np.nonzero(sentences.relations == relation)
+            best = list(range(len(own)))
+            if len(rows) and len(own) > most:
+                best = asked.answers(sentences, rows, relation, allowed[relation]).best()
+            chosen.append(tuple(own[place] for place in best[:most]))
+        return tuple(chosen)
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The vectors, the weights, and the changes of the layers' inputs."""
-        return ("forth", "weights", "deep") if self._layers else ("forth", "weights")
+        return (OBJECT_PART, "weights", "deep") if self._layers else (OBJECT_PART, "weights")
 
     def vectors(self) -> dict[str, Tensor]:
         """Return every part."""
-        found = {"forth": self.mixture(), "weights": self.mixture.weights()[:, :, None]}
+        found = {OBJECT_PART: self.mixture(), "weights": self.mixture.weights()[:, :, None]}
         if self.mixture.changes is not None:
             found["deep"] = self.mixture.changes.flatten(1, 2)
         return found
@@ -120,7 +210,7 @@ class SoftPrompt(Method):
         if self._shares is None or len(self._shares) != len(sentences):
             size = (len(sentences), shares.shape[1])
             self._shares = torch.full(size, torch.nan, dtype=torch.float64, device=shares.device)
-            self._owners = sentences.forth.relation
+            self._owners = sentences.object_prompt.relation
         self._shares[torch.from_numpy(rows).to(shares.device)] = shares.double()
 
     @torch.no_grad()
@@ -142,7 +232,7 @@ class SoftPrompt(Method):
         self, question: Question, prompts: np.ndarray, place: Tensor, vectors: Vectors
     ) -> Tensor:
         """Return the logits [k, v] of a pass, in terms of tokens after a space."""
-        inputs = question.inputs(self.backbone, vectors["forth"])
+        inputs = question.inputs(self.backbone, vectors[OBJECT_PART])
         logits = self.backbone.logits_at(self._deepen(inputs, question, vectors), question.at)
         if self.pairs.twins is None:
             return logits
@@ -153,7 +243,7 @@ class SoftPrompt(Method):
         """Return the inputs with the changes that the layers' inputs get at the vectors' places."""
         if not self._layers:
             return inputs
-        count = vectors["forth"].shape[1]
+        count = vectors[OBJECT_PART].shape[1]
         deep = vectors["deep"].reshape(-1, self._layers, count, self.backbone.layers.width)
         tables = [table.flatten(0, 1) for table in deep.unbind(1)]
         index = question.relation[:, None] * count + question.slots.clamp(min=0)
@@ -184,3 +274,24 @@ class SoftPrompt(Method):
             found[place] = torch.log_softmax(logits, dim=-1)
         assert found is not None
         return mix_probabilities(found, index[0], weights, len(rows))
+
+
+@torch.no_grad()
+def _start(
+    config: RunConfig,
+    backbone: LanguageModel,
+    relations: Sequence[str],
+    tokens: Sequence[Sequence[int]],
+) -> Tensor:
+    """Return what the vectors start from, [relation, n, width]: words, or draws like words."""
+    start = torch.zeros(len(relations), max(map(len, tokens)), backbone.width)
+    every = torch.arange(backbone.vocabulary_size, device=backbone.device)
+    table = backbone.embed(every).float().cpu()
+    for row, (name, ids) in enumerate(zip(relations, tokens, strict=True)):
+        if config.prompt.start == "manual":
+            start[row, : len(ids)] = table[torch.tensor(ids, dtype=torch.long)]
+        else:
+            generator = make_generator(config.seed, OBJECT_PART, name)
+            draw = torch.randn(len(ids), table.shape[1], generator=generator)
+            start[row, : len(ids)] = table.mean() + table.std() * draw
+    return start

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from symprompt.errors import ConfigError, DataError
+from symprompt.files.reading import TABLES
 from symprompt.tasks.data.build import UnseenLabels, find_unseen, show_labels
 from symprompt.tasks.data.classes import CLASS_SETS, load_class_set, own_table, read_classes
 from symprompt.tasks.data.entities import ENTITY_SETS, load_entity_set
 from symprompt.tasks.data.examples import Example, LabelSet, TaskData, TaskKind
 from symprompt.tasks.data.own import Columns, check_kind, load_own, read_own
 from symprompt.tasks.data.questions import QUESTION_SETS, join_questions, load_question_set
-from symprompt.tasks.data.reading import TABLES
 from symprompt.tasks.data.roles import ROLE_SETS, load_role_set
 from symprompt.tasks.data.spans import load_relation_set, to_spans
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from symprompt.files.reading import label_in, load_rows, text_in
 from symprompt.tasks.data.build import Read, find_files, make_task
 from symprompt.tasks.data.examples import PairExample, TaskData, TaskKind, TextExample
-from symprompt.tasks.data.reading import label_in, load_rows, text_in
 
 _NO_GOLD = "-"  # MNLI's annotators did not agree
 

@@ -6,15 +6,13 @@ Sentences in columns, one word to a line, as the CoNLL shared tasks write them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.files.reading import shorten
+from symprompt.files.reading import Sentence, load_sentences, shorten
 from symprompt.tasks.data.build import Read
 from symprompt.tasks.data.examples import OUTSIDE, TaggedExample, is_tag, to_iob2
-from symprompt.tasks.data.reading import load_lines
 
 # CoNLL-2004 repeats the type at the end, "*A1)"; entities of one word may have no star.
 _CELL = re.compile(r"((?:\([^()*\s]+)*)(\*?)((?:[^()*\s]*\))*)")
@@ -47,54 +45,8 @@ def tags_of_brackets(cells: Sequence[str]) -> tuple[tuple[str, ...] | None, int,
     return tuple(tags), 0, ""
 
 
-_DOCUMENT = "-DOCSTART-"
-_SPACES = re.compile(r"[ \t]+")
-_BREAKS = ("#doc", "#begin", "#end")
 # IOBES and BILOU say more about where phrases end than IOB2, which is all that is kept.
 _MARKS = {"S": "B", "U": "B", "E": "I", "L": "I"}
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence's cells, word by word, the line of its first word, and its document's number."""
-
-    rows: list[list[str]]
-    line: int
-    document: int
-
-
-def load_sentences(path: Path) -> Iterator[Sentence]:
-    """Yield the sentences of a file in columns, parted by tabs where a line has any, or by spaces.
-
-    Blank lines, lines that begin with #doc, #begin or #end, and -DOCSTART- lines part sentences.
-    Other lines that begin with # and stand before a sentence's first word are comments if their
-    number of columns is not that of the lines before them.
-    """
-    rows: list[list[str]] = []
-    first, document, width = 0, 0, 0
-    for number, line in enumerate(load_lines(path), start=1):
-        bare = line.strip(" \t")
-        # Other spaces, such as the one that does not break, may be part of a word.
-        cells = line.split("\t") if "\t" in bare else _SPACES.split(bare)
-        heading = line.startswith(_BREAKS) or cells[0] == _DOCUMENT
-        if heading or not bare:
-            if rows:
-                yield Sentence(rows, first, document)
-                rows = []
-            document += heading
-            continue
-        if line.startswith("#") and not rows and len(cells) != width:
-            continue
-        if rows and len(cells) != len(rows[0]):
-            raise DataError(
-                f"{path}, line {number}: got {len(cells)} column(s), but the sentence began with "
-                f"{len(rows[0])}, so words and tags are not aligned; every word needs as many."
-            )
-        if not rows:
-            first, width = number, len(cells)
-        rows.append([cell.strip(" ") for cell in cells])
-    if rows:
-        yield Sentence(rows, first, document)
 
 
 def read_tagged(

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
+from symprompt.files.reading import Sentence, load_sentences
 from symprompt.tasks.data.build import Read
-from symprompt.tasks.data.columns import Sentence, load_sentences, tags_of_brackets
+from symprompt.tasks.data.columns import tags_of_brackets
 from symprompt.tasks.data.examples import RolesExample, TaggedExample
 
 _WORD, _ENTITY, _ROLES = 3, 10, 11

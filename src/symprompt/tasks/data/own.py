@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import shorten
+from symprompt.files.reading import (
+    TABLES,
+    find_column,
+    load_lines,
+    load_rows,
+    shorten,
+    text_in,
+    words_in,
+)
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.build import Read, UnseenLabels, make_task
 from symprompt.tasks.data.classes import ClassTable, read_classes
@@ -23,14 +31,6 @@ from symprompt.tasks.data.examples import (
     TextExample,
 )
 from symprompt.tasks.data.questions import read_flat, read_paragraphs
-from symprompt.tasks.data.reading import (
-    TABLES,
-    find_column,
-    load_lines,
-    load_rows,
-    text_in,
-    words_in,
-)
 from symprompt.tasks.data.roles import predicate_in, read_propbank
 from symprompt.tasks.data.spans import read_spans, with_spans
 

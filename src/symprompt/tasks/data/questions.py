@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.files.reading import load_text, shorten
+from symprompt.files.reading import Row, load_rows, load_text, shorten, text_in
 from symprompt.tasks.data.build import Read, find_files, make_task
 from symprompt.tasks.data.examples import Answer, QuestionExample, TaskData
-from symprompt.tasks.data.reading import Row, load_rows, text_in
 
 QUESTION_SETS = ("squad", "squad2")
 

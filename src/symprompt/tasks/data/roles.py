@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.files.reading import shorten
+from symprompt.files.reading import (
+    Sentence,
+    load_lines,
+    load_rows,
+    load_sentences,
+    shorten,
+    words_in,
+)
 from symprompt.tasks.data.build import Read, find_files, make_task
-from symprompt.tasks.data.columns import Sentence, check_tags, load_sentences, tags_of_brackets
+from symprompt.tasks.data.columns import check_tags, tags_of_brackets
 from symprompt.tasks.data.examples import RolesExample, TaskData
 from symprompt.tasks.data.ontonotes import find_ontonotes, read_roles
-from symprompt.tasks.data.reading import load_lines, load_rows, words_in
 
 ROLE_SETS = ("propbank-ewt", "conll05", "conll12")
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.files.reading import shorten
+from symprompt.files.reading import Row, Sentence, load_rows, load_sentences, shorten, words_in
 from symprompt.tasks.data.build import Read, find_files, make_task
-from symprompt.tasks.data.columns import Sentence, check_tags, load_sentences
+from symprompt.tasks.data.columns import check_tags
 from symprompt.tasks.data.examples import (
     NULL,
     Example,
@@ -22,7 +22,6 @@ from symprompt.tasks.data.examples import (
     TaskData,
     spans_of,
 )
-from symprompt.tasks.data.reading import Row, load_rows, words_in
 
 ANY = "SPAN"
 """The one type of spans that are only to be found."""

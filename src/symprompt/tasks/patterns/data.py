@@ -7,18 +7,15 @@ training examples is held out for that, so that nothing is ever chosen on ``val`
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import shorten
+from symprompt.files.reading import load_rows, shorten
 from symprompt.runs.environment import derive_seed
-from symprompt.tasks.data.reading import load_rows
 from symprompt.tasks.patterns.superglue import VerbalData, VerbalExample, VerbalTask, find_task
 
 _FILES = {
@@ -60,7 +57,7 @@ def load_verbal(
     for split, names in _FILES.items():
         found = next((folder / entry for entry in names if (folder / entry).is_file()), None)
         if found is not None:
-            splits[split] = _load_split(task, found, notes, labelled=split != "test")
+            splits[split] = _load_examples(task, found, notes, labelled=split != "test")
     if "train" not in splits or "val" not in splits:
         missing = "train" if "train" not in splits else "val"
         raise DataError(
@@ -95,17 +92,7 @@ def load_verbal_file(
                 f"{', '.join(known)}."
             )
 
-    def rows() -> Iterator[tuple[int, Row]]:
-        for line, row in load_rows(Path(path)):
-            own = dict(row)
-            if "premise" in task.fields and "premise" not in row:
-                own |= {_GLUE[key]: value for key, value in row.items() if key in _GLUE}
-            for name in renamed:
-                own.pop(name, None)
-            own |= {name: row[column] for name, column in renamed.items() if column in row}
-            yield line, own
-
-    return _make_examples(task, Path(path), rows(), [], labelled=False, renamable=True)
+    return _load_examples(task, Path(path), [], labelled=False, renamed=renamed)
 
 
 def _find_folder(task: VerbalTask, path: Path) -> Path:
@@ -137,23 +124,17 @@ def _hold_out(
     }
 
 
-def _load_split(
-    task: VerbalTask, path: Path, notes: list[str], *, labelled: bool
-) -> list[VerbalExample]:
-    return _make_examples(task, path, _rows(path), notes, labelled=labelled)
-
-
-def _make_examples(
+def _load_examples(
     task: VerbalTask,
     path: Path,
-    rows: Iterator[tuple[int, Row]],
     notes: list[str],
     *,
     labelled: bool,
-    renamable: bool = False,
+    renamed: Mapping[str, str] | None = None,
 ) -> list[VerbalExample]:
     examples: list[VerbalExample] = []
-    for line, row in rows:
+    for line, given in load_rows(path):
+        row = _named(task, given, renamed or {})
         try:
             examples += _READ[task.name](task, row, notes)
         except (KeyError, TypeError, ValueError) as error:
@@ -161,17 +142,27 @@ def _make_examples(
             if isinstance(error, KeyError):
                 what = f"it has no {error}, only {shorten(list(row), 200)}"
             todo = "write it in SuperGLUE's format"
-            todo += ", or say with --columns what it calls its columns" if renamable else ""
+            todo += "" if renamed is None else ", or say with --columns what it calls its columns"
             raise DataError(
-                f"{path} line {line} is no example of {task.name}: {what}; {todo}."
+                f"{path}, line {line}: this is no example of {task.name}: {what}; {todo}."
             ) from error
         if labelled and any(example.label is None for example in examples):
             raise DataError(
-                f"{path} line {line} has no label; allowed are: {', '.join(task.labels)}."
+                f"{path}, line {line}: there is no label; allowed are: {', '.join(task.labels)}."
             )
     if not examples:
         raise DataError(f"{path} holds no examples; give a file in SuperGLUE's format.")
     return _numbered(examples)
+
+
+def _named(task: VerbalTask, row: Row, renamed: Mapping[str, str]) -> Row:
+    """Return a row under the task's names of its columns: GLUE's RTE has others, users too."""
+    own = dict(row)
+    if "premise" in task.fields and "premise" not in row:
+        own |= {_GLUE[key]: value for key, value in row.items() if key in _GLUE}
+    for name in renamed:
+        own.pop(name, None)
+    return own | {name: row[column] for name, column in renamed.items() if column in row}
 
 
 def _numbered(examples: Sequence[VerbalExample]) -> list[VerbalExample]:
@@ -187,29 +178,6 @@ def _numbered(examples: Sequence[VerbalExample]) -> list[VerbalExample]:
             VerbalExample(name, example.fields, example.label, example.choices, example.group)
         )
     return found
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Row]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}.") from error
-    if path.suffix == ".tsv":
-        # GLUE's fields are never quoted, but hold quotes.
-        table = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
-        for line, row in enumerate(table, start=2):
-            yield line, {_GLUE.get(key, key): value for key, value in row.items() if key}
-        return
-    for line, entry in enumerate(text.split("\n"), start=1):
-        if not entry.strip():
-            continue
-        try:
-            row = json.loads(entry)
-        except ValueError as error:
-            raise DataError(f"{path} line {line} is not JSON: {error}.") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{path} line {line} is no JSON object; write one example a line.")
-        yield line, row
 
 
 def _text(row: Row, key: str) -> str:

@@ -12,16 +12,6 @@ from symprompt.runs.shapes import Shape
 from symprompt.tasks.patterns.config import PatternRunConfig, is_pattern_config, load_pattern_config
 
 WEIGHTS = "weights.safetensors"
-INCIDENTAL = (
-    "out",
-    "device",
-    "max_tokens",
-    "checkpoint_seconds",
-    "seeds",
-    "save_model",
-    "keep_weights",
-)
-"""What may differ when a run is gone on with; seeds may be added."""
 
 _METRICS_SHAPE: Shape = {
     "task": str,
@@ -40,8 +30,6 @@ _SEED_SHAPE: Shape = {"seed": int, "dev": {"accuracy": (int, float), "loss": (in
 
 class PatternFolder(Folder[PatternRunConfig]):
     """The files of one run through a pattern, all its seeds; final."""
-
-    incidental = INCIDENTAL
 
     def load_config(self) -> PatternRunConfig:
         """Read the config back.

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from symprompt.config.build import differing_keys
-from symprompt.config.toml import to_toml
+from symprompt.config import differing_keys, recipe_of, to_toml
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import read_json, read_tensors, write_file, write_json, write_tensors
 from symprompt.files.progress import Tick, silent
@@ -27,13 +25,11 @@ from symprompt.runs.environment import describe_environment
 from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS, STATE
 from symprompt.tasks.patterns.config import (
     PatternRunConfig,
-    check_pattern_config,
     load_pattern_config,
-    seeds_of,
     trains_model,
 )
 from symprompt.tasks.patterns.data import load_verbal
-from symprompt.tasks.patterns.folder import INCIDENTAL, WEIGHTS, on_dev, prompt_file, seed_file
+from symprompt.tasks.patterns.folder import WEIGHTS, on_dev, prompt_file, seed_file
 from symprompt.tasks.patterns.model import ClassHead
 from symprompt.tasks.patterns.prepare import VerbalProblem
 from symprompt.tasks.patterns.superglue import VerbalData
@@ -62,7 +58,6 @@ def tune_pattern(
     Raises:
         SympromptError: the config, data, pattern or folder does not serve.
     """
-    check_pattern_config(config)
     if not config.data:
         raise ConfigError(
             f"--data is missing; name the folder of {config.pattern.task}'s files, or the one "
@@ -73,7 +68,7 @@ def tune_pattern(
     backbone = backbone or load_for_tuning(config)
     problem = VerbalProblem(backbone, data, config.pattern, max_tokens=config.max_tokens)
     _write_start(out, config, problem)
-    seeds = seeds_of(config)
+    seeds = config.seeds
     if config.pattern.method == "zero-shot":
         # Nothing is drawn, so all seeds would be the same.
         seeds = seeds[:1]
@@ -144,8 +139,7 @@ def _save_model(tuner: VerbalTuner, folder: Path) -> None:
 
 def _key(config: PatternRunConfig, problem: VerbalProblem) -> str:
     """Return what a checkpoint is of: all that changes the numbers."""
-    plain = replace(config, **{key: type(getattr(config, key))() for key in INCIDENTAL})
-    return json.dumps([to_toml(plain), problem.backbone.fingerprint])
+    return json.dumps([recipe_of(config), problem.backbone.fingerprint])
 
 
 def _open(config: PatternRunConfig, *, resume: bool) -> Path:
@@ -165,7 +159,7 @@ def _open(config: PatternRunConfig, *, resume: bool) -> Path:
         return out
     if not resume:
         raise RunError(f"{out} holds a run already; go on with it (--resume) or take another.")
-    other = differing_keys(load_pattern_config(str(stored)), config, INCIDENTAL)
+    other = differing_keys(load_pattern_config(str(stored)), config)
     if other:
         raise RunError(
             f"{out} was made with another {', '.join(other)}; go on with the same config or take "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from symprompt.engine.loop import Loop, Progress
 from symprompt.prompts import PrefixEncoder
-from symprompt.tasks.patterns.config import LearningConfig, batches_of, rates_of, trains_model
+from symprompt.tasks.patterns.config import LearningConfig, trains_model
 from symprompt.tasks.patterns.model import ClassHead, VerbalModel
 from symprompt.tasks.patterns.prepare import Answers, VerbalProblem
 from symprompt.tasks.patterns.training import Evaluation, PatternTraining, Recipe
@@ -150,8 +150,8 @@ class VerbalTuner:
         ).run()
 
     def _grid(self, seed: int) -> Iterator[Recipe]:
-        for rate in rates_of(self.learning):
-            for batch in batches_of(self.learning):
+        for rate in self.learning.rates:
+            for batch in self.learning.batches:
                 yield Recipe(seed, rate, min(batch, len(self.problem.layouts["train"])))
 
     @torch.no_grad()

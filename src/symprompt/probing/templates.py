@@ -1,6 +1,6 @@
 """Each relation's template: the config's, the manual one, or vectors in the manual one's shape.
 
-The written prompts of a run: which ones each relation has, and what stands for them all.
+Several manual templates: which ones each relation has, and what stands for them all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from symprompt.errors import ConfigError, DataError, TemplateError
 from symprompt.facts import FactSet, Relation, find_prompts, load_prompts
 from symprompt.models import Vocabulary
 from symprompt.probing.config import RunConfig
+from symprompt.probing.methods import method_class
 from symprompt.prompts import Frame, Piece, Template, encode_piece, fixed_length
 
 CAUSAL_TEMPLATE = "<3> [X] <3> [Y]"
@@ -29,7 +30,7 @@ def make_templates(
         DataError: a relation has no manual template, or one that a causal model cannot be asked by.
     """
     prompt = config.prompt
-    manual = prompt.template == "manual" or config.method.name == "manual"
+    manual = prompt.template == "manual" or method_class(config.method.name).manual_templates
     if not manual and prompt.start == "random":
         template = Template.parse(prompt.template)
         if vocabulary.causal and not template.ends_with_object:
@@ -91,7 +92,7 @@ def words_to_vectors(vocabulary: Vocabulary, template: Template) -> tuple[Templa
 def load_ensemble(
     config: RunConfig, vocabulary: Vocabulary, facts: FactSet
 ) -> tuple[tuple[Template, ...], ...]:
-    """Return each relation's written prompts, its manual template first.
+    """Return each relation's manual templates, its own first.
 
     A causal model's are cut after the object; those with the subject behind it are left out.
 
@@ -101,7 +102,7 @@ def load_ensemble(
     paths = [Path(path) for path in config.ensemble.prompts] or find_prompts(Path(config.data))
     if not paths:
         raise DataError(
-            f"no written prompts were found near {config.data}; name folders or files of them "
+            f"no manual templates were found near {config.data}; name folders or files of them "
             "with --prompts."
         )
     read = load_prompts(paths, facts.names)
@@ -115,13 +116,13 @@ def load_ensemble(
         if not written:
             behind = " with the subject before the object" if vocabulary.causal else ""
             raise DataError(
-                f"relation {relation.name} has no written prompt{behind} in "
+                f"relation {relation.name} has no manual template{behind} in "
                 f"{', '.join(map(str, paths))}; add some, or leave it out with --relations."
             )
         for template in written:
             if template.vectors:
                 raise DataError(
-                    f"a written prompt of relation {relation.name} has learned vectors, and this "
+                    f"a manual template of relation {relation.name} has learned vectors, and this "
                     f"method learns none: {template}."
                 )
         found.append(written)

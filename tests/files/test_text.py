@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import lzma
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,8 @@ WIKI = (
     '<doc id="12" title="A > B">\nTitle\n\nFirst.\n\nSecond.\n</doc>\n'
     '<doc id="13">\nThird.\n</doc>\n'
 )
-DOCUMENTS = [Document("", ("One line.", "Another line.")), Document("", ("A second document.",))]
+JSON = '{"text": "One.\\n\\nTwo."}\n{"text": "  "}\n{"text": "Three.", "id": 3}'
+PACKED = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def write(path: Path, data: str | bytes) -> str:
@@ -29,44 +28,70 @@ def write(path: Path, data: str | bytes) -> str:
     return str(path)
 
 
-def test_blank_lines_separate_documents(tmp_path: Path) -> None:
-    assert list(read_documents([write(tmp_path / "a.txt", PLAIN)])) == DOCUMENTS
-
-
-def test_marks_separate_documents_and_blank_lines_then_do_not(tmp_path: Path) -> None:
-    found = list(read_documents([write(tmp_path / "wiki", WIKI)]))
-    assert [document.lines for document in found] == [("Title", "First.", "Second."), ("Third.",)]
+@pytest.mark.parametrize(
+    ("name", "data", "documents"),
+    [
+        ("a.txt", PLAIN, [("One line.", "Another line."), ("A second document.",)]),
+        # From the first mark on, blank lines separate nothing.
+        ("wiki", WIKI, [("Title", "First.", "Second."), ("Third.",)]),
+        ("a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n", [("One.",), ("Two.",)]),
+        ("a.jsonl", JSON, [("One.", "Two."), ("Three.",)]),
+        *(
+            (f"a.jsonl{suffix}", pack(JSON.encode()), [("One.", "Two."), ("Three.",)])
+            for suffix, pack in PACKED.items()
+        ),
+    ],
+)
+def test_documents_of_files(
+    tmp_path: Path, name: str, data: str | bytes, documents: list[tuple[str, ...]]
+) -> None:
+    found = read_documents([write(tmp_path / name, data)])
+    assert [document.lines for document in found] == documents
 
 
 @pytest.mark.parametrize(
-    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+    ("name", "data", "message"),
+    [
+        *(("a.txt", data, r"a\.txt is empty") for data in ("", "\n\n  \n", "<doc>\n</doc>\n")),
+        ("a.jsonl", '{"text": ""}\n', r"a\.jsonl is empty"),
+        ("a.txt", b"good\nba\x00d\n", "line 2, byte 7: a zero byte"),
+        ("a.txt", b"good\nba\xffd\n", "line 2, byte 7: the bytes are not UTF-8"),
+        ("a.txt", "text".encode("utf-16"), "line 1, byte"),
+        ("a.jsonl", '{"text": "x"}\n{"body": "x"}', 'line 2: no text under "text" but keys'),
+        ("a.jsonl", '{"text": "x"}\n{"text": 3}', "line 2: no text"),
+        ("a.jsonl", '{"text": "x"}\n[1]', "line 2: got a JSON list"),
+        ("a.jsonl", '{"text": "x"}\n{', "line 2: .* is not valid JSON"),
+        ("a.jsonl", '{"text": "x"}\n{"text": "\\ud800"}', "line 2: .*surrogates"),
+        *(
+            (f"a.txt{suffix}", data, r"a\.txt.*cannot be read at line 1")
+            for suffix, pack in PACKED.items()
+            for data in (pack(b"word " * 5000)[:-30], b"no archive at all")
+        ),
+    ],
 )
-def test_compressed_files_are_read(
-    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+def test_garbled_files_are_refused_with_the_place(
+    tmp_path: Path, name: str, data: str | bytes, message: str
 ) -> None:
-    source = write(tmp_path / f"a.txt{suffix}", pack(PLAIN.encode()))
-    assert list(read_documents([source])) == DOCUMENTS
-    lines = pack(b'{"text": "One line."}\n')
-    (document,) = read_documents([write(tmp_path / f"a.jsonl{suffix}", lines)])
-    assert document.lines == ("One line.",)
+    with pytest.raises(DataError, match=message):
+        list(read_documents([write(tmp_path / name, data)]))
 
 
 @pytest.mark.parametrize(
-    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+    ("sources", "message"),
+    [
+        (["a.txt", "nowhere"], "nowhere does not exist"),
+        ([], "no text was given"),
+        (["bare"], "holds no text files"),
+    ],
 )
-def test_cut_off_archive_is_refused(
-    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+def test_missing_sources_are_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: list[str], message: str
 ) -> None:
-    whole = pack(("word " * 5000).encode())
-    for data in (whole[: len(whole) // 2], b"no archive at all"):
-        with pytest.raises(DataError, match=r"a\.txt.*cannot be read at line 1"):
-            list(read_documents([write(tmp_path / f"a.txt{suffix}", data)]))
-
-
-def test_json_lines_are_one_document_each(tmp_path: Path) -> None:
-    rows = [{"text": "One.\n\nTwo."}, {"text": "  "}, {"text": "Three.", "id": 3}]
-    source = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row) for row in rows))
-    assert [d.lines for d in read_documents([source])] == [("One.", "Two."), ("Three.",)]
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.txt", PLAIN)
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(DataError, match=message):
+        read_documents(sources)
 
 
 def test_folders_give_their_text_files_in_order_and_languages_are_kept(tmp_path: Path) -> None:
@@ -93,61 +118,6 @@ def test_path_with_an_equals_sign_is_a_path(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "de=a.txt", "Text.")
     assert list(read_documents(["de=a.txt"])) == [Document("", ("Text.",))]
-
-
-def test_missing_sources_are_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere does not exist"):
-        read_documents([write(tmp_path / "a.txt", PLAIN), str(tmp_path / "nowhere")])
-    with pytest.raises(DataError, match="no text was given"):
-        read_documents([])
-    (tmp_path / "bare").mkdir()
-    with pytest.raises(DataError, match="holds no text files"):
-        read_documents([tmp_path / "bare"])
-
-
-@pytest.mark.parametrize("data", ["", "\n\n  \n", '<doc id="1">\n</doc>\n'])
-def test_empty_files_are_refused(tmp_path: Path, data: str) -> None:
-    with pytest.raises(DataError, match=r"a\.txt is empty"):
-        list(read_documents([write(tmp_path / "a.txt", data)]))
-
-
-def test_empty_json_lines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.jsonl is empty"):
-        list(read_documents([write(tmp_path / "a.jsonl", '{"text": ""}\n')]))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"good\nba\x00d\n", "line 2, byte 7: a zero byte"),
-        (b"good\nba\xffd\n", "line 2, byte 7: the bytes are not UTF-8"),
-        ("text".encode("utf-16"), "line 1, byte"),
-    ],
-)
-def test_binary_files_are_refused_with_the_place(tmp_path: Path, data: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        list(read_documents([write(tmp_path / "a.txt", data)]))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"body": "x"}', 'line 2: no text under "text" but keys'),
-        ('{"text": 3}', "line 2: no text"),
-        ("[1]", "line 2: no text"),
-        ("{", "line 2: .* is not valid JSON"),
-        ('{"text": "\\ud800"}', "line 2: .*surrogates"),
-    ],
-)
-def test_garbled_json_lines_are_refused(tmp_path: Path, line: str, message: str) -> None:
-    source = write(tmp_path / "a.jsonl", '{"text": "x"}\n' + line)
-    with pytest.raises(DataError, match=message):
-        list(read_documents([source]))
-
-
-def test_byte_order_mark_and_windows_lines_are_taken_away(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")
-    assert [document.lines for document in read_documents([source])] == [("One.",), ("Two.",)]
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "語", "𝄞"])

@@ -1,4 +1,7 @@
-"""The product onto the vocabulary in float32, whatever the dtype of the model's body."""
+"""The vocabulary product of bfloat16 states and float32 weights on a GPU's tensor cores.
+
+Its plain twin is ``functional.linear`` of float32 states.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 _BIAS_COLUMNS = 8
 """Three hold the bias; the others keep rows of the matrix aligned."""
 Weigh = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-def keep_in_float32(
-    decoder: nn.Linear, device: torch.device
-) -> tuple[Tensor, Tensor | None, SplitProduct | None]:
-    """Make the vocabulary product run on float32 copies of its weights; return these.
-
-    The third is how it runs on the tensor cores of a GPU; None elsewhere.
-    """
-    weight = decoder.weight.detach().to(device, torch.float32, copy=True)
-    bias = None if decoder.bias is None else decoder.bias.detach().to(device, torch.float32)
-    split = SplitProduct(weight, bias) if device.type == "cuda" else None
-
-    def forward(hidden: Tensor) -> Tensor:
-        if split is not None and hidden.dtype == torch.bfloat16:
-            rows = hidden.reshape(-1, hidden.shape[-1])
-            return split.logits(rows).view(*hidden.shape[:-1], -1)
-        return functional.linear(hidden.to(torch.float32), weight, bias)
-
-    decoder.forward = forward  # type: ignore[method-assign, assignment]
-    return weight, bias, split
 
 
 class SplitProduct:
