@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from measuring import product_rate, wait
 
+from symprompt.engine.processes import join_group
 from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corruption import count_positions
-from symprompt.pretraining.distributed import join_group
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.step import Learner

@@ -32,7 +32,7 @@ from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.passes import Step
 from symprompt.tasks.trainables import make_body
-from symprompt.tasks.training import TaskTrainer
+from symprompt.tasks.training import TaskTraining
 
 METHODS = ("ft", "lora", "pt2", "pt")
 LABELS = 9
@@ -43,7 +43,7 @@ class Timed:
     """One method at one width: its trainer, and what was measured of it."""
 
     method: str
-    trainer: TaskTrainer
+    trainer: TaskTraining
     trained: int
     seconds: list[float]
     peak: int = 0
@@ -82,11 +82,12 @@ def make_timed(
     head = make_task_head("tagging", LABELS, body, config.head, seed=(0,))
     model = TaskModel(body, {"made up": head}, {"made up": inputs})
     size = int(inputs.ids.shape[1])
-    trainer = TaskTrainer(
+    trainer = TaskTraining(
         model,
         {"made up": np.full(flags.batch, size)},
         {"made up": size},
         config.learning,
+        lambda: (0.0, {}),
         seed=0,
         record=not flags.plain,
     )
@@ -100,13 +101,14 @@ def time_steps(timed: Timed, steps: int, device: torch.device) -> None:
     step = Step("made up", trainer.widest["made up"], np.arange(batch))
     trainer._rows.copy_(torch.arange(batch))
     trainer._real.fill_(1.0)
-    trainer.optimizer.set_rate(1.0)
+    trainer.optimizer.set_share(1.0)
     times = []
-    with trainer._randomness(), trainer.model.training():
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), trainer.training():
         for turn in range(steps + 2):
             wait(device)
             begun = time.perf_counter()
-            trainer._run_step(step)
+            trainer._replay(step)()
             wait(device)
             if turn > 1:
                 times.append(time.perf_counter() - begun)
@@ -134,7 +136,7 @@ def measure_peak(
     torch.cuda.reset_peak_memory_stats(backbone.device)
     timed = make_timed(method, backbone, flags, width)
     # A recorded step keeps its memory apart from what is counted, so plain ones are looked at.
-    timed.trainer.recording = False
+    timed.trainer.recorder.active = False
     time_steps(timed, 1, backbone.device)
     return torch.cuda.max_memory_allocated(backbone.device) - before
 
@@ -169,7 +171,7 @@ def compare(flags: argparse.Namespace) -> dict[str, Any]:
                 "trained": one.trained,
                 "milliseconds": 1000 * seconds,
                 "peak_bytes": peaks[one.method],
-                "recorded": one.trainer.recording,
+                "recorded": one.trainer.recorder.active,
                 "floor_milliseconds": 1000 * floor,
                 "times_floor": seconds / floor,
             }

@@ -31,12 +31,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from symprompt.runs.environment import describe_environment
-
 from symprompt.errors import SympromptError
 from symprompt.models import LanguageModel
 from symprompt.papers.labelled.recipes import verbalized
 from symprompt.report.tasks import TaskResults
+from symprompt.runs.environment import describe_environment
 from symprompt.tasks.patterns import (
     TASKS,
     LearningConfig,
@@ -251,13 +250,13 @@ class Grid:
             began = time.monotonic()
             yield seeds[0], ask_zero_shot(problem, seeds[0]), time.monotonic() - began
             return
-        with tuning(problem, learning, capture=None if self.options.capture else False) as tuner:
+        with tuning(problem, learning, record=self.options.capture) as tuner:
             for seed in seeds:
                 began = time.monotonic()
                 outcome = tuner.run(seed)
                 yield seed, outcome, time.monotonic() - began
             if self.options.capture and problem.backbone.device.type == "cuda":
-                print(f"recorded: {tuner.stepper.capture}", flush=True)
+                print(f"recorded: {tuner.training.recorder.active}", flush=True)
 
 
 def write_results(grid: Grid, cells: Sequence[Cell], device: str) -> None:

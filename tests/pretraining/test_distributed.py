@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from symprompt.engine.processes import ProcessGroup, is_first_process, join_group
 from symprompt.errors import ConfigError
-from symprompt.pretraining.distributed import Group, is_first_process, join_group
 from symprompt.pretraining.train import pretrain
 from tiny.text import flags_of, pretrain_config, write_text
 
@@ -52,9 +52,9 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
 
 
 def test_the_processes_must_divide_the_batch() -> None:
-    assert Group(1, 2, CPU).share(8) == slice(4, 8)
+    assert ProcessGroup(1, 2, CPU).share(8) == slice(4, 8)
     with pytest.raises(ConfigError, match=r"optimizer\.batch is 9 and there are 2 processes"):
-        Group(0, 2, CPU).share(9)
+        ProcessGroup(0, 2, CPU).share(9)
 
 
 def test_one_process_is_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

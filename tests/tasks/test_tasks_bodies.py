@@ -9,14 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from symprompt.engine.loop import Loop
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.models.language_model import Inputs, body_states
 from symprompt.tasks.batches import Batch
-from symprompt.tasks.config import HeadConfig, TuneConfig, make_tune_config
+from symprompt.tasks.config import HeadConfig, LearningConfig, TuneConfig, make_tune_config
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.trainables import Body, FullWeights, make_body
-from symprompt.tasks.training import TaskTrainer
+from symprompt.tasks.training import TaskTraining
 
 METHODS = ("ft", "pt", "pt2", "lora")
 # MPNet has attention of its own, which reads no prefix: it is refused by name.
@@ -62,21 +63,24 @@ def test_every_method_learns_on_every_causal_family(causal: LanguageModel, metho
     _learns(causal, method)
 
 
+def _losses(model: TaskModel, batch: Batch, learning: LearningConfig) -> list[float]:
+    """Train and return each epoch's loss; the last epoch is the one that stays."""
+    lengths, widest = {"toy": batch.lengths.numpy()}, {"toy": int(batch.ids.shape[1])}
+    rising = iter(range(100))
+
+    def score() -> tuple[float, dict[str, float]]:
+        return float(next(rising)), {}
+
+    training = TaskTraining(model, lengths, widest, learning, score, seed=1)
+    return [row["loss"] for row in Loop(training).run().history]
+
+
 def _learns(backbone: LanguageModel, method: str) -> None:
     before, batch = weights_of(backbone), make_batch(backbone)
     model = make_model(backbone, method, batch)
     started = {key: value.clone() for key, value in model.tensors("toy").items()}
     config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
-    width = int(batch.ids.shape[1])
-    trainer = TaskTrainer(
-        model,
-        {"toy": batch.lengths.numpy()},
-        {"toy": width},
-        replace(config.learning, batch=3),
-        seed=1,
-    )
-    trainer.run(lambda: (float(len(trainer.progress.history)), {}))
-    losses = [entry["loss"] for entry in trainer.progress.history]
+    losses = _losses(model, batch, replace(config.learning, batch=3))
     assert losses[-1] < losses[0]
     moved = model.tensors("toy")
     assert all(not torch.equal(moved[key], started[key]) for key in moved if "prompt" in key)
@@ -96,17 +100,9 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
     head = make_task_head("tagging", 3, body, HeadConfig(dropout=0.0), seed=(1,))
     model = TaskModel(body, {"toy": head}, {"toy": batch})
     config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
-    trainer = TaskTrainer(
-        model,
-        {"toy": batch.lengths.numpy()},
-        {"toy": int(batch.ids.shape[1])},
-        replace(config.learning, batch=3),
-        seed=1,
-    )
     with torch.no_grad():
         assert body.states(batch).dtype == (torch.float32 if method == "ft" else torch.bfloat16)
-    trainer.run(lambda: (float(len(trainer.progress.history)), {}))
-    losses = [entry["loss"] for entry in trainer.progress.history]
+    losses = _losses(model, batch, replace(config.learning, batch=3))
     assert losses[-1] < losses[0]
     assert all(value.dtype == torch.float32 for value in body.parameters().values())
 

@@ -40,10 +40,6 @@ def bert(family_folder: Callable[[str], Path]) -> Path:
     return family_folder("bert")
 
 
-class KilledError(Exception):
-    pass
-
-
 def test_a_mixture_does_not_train_what_it_cannot_go_on_from(bert: Path, tmp_path: Path) -> None:
     data = write_entities(tmp_path / "data")
     prefix = {"length": 3, "encoder": "mlp"}
@@ -76,28 +72,6 @@ def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) ->
     apart = (prefixes[0] - shared["prompt.prefix"]).abs().max()
     assert 0 < float(apart) < 1
     assert tune_mixture(mixture_config(data, bert, tmp_path / "run")).metrics == run.metrics
-
-
-@pytest.mark.parametrize("stop", [3, 12])
-def test_a_killed_mixture_ends_with_the_same_bits(stop: int, bert: Path, tmp_path: Path) -> None:
-    data = write_entities(tmp_path / "data")
-    whole = tune_mixture(mixture_config(data, bert, tmp_path / "whole"))
-    config = mixture_config(data, bert, tmp_path / "cut")
-    seen: list[int] = []
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        seen.append(done)
-        if len(seen) == stop:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        tune_mixture(config, tick=kill)
-    cut = tune_mixture(config, resume=True)
-    for name in ("conll2003", "conll2004"):
-        ours, theirs = (
-            read_tensors(run.folder.path / name / "prompt.safetensors")[0] for run in (cut, whole)
-        )
-        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
 def test_one_task_of_a_mixture_can_be_asked_for(bert: Path, tmp_path: Path) -> None:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.tasks.config import TaskConfig, TuneConfig
-from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.prepare import Session, read_task
 from symprompt.tasks.train import tune
@@ -103,85 +96,6 @@ def test_runs_of_one_session_share_model_and_data(bert: Path, tagged: Path, tmp_
     assert session.task(config, backbone) is laid
     assert session.backbone(config) is backbone
     assert again.metrics["splits"] == one.metrics["splits"]
-
-
-class KilledError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("method", ["pt2", "ft"])
-@pytest.mark.parametrize("stop", [8, 13])
-def test_a_resumed_run_ends_with_the_same_bits(
-    method: str,
-    stop: int,
-    bert: Path,
-    tagged: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # A look after every step, so that the kill falls into the middle of an epoch.
-    monkeypatch.setattr("symprompt.tasks.training._LOOK_EVERY", 1)
-    monkeypatch.setattr("symprompt.tasks.training._TICK_EVERY", 1)
-    changes: dict[str, Any] = {
-        "method": method,
-        "learning__rate": 1e-3,
-        "learning__epochs": 3,
-        "learning__dropout": 0.2,
-        "prefix__dropout": 0.2,
-        "head__dropout": 0.2,
-        "checkpoint_seconds": 0.0,
-    }
-    whole = run_toy(tagged, bert, tmp_path / "whole", "tagging", **changes)
-    config = toy_config(tagged, bert, tmp_path / "cut", "tagging", **changes)
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if stage == "training" and done == stop:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        tune(config, tick=kill)
-    assert not TaskFolder(config.out).finished
-    with pytest.raises(RunError, match="--resume"):
-        tune(config)
-    cut = tune(config, resume=True)
-    name = cut.folder.load_card()["file"]
-    ours, theirs = (read_tensors(run.folder.path / name)[0] for run in (cut, whole))
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    assert cut.metrics["splits"] == whole.metrics["splits"]
-    before, after = (run.folder.read_json("history.json")["epochs"] for run in (whole, cut))
-    assert after == before
-
-
-def test_a_run_killed_by_the_system_goes_on(bert: Path, tagged: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]);"
-        "from symprompt.tasks import training; training._LOOK_EVERY = 1;"
-        "from pathlib import Path; from tiny.tasks import run_toy;"
-        "run_toy(Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), 'tagging',"
-        " learning__epochs=200, checkpoint_seconds=0.0)"
-    )
-    here = str(Path(__file__).parent)
-    paths = os.pathsep.join([here, str(Path(here).parent), os.environ.get("PYTHONPATH", "")])
-    words = [sys.executable, "-c", code, here, str(tagged), str(bert), str(out)]
-    with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": paths}) as process:
-        for _ in range(600):
-            if (out / "state.safetensors").exists() or process.poll() is not None:
-                break
-            time.sleep(0.1)
-        process.send_signal(signal.SIGKILL)
-    assert not TaskFolder(out).finished
-    config = toy_config(tagged, bert, out, "tagging", learning__epochs=200, checkpoint_seconds=0.0)
-    with pytest.raises(KilledError):
-        tune(config, resume=True, tick=_stop_at_once)
-    tensors, note = read_tensors(out / "state.safetensors")
-    assert note["progress"]["step"] + 12 * note["progress"]["epoch"] >= 1
-    assert all(torch.isfinite(value).all() for value in tensors.values())
-
-
-def _stop_at_once(stage: str, done: int, total: int, note: str) -> None:
-    if stage == "training":
-        raise KilledError
 
 
 def test_a_loss_that_is_not_finite_stops_with_a_sentence(

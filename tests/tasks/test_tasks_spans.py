@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.tasks import run_notes
 from symprompt.tasks.config import SpanConfig, make_tune_config
@@ -24,11 +23,10 @@ from symprompt.tasks.metrics import entity_scores, relation_metrics, seqeval_sco
 from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.tensorise import lay_out, make_features
-from symprompt.tasks.train import tune
 from symprompt.tasks.trainables import make_body
 from tiny.models import PLAIN_WORDS
 from tiny.spans import write_spans
-from tiny.tasks import run_toy, toy_config, write_toy
+from tiny.tasks import run_toy, write_toy
 
 LABELS = LabelSet.of_spans(["LOC", "PER"])
 CONLL04 = """#doc 1
@@ -487,43 +485,3 @@ def test_features_of_a_split_know_its_relations(
     assert features.pairs is not None
     assert (features.pairs[..., 2] >= 0).sum() > 40
     assert features.cut == 0
-
-
-class KilledError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("kind", ["spans", "relations"])
-def test_a_resumed_run_ends_with_the_same_bits(
-    kind: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("symprompt.tasks.training._LOOK_EVERY", 1)
-    monkeypatch.setattr("symprompt.tasks.training._TICK_EVERY", 1)
-    sizes = {"train": 32, "dev": 8, "test": 8}
-    data = write_spans(tmp_path / "data", relations=kind == "relations", sizes=sizes)
-    changes: dict[str, Any] = {
-        "method": "ft",
-        "weights__layers": 1,
-        "learning__rate": 1e-3,
-        "learning__epochs": 3,
-        "learning__dropout": 0.2,
-        "head__dropout": 0.2,
-        "span__negatives": 3,
-        "span__hidden": 16,
-        "span__candidates": 6,
-        "checkpoint_seconds": 0.0,
-    }
-    whole = run_toy(data, bert, tmp_path / "whole", kind, **changes)
-    config = toy_config(data, bert, tmp_path / "cut", kind, **changes)
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if stage == "training" and done == 6:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        tune(config, tick=kill)
-    cut = tune(config, resume=True)
-    name = cut.folder.load_card()["file"]
-    ours, theirs = (read_tensors(run.folder.path / name)[0] for run in (cut, whole))
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    assert cut.metrics["splits"] == whole.metrics["splits"]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.engine.flat_adamw import FlatAdamW, Group
+from symprompt.engine.loop import Loop, Progress
 from symprompt.tasks.config import LearningConfig
 from symprompt.tasks.passes import plan_asking, plan_epoch, round_width, table_of
-from symprompt.tasks.training import TaskTrainer
+from symprompt.tasks.training import Score, TaskTraining
 
 
 class Lines:
@@ -53,9 +53,15 @@ class Lines:
         self.on = False
 
 
-def trainer_of(model: Lines, config: LearningConfig) -> TaskTrainer:
+def train(
+    model: Lines, config: LearningConfig, score: Score | None = None
+) -> tuple[TaskTraining, Progress]:
+    """Train the lines; without a score the last epoch is the best, so it is what stays."""
     lengths = np.arange(len(model.inputs)) % 20 + 1
-    return TaskTrainer(model, {"toy": lengths}, {"toy": 20}, config, seed=5)
+    rising = iter(range(100))
+    score = score or (lambda: (float(next(rising)), {}))
+    training = TaskTraining(model, {"toy": lengths}, {"toy": 20}, config, score, seed=5)
+    return training, Loop(training).run()
 
 
 @pytest.mark.parametrize("schedule", ["linear", "exponential", "constant"])
@@ -72,9 +78,7 @@ def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) ->
         epochs=3,
     )
     model, other = Lines(), Lines()
-    trainer = trainer_of(model, config)
-    # The last epoch is the best, so it is what stays.
-    trainer.run(lambda: (float(len(trainer.progress.history)), {}))
+    train(model, config)
     plain = torch.optim.AdamW(
         [{"params": [other.body], "lr": 0.03}, {"params": [other.head], "lr": 0.01}],
         weight_decay=0.1,
@@ -113,39 +117,23 @@ def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) ->
 def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
     scores = iter([1.0, 3.0, 3.0, 2.0])
     model = Lines()
-    trainer = trainer_of(model, LearningConfig(rate=0.1, batch=8, epochs=4))
     kept: list[Tensor] = []
 
     def score() -> tuple[float, dict[str, float]]:
         kept.append(model.body.detach().clone())
         return next(scores), {}
 
-    trainer.run(score)
-    assert trainer.progress.best_epoch == 2
+    training, _ = train(model, LearningConfig(rate=0.1, batch=8, epochs=4), score)
+    assert training.best_epoch == 2
     assert torch.equal(model.body, kept[1])
 
 
 def test_dev_is_looked_at_as_often_as_asked() -> None:
     model = Lines()
-    trainer = trainer_of(model, LearningConfig(batch=8, epochs=5, choose_every=2))
-    trainer.run(lambda: (0.0, {"accuracy": 1.0}))
-    seen = [entry["epoch"] for entry in trainer.progress.history if "dev" in entry]
+    config = LearningConfig(batch=8, epochs=5, choose_every=2)
+    _, progress = train(model, config, lambda: (0.0, {"accuracy": 1.0}))
+    seen = [entry["epoch"] for entry in progress.history if "dev" in entry]
     assert seen == [2, 4, 5]
-
-
-def test_flat_parameters_are_views_that_start_at_even_places() -> None:
-    values = {"a": nn.Parameter(torch.randn(3, 5)), "b": nn.Parameter(torch.randn(7))}
-    before = {name: value.detach().clone() for name, value in values.items()}
-    flat = FlatAdamW([Group(values, 0.1), Group({}, 0.1)], clip=0.0)
-    assert len(flat.values) == 1
-    assert flat.size == 22
-    assert all(torch.equal(values[name], before[name]) for name in values)
-    assert all(value.storage_offset() % 64 == 0 for value in values.values())
-    with torch.no_grad():
-        flat.values[0].add_(1.0)
-    assert torch.equal(values["b"], before["b"] + 1)
-    with pytest.raises(ValueError, match="does not fit"):
-        flat.load_tensors({"value/0": torch.zeros(3)})
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=300), st.integers(1, 33))
@@ -191,14 +179,3 @@ def test_other_epochs_and_seeds_have_other_orders() -> None:
 def test_widths_grow_with_length(length: int, width: int) -> None:
     assert round_width(length, 512) == width
     assert round_width(length, 20) == min(width, 20)
-
-
-def test_a_parameter_that_a_step_does_not_use_forgets_its_last_gradient() -> None:
-    used, other = (nn.Parameter(torch.ones(3)) for _ in range(2))
-    optimizer = FlatAdamW([Group({"used": used, "other": other}, 0.1)], clip=0.0)
-    optimizer.set_rate(1.0)
-    optimizer.step(used.sum() + other.sum())
-    optimizer.step(used.sum())
-    gradient = optimizer.values[0].grad
-    assert gradient is not None
-    assert [float(gradient[0]), float(gradient[64])] == [1.0, 0.0]

@@ -37,13 +37,13 @@ from symprompt.cli.reproduce import LABELLED, go_on_with, run_labelled
 from symprompt.cli.tasks import run_predict, run_tune, table_of_tasks
 from symprompt.config import shipped_configs
 from symprompt.config.loading import Command
+from symprompt.engine.processes import is_first_process
 from symprompt.errors import ConfigError, SympromptError
 from symprompt.files.progress import silent
 from symprompt.papers import reproduce
 from symprompt.papers.plan import make_plan
 from symprompt.papers.summary import show_plan, show_reproduction
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
-from symprompt.pretraining.distributed import is_first_process
 from symprompt.pretraining.prepare import prepare_pretraining, refuse_contradiction
 from symprompt.pretraining.train import pretrain
 from symprompt.probing.ask import Run

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from symprompt.engine.processes import ProcessGroup
 from symprompt.pretraining.batch import Corrupted, DeviceBatch
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.corruption import corrupt, leaves_padding
-from symprompt.pretraining.distributed import Group
 from symprompt.pretraining.objectives import Pretrainer, combine, count_asked
 from symprompt.pretraining.tokenizer import Specials
 from symprompt.pretraining.weights import FlatWeights, Updater
@@ -62,7 +62,7 @@ class Learner:
         *,
         specials: Specials,
         frequencies: Tensor,
-        group: Group,
+        group: ProcessGroup,
         padded: bool,
         mode: str | None = None,
     ) -> None:

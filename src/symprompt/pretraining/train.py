@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.config import to_toml
+from symprompt.engine.processes import ProcessGroup, join_group
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import to_json
 from symprompt.files.progress import Tick, silent
 from symprompt.pretraining.batch import Feed
 from symprompt.pretraining.card import model_card
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.distributed import Group, join_group
 from symprompt.pretraining.folder import CONFIG, STATE, TRAINING, RunFolders, portable
 from symprompt.pretraining.loop import Loop, Progress, load_state, save_state
 from symprompt.pretraining.model import make_model
@@ -126,7 +126,7 @@ def _prepare(
     return False
 
 
-def _train(config: PretrainConfig, folders: RunFolders, group: Group, tick: Tick) -> None:
+def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tick: Tick) -> None:
     """Train from where the work folder is; the first process writes the model folder."""
     prepared = load_prepared(config, folders)
     learner = make_learner(config, prepared, group)
@@ -150,7 +150,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: Group, tick: Tick
         _finish(config, folders, prepared, learner, progress)
 
 
-def make_learner(config: PretrainConfig, prepared: Prepared, group: Group) -> Learner:
+def make_learner(config: PretrainConfig, prepared: Prepared, group: ProcessGroup) -> Learner:
     """Return the model with fresh weights and its optimiser, on the group's device."""
     specials = find_specials(prepared.tokenizer)
     model = make_model(

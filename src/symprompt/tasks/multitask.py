@@ -23,9 +23,9 @@ from symprompt.tasks.folder import PROMPT, TaskFolder
 from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.prepare import LaidTask, Session
-from symprompt.tasks.train import FORMAT, TaskRun, head_of, history_of, run_task, run_trainer
+from symprompt.tasks.train import FORMAT, TaskRun, head_of, run_task, run_training
 from symprompt.tasks.trainables import make_body
-from symprompt.tasks.training import TaskTrainer
+from symprompt.tasks.training import TaskTraining
 
 SHARED = "shared"
 
@@ -111,14 +111,6 @@ def _share(
     model = TaskModel(body, heads, inputs)
     learning = config.learning
     learning = replace(learning, rate=config.mixture.rate or learning.rate, patience=0)
-    trainer = TaskTrainer(
-        model,
-        {name: task.lengths for name, task in laid.items()},
-        {name: task.widest for name, task in laid.items()},
-        replace(learning, epochs=config.mixture.epochs),
-        seed=derive_seed(config.seed, "mixture"),
-        record=config.record,
-    )
     asker = Asker(
         model,
         max_tokens=config.max_tokens or backbone.token_budget(),
@@ -133,9 +125,18 @@ def _share(
             found[name] = choosing_metric(config.learning.choose, measured)
         return sum(found.values()) / len(found), found
 
-    run_trainer(shared, trainer, score, config, tick)
+    training = TaskTraining(
+        model,
+        {name: task.lengths for name, task in laid.items()},
+        {name: task.widest for name, task in laid.items()},
+        replace(learning, epochs=config.mixture.epochs),
+        score,
+        seed=derive_seed(config.seed, "mixture"),
+        record=config.record,
+    )
+    history = run_training(shared, training, config, tick)
     tensors = {**body.tensors(), **{key: v.detach() for key, v in model.head_parameters().items()}}
-    shared.write_json(HISTORY, history_of(trainer))
+    shared.write_json(HISTORY, history)
     shared.write_tensors(PROMPT, tensors, {"format": FORMAT})
     shared.remove(STATE)
     return shared.read_tensors(PROMPT)[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
@@ -23,7 +24,7 @@ from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.prepare import LaidTask, Session, asked_splits
 from symprompt.tasks.stored import check_backbone, load_numbers
 from symprompt.tasks.trainables import Body, make_body
-from symprompt.tasks.training import Score, TaskTrainer
+from symprompt.tasks.training import TaskTraining
 
 FORMAT = 1
 CHOICE = "choice"
@@ -192,22 +193,22 @@ def _learn(job: _Job) -> None:
     environment = describe_environment(job.backbone.device)
     folder.write_json(ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint})
     if not folder.has(name):
-        trainer = TaskTrainer(
-            model,
-            {laid.name: laid.lengths},
-            {laid.name: laid.widest},
-            config.learning,
-            seed=config.seed,
-            record=config.record,
-        )
         asker = job.asker()
 
         def score() -> tuple[float, dict[str, float]]:
             found = asker.measure(laid.name, laid, laid.choice)
             return choosing_metric(config.learning.choose, found), found
 
-        run_trainer(folder, trainer, score, config, job.tick)
-        folder.write_json(HISTORY, history_of(trainer))
+        training = TaskTraining(
+            model,
+            {laid.name: laid.lengths},
+            {laid.name: laid.widest},
+            config.learning,
+            score,
+            seed=config.seed,
+            record=config.record,
+        )
+        folder.write_json(HISTORY, run_training(folder, training, config, job.tick))
         folder.write_json(CARD, make_card(job, name))
         folder.write_tensors(name, model.tensors(laid.name), {"format": FORMAT})
     # Read back even when just written: a resumed run must see the same numbers.
@@ -216,35 +217,26 @@ def _learn(job: _Job) -> None:
     folder.remove(STATE)
 
 
-def run_trainer(
-    folder: TaskFolder, trainer: TaskTrainer, score: Score, config: TuneConfig, tick: Tick
-) -> None:
-    """Train to the end, taking up a stored state and storing new ones in the folder.
+def run_training(
+    folder: TaskFolder, training: TaskTraining, config: TuneConfig, tick: Tick
+) -> dict[str, Any]:
+    """Train to the end, with checkpoints in the folder; return how it went.
 
     Raises:
-        RunError: the stored state is damaged.
+        RunError: the checkpoint is damaged.
     """
-    if folder.has(STATE):
-        try:
-            trainer.load(*folder.read_tensors(STATE))
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{folder.path / STATE} is damaged: {error}.") from error
-    trainer.run(
-        score,
-        tick=tick,
-        checkpoint=lambda tensors, note: folder.write_tensors(STATE, tensors, note),
+    progress = Loop(
+        training,
+        checkpoint=folder.path / STATE,
         checkpoint_seconds=config.checkpoint_seconds,
-    )
-
-
-def history_of(trainer: TaskTrainer) -> dict[str, Any]:
-    """Return how a training went."""
-    progress = trainer.progress
+        tick=tick,
+    ).run()
     return {
         "epochs": progress.history,
-        "best_epoch": progress.best_epoch,
+        "best_epoch": training.best_epoch,
         "seconds": round(progress.seconds, 3),
-        "recorded": trainer.recording,
+        "recording": round(progress.recording, 3),
+        "recorded": training.recorder.active,
     }
 
 

@@ -92,7 +92,7 @@ def test_a_prefix_learns_and_the_model_stays(
     )
     learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20, dropout=False)
     with tuning(problem, learning) as tuner:
-        assert all(name.startswith("extra.") for name in tuner.stepper.parameters)
+        assert all(name.startswith("extra.") for name in tuner.training.parameters)
         first = problem.look(tuner.model)[1]
         outcome = tuner.run(1)
         for name, value in backbone.model.named_parameters():

@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from symprompt.engine.loop import Loop
+from symprompt.engine.schedule import rate_share
 from symprompt.errors import TrainingError
 from symprompt.models import LanguageModel
 from symprompt.tasks.patterns.config import LearningConfig
 from symprompt.tasks.patterns.prepare import VerbalProblem
-from symprompt.tasks.patterns.stepping import Stepper
-from symprompt.tasks.patterns.training import Recipe, batch_rows, rate_share
+from symprompt.tasks.patterns.training import PatternTraining, Recipe, batch_rows
 from symprompt.tasks.patterns.tuner import Outcome, VerbalTuner, ask_zero_shot, tuning
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
@@ -51,7 +52,10 @@ def plain_loop(
         ]
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rate_share(step, learning.steps, learning.warmup)
+        optimizer,
+        lambda step: float(
+            rate_share(step, learning.steps, warmup=learning.warmup / learning.steps)
+        ),
     )
     layout = problem.layouts["train"]
     everything = [*network.parameters(), *model.extra.parameters()]
@@ -75,20 +79,21 @@ def test_steps_are_those_of_a_plain_loop(bert: LanguageModel, micro: int) -> Non
     wanted = plain_loop(make_problem(own_copy(bert)), recipe, learning)
     problem = make_problem(own_copy(bert))
     problem.backbone.model.requires_grad_(True)
-    stepper = Stepper(problem.make_model(7), problem.layouts["train"], learning)
+    training = PatternTraining(
+        problem.make_model(7), problem.layouts["train"], learning, lambda: (0.0, 0.0)
+    )
+    training.begin(recipe, problem.make_extra(7))
     for step in range(5):
-        share = rate_share(step, 5, 2)
-        rates = {"model": recipe.rate * share, "extra": learning.prompt_rate * share}
-        stepper.step(batch_rows(step, len(problem.layouts["train"]), recipe), rates)
-    assert len(stepper.parameters) > 20
-    for name, value in stepper.parameters.items():
+        training.step(step)
+    assert len(training.parameters) > 20
+    for name, value in training.parameters.items():
         torch.testing.assert_close(value, wanted[name], rtol=1e-6, atol=1e-8)
 
 
 def outcome_of(tuner: VerbalTuner, seed: int) -> tuple[Outcome, dict[str, Tensor]]:
     outcome = tuner.run(seed)
     return outcome, {
-        name: value.detach().clone() for name, value in tuner.stepper.parameters.items()
+        name: value.detach().clone() for name, value in tuner.training.parameters.items()
     }
 
 
@@ -117,7 +122,7 @@ def test_a_tuner_leaves_no_memory_behind(bert: LanguageModel) -> None:
     try:
         with tuning(make_problem(bert), LEARNING) as tuner:
             tuner.run(1)
-        left = weakref.ref(tuner.stepper)
+        left = weakref.ref(tuner.training)
         del tuner
         # On a GPU it holds recordings: nothing else would be told to look for it.
         assert left() is None
@@ -125,58 +130,18 @@ def test_a_tuner_leaves_no_memory_behind(bert: LanguageModel) -> None:
         gc.enable()
 
 
-def test_a_training_that_was_stopped_ends_as_an_unbroken_one(
-    bert: LanguageModel, tmp_path: Path
-) -> None:
-    problem = make_problem(bert)
-    with tuning(problem, LEARNING) as tuner:
-        wanted, values = outcome_of(tuner, 5)
-    state = tmp_path / "state.safetensors"
-    with tuning(problem, LEARNING, state=state, key="a", checkpoint_seconds=0) as tuner:
-        look, looks = tuner.training.look, 0
-
-        def stop() -> tuple[float, float]:
-            nonlocal looks
-            looks += 1
-            if looks == 3:
-                raise KeyboardInterrupt
-            return look()
-
-        tuner.training.look = stop
-        with pytest.raises(KeyboardInterrupt):
-            tuner.run(5)
-    assert state.is_file()
-    with tuning(problem, LEARNING, state=state, key="a", checkpoint_seconds=0) as tuner:
-        made: list[int] = []
-        steps = tuner.training._steps
-
-        def count(recipe: Recipe, first: int, number: int, most: int) -> None:
-            made.append(first)
-            steps(recipe, first, number, most)
-
-        tuner.training._steps = count  # type: ignore[method-assign]
-        found, same = outcome_of(tuner, 5)
-    assert made == [8]
-    assert found.dev == wanted.dev
-    assert [entry["step"] for entry in found.tried] == [entry["step"] for entry in wanted.tried]
-    assert all(torch.equal(values[name], same[name]) for name in values)
-    assert not state.exists()
-
-
-def test_a_checkpoint_of_something_else_is_not_gone_on_from(
+def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(
     bert: LanguageModel, tmp_path: Path
 ) -> None:
     state = tmp_path / "state.safetensors"
     problem = make_problem(bert)
     with tuning(problem, LEARNING, state=state, key="a", checkpoint_seconds=0) as tuner:
-        tuner.stepper.reset(problem.make_extra(5))
-        tuner.training.run(Recipe(5, 3e-3, 4))
+        tuner.train(Recipe(5, 3e-3, 4))
         assert state.is_file()
-        tuner.training.key = "b"
-        assert tuner.training._resume(Recipe(5, 3e-3, 4)).step == 0
-        tuner.training.key = "a"
-        assert tuner.training._resume(Recipe(6, 3e-3, 4)).step == 0
-        assert tuner.training._resume(Recipe(5, 3e-3, 4)).step == 12
+        for key, seed, done in (("b", 5, 0), ("a", 6, 0), ("a", 5, 12)):
+            about = {"run": key, "recipe": {"seed": seed, "rate": 3e-3, "batch": 4}}
+            tuner.training.begin(Recipe(seed, 3e-3, 4), problem.make_extra(seed))
+            assert Loop(tuner.training, checkpoint=state, key=about)._resume().done == done
 
 
 def test_dev_chooses_the_setting_and_patience_stops(bert: LanguageModel) -> None:
@@ -218,7 +183,7 @@ def test_with_a_frozen_model_the_vectors_alone_learn(bert: LanguageModel) -> Non
     learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20)
     before = {name: value.clone() for name, value in bert.model.named_parameters()}
     with tuning(problem, learning) as tuner:
-        assert all(name.startswith("extra.") for name in tuner.stepper.parameters)
+        assert all(name.startswith("extra.") for name in tuner.training.parameters)
         first = problem.look(tuner.model)[1]
         outcome = tuner.run(1)
         assert all(torch.equal(own, before[name]) for name, own in bert.model.named_parameters())
@@ -240,8 +205,14 @@ def test_every_family_trains_and_goes_back(
 
 def test_a_loss_that_is_no_number_is_told(bert: LanguageModel) -> None:
     with tuning(make_problem(bert), LEARNING) as tuner:
-        tuner.stepper.take_loss = lambda: float("nan")  # type: ignore[method-assign]
-        with pytest.raises(TrainingError, match="the loss is nan after step 4"):
+        step = tuner.training.step
+
+        def broken(number: int) -> None:
+            step(number)
+            tuner.training._loss.fill_(torch.nan)
+
+        tuner.training.step = broken  # type: ignore[method-assign]
+        with pytest.raises(TrainingError, match=r"the loss is nan \(seed 1, rate 0.003\)"):
             tuner.run(1)
 
 
@@ -252,10 +223,3 @@ def test_batches_go_through_every_example_in_another_order_each_epoch() -> None:
         assert len(np.unique(np.concatenate(steps))) == 8
     assert not np.array_equal(epochs[0][0], epochs[1][0])
     assert len(batch_rows(5, 3, recipe)) == 3
-
-
-def test_rates_rise_and_fall() -> None:
-    shares = [rate_share(step, 10, 2) for step in range(10)]
-    assert shares[:3] == [0.0, 0.5, 1.0]
-    assert shares[9] == pytest.approx(1 / 8)
-    assert rate_share(0, 10, 0) == 1

@@ -126,7 +126,7 @@ def _keep_weights(tuner: VerbalTuner, outcome: Outcome, out: Path) -> None:
     # A prompt is stored by itself; a head is nothing without the model it was learned with.
     kinds = ("model.", "extra.") if isinstance(tuner.model.extra, ClassHead) else ("model.",)
     tensors = {
-        name: value for name, value in tuner.stepper.parameters.items() if name.startswith(kinds)
+        name: value for name, value in tuner.training.parameters.items() if name.startswith(kinds)
     }
     write_tensors(place, tensors, {"seed": outcome.seed})
 

@@ -1,38 +1,48 @@
-"""The loop: steps, looks at dev32, the best step, early stopping, checkpoints."""
+"""The training of a model through a pattern: AdamW, dev32 evaluated every so many steps.
+
+A step of a few short sentences is some thousand small kernels, and launching them takes longer
+than running them. So the examples lie on the device in fixed shapes, and a pass (forward and
+backward, for one width and number of examples) and the update are each recorded once as a CUDA
+graph and replayed with other rows; several seeds train one after the other through the same
+recordings.
+"""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from symprompt.errors import RunError, TrainingError
-from symprompt.files.atomic import read_tensors, write_tensors
-from symprompt.runs.environment import derive_seed
+from symprompt.accel.recorder import Recorder, Replay
+from symprompt.engine.early_stopping import EarlyStopping, fill
+from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
+from symprompt.engine.loop import State
+from symprompt.engine.schedule import rate_share
+from symprompt.errors import TrainingError
+from symprompt.runs.environment import derive_seed, send
 from symprompt.tasks.patterns.config import LearningConfig
-from symprompt.tasks.patterns.model import ClassHead
-from symprompt.tasks.patterns.stepping import Stepper
+from symprompt.tasks.patterns.layout import VerbalLayout
+from symprompt.tasks.patterns.model import ClassHead, VerbalModel
+
+_GRAIN = 64
+"""Passes are as wide as a multiple of it: fewer widths are recorded."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at dev: after which step, accuracy in percent, loss, mean training loss; final."""
+class Evaluation:
+    """One evaluation of dev: after which step, accuracy in percent, loss; final."""
 
     step: int
     accuracy: float
     loss: float
-    train_loss: float
 
-    def better_than(self, other: Look | None) -> bool:
+    def better_than(self, other: Evaluation | None) -> bool:
         """Say whether this is the one to keep: higher accuracy, or the same at a lower loss."""
         if other is None:
             return True
@@ -48,166 +58,239 @@ class Recipe:
     batch: int
 
 
-@dataclass
-class Progress:
-    """What a training has seen so far; a checkpoint holds it."""
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """The fixed places that a recorded pass reads from."""
 
-    step: int
-    looks: list[Look]
-    best: Look | None
-    stale: int
-    seconds: float
-
-    @classmethod
-    def start(cls) -> Progress:
-        """Return the state before the first step."""
-        return cls(0, [], None, 0, 0.0)
+    rows: Tensor
+    share: Tensor
+    run: Replay
 
 
-class Training:
-    """Trains one recipe at a time through the same stepper; final.
+class PatternTraining:
+    """Trains one recipe after the other in the same places; final, an engine's Trainable.
 
     Args:
-        stepper: makes the steps; reset to the recipe's seed before ``run``.
-        learning: steps, looks at dev, patience.
-        look: measures dev as the model is now: (accuracy in percent, loss).
-        key: what a checkpoint must be of to be gone on from.
-        state: where an unfinished training is kept; None keeps none.
-        checkpoint_seconds: least time between two checkpoints.
+        model: what is trained; the gradients of its language model must be on where it is.
+        layout: the training examples.
+        learning: steps, evaluations, patience, weight decay, clip, micro-batches, dropout.
+        look: evaluates dev as the model is now: (accuracy in percent, loss).
+        record: record CUDA graphs where there is a GPU.
+
+    Attributes:
+        parameters: name -> parameter; those the loss does not depend on are left out.
     """
+
+    stage = "training"
+    note = ""
 
     def __init__(
         self,
-        stepper: Stepper,
+        model: VerbalModel,
+        layout: VerbalLayout,
         learning: LearningConfig,
         look: Callable[[], tuple[float, float]],
         *,
-        key: str = "",
-        state: Path | None = None,
-        checkpoint_seconds: float = 60.0,
+        record: bool = True,
     ) -> None:
-        self.stepper = stepper
+        self.model = model
+        self.layout = layout
         self.learning = learning
         self.look = look
-        self.key = key
-        self.state = state
-        self.checkpoint_seconds = checkpoint_seconds
-        self._best: dict[str, Tensor] = {}
+        self.device = model.backbone.device
+        self.parameters = self._find_parameters()
+        self.optimizer = FlatAdamW(self._groups(), clip=learning.clip)
+        self.recorder = Recorder(self.device, wanted=record)
+        self._start = self.optimizer.values.clone()
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._passes: dict[tuple[int, int], _Pass] = {}
+        self._update: Replay | None = None
 
-    def run(self, recipe: Recipe) -> Progress:
-        """Train, and leave the stepper with the parameters of the best look at dev.
-
-        Raises:
-            TrainingError: the loss is not finite.
-        """
-        progress = self._resume(recipe)
-        steps, every = self.plan(recipe)
-        began, saved = time.monotonic() - progress.seconds, time.monotonic()
-        while progress.step < steps and not self._stopped(progress):
-            count = min(every, steps - progress.step)
-            self._steps(recipe, progress.step, count, steps)
-            progress.step += count
-            self._take_look(progress, count, recipe)
-            progress.seconds = time.monotonic() - began
-            if time.monotonic() - saved >= self.checkpoint_seconds:
-                self._save(recipe, progress)
-                saved = time.monotonic()
-        if self._best:
-            self.stepper.set_parameters(self._best)
-        return progress
-
-    def plan(self, recipe: Recipe) -> tuple[int, int]:
-        """Return how many steps there are, and after how many dev is looked at."""
-        per_epoch = max(1, len(self.stepper.layout) // recipe.batch)
-        steps = self.learning.epochs * per_epoch or self.learning.steps
-        return steps, self.learning.evaluate_every or per_epoch
-
-    def finish(self) -> None:
-        """Remove the checkpoint: what came of the training is stored elsewhere."""
-        if self.state is not None:
-            self.state.unlink(missing_ok=True)
-
-    def _stopped(self, progress: Progress) -> bool:
-        return bool(self.learning.patience) and progress.stale >= self.learning.patience
-
-    def _steps(self, recipe: Recipe, first: int, count: int, steps: int) -> None:
-        device = self.stepper.device
-        devices = [device] if device.type == "cuda" else []
-        # Dropout draws from a state that depends on seed and step alone, so that nothing random has
-        # to be stored.
-        with torch.random.fork_rng(devices=devices), self._training():
-            torch.manual_seed(derive_seed(recipe.seed, "dropout", first))
-            for step in range(first, first + count):
-                share = rate_share(step, steps, self.learning.warmup)
-                rates = {"model": recipe.rate * share, "extra": self._extra_rate(recipe) * share}
-                rows = batch_rows(step, len(self.stepper.layout), recipe)
-                self.stepper.step(rows, rates)
-
-    def _training(self) -> AbstractContextManager[None]:
-        return self.stepper.model.training(dropout=self.learning.dropout)
-
-    def _extra_rate(self, recipe: Recipe) -> float:
-        head = isinstance(self.stepper.model.extra, ClassHead)
-        return recipe.rate if head else self.learning.prompt_rate
-
-    def _take_look(self, progress: Progress, count: int, recipe: Recipe) -> None:
-        train_loss = self.stepper.take_loss() / count
-        if not math.isfinite(train_loss):
-            raise TrainingError(
-                f"the loss is {train_loss} after step {progress.step} (seed {recipe.seed}, rate "
-                f"{recipe.rate}); take a lower rate."
-            )
-        accuracy, loss = self.look()
-        look = Look(progress.step, accuracy, loss, train_loss)
-        higher = progress.best is None or accuracy > progress.best.accuracy
-        progress.stale = 0 if higher else progress.stale + 1
-        progress.looks.append(look)
-        if look.better_than(progress.best):
-            progress.best = look
-            self.stepper.copy_parameters(self._best)
-
-    # ------------------------------------------------------------------------------ checkpoints
-
-    def _about(self, recipe: Recipe) -> dict[str, Any]:
-        return {"key": self.key, "recipe": asdict(recipe)}
-
-    def _save(self, recipe: Recipe, progress: Progress) -> None:
-        if self.state is None:
-            return
-        tensors = {f"now:{name}": value for name, value in self.stepper.save().items()}
-        tensors |= {f"best:{name}": value for name, value in self._best.items()}
-        write_tensors(self.state, tensors, {**self._about(recipe), "progress": asdict(progress)})
-
-    def _resume(self, recipe: Recipe) -> Progress:
-        self._best = {}
-        if self.state is None or not self.state.is_file():
-            return Progress.start()
-        tensors, about = read_tensors(self.state)
-        if {key: about.get(key) for key in ("key", "recipe")} != self._about(recipe):
-            return Progress.start()
-        try:
-            stored = about["progress"]
-            looks = [Look(**entry) for entry in stored["looks"]]
-            best = None if stored["best"] is None else Look(**stored["best"])
-            progress = Progress(stored["step"], looks, best, stored["stale"], stored["seconds"])
-            now = {key[4:]: own for key, own in tensors.items() if key.startswith("now:")}
-            self.stepper.load(now)
-        except (KeyError, TypeError) as error:
-            raise RunError(
-                f"{self.state} is no checkpoint of this training; remove it to begin anew."
-            ) from error
-        device = self.stepper.device
-        self._best = {
-            key[5:]: own.to(device) for key, own in tensors.items() if key.startswith("best:")
+    def _find_parameters(self) -> dict[str, nn.Parameter]:
+        """Return what may be trained and the loss depends on, by a pass over one example."""
+        named: dict[str, nn.Parameter] = {}
+        if self.model.extra is not None:
+            named |= {f"extra.{name}": own for name, own in self.model.extra.named_parameters()}
+        named |= {
+            f"model.{name}": own for name, own in self.model.backbone.model.named_parameters()
         }
-        return progress
+        named = {name: value for name, value in named.items() if value.requires_grad}
+        if not named:
+            raise TrainingError("there is nothing to train; train the model or learn vectors.")
+        rows = torch.zeros(1, dtype=torch.long, device=self.device)
+        loss = self.model.loss(self.layout, rows, self.layout.width_of(np.zeros(1, dtype=np.int64)))
+        found = torch.autograd.grad(loss.sum(), list(named.values()), allow_unused=True)
+        pairs = zip(named.items(), found, strict=True)
+        return {name: value for (name, value), gradient in pairs if gradient is not None}
 
+    def _groups(self) -> list[ParameterGroup]:
+        """The model's matrices decay; its vectors and what stands beside it do not."""
+        extra = {name: own for name, own in self.parameters.items() if name.startswith("extra.")}
+        model = {name: own for name, own in self.parameters.items() if name not in extra}
+        plain = {name: own for name, own in model.items() if own.dim() < 2}
+        decayed = {name: own for name, own in model.items() if name not in plain}
+        return [
+            ParameterGroup(extra, self.learning.prompt_rate),
+            ParameterGroup(plain, 0.0),
+            ParameterGroup(decayed, 0.0, self.learning.weight_decay),
+        ]
 
-def rate_share(step: int, steps: int, warmup: int) -> float:
-    """Return which share of its highest value a rate has at a step, counted from 0."""
-    if step < warmup:
-        return step / warmup
-    return max(0.0, (steps - step) / max(1, steps - warmup))
+    @torch.no_grad()
+    def begin(self, recipe: Recipe, extra: nn.Module | None) -> None:
+        """Put everything back to the start, for another recipe.
+
+        Args:
+            extra: a module of the model's extra kind, drawn from the recipe's seed.
+        """
+        self.recipe = recipe
+        self.optimizer.reset(self._start)
+        if extra is not None and self.model.extra is not None:
+            drawn = dict(extra.named_parameters())
+            views = dict(self.optimizer.views(self.optimizer.values))
+            for name, own in self.model.extra.named_parameters():
+                views.get(f"extra.{name}", own).copy_(drawn[name])
+            self.optimizer.refresh()
+        self._loss.zero_()
+        self.stopping = EarlyStopping(self._weights, patience=self.learning.patience)
+
+    @property
+    def _weights(self) -> dict[str, Tensor]:
+        return {"weights": self.optimizer.values[None]}
+
+    @property
+    def _epoch_steps(self) -> int:
+        return max(1, len(self.layout) // self.recipe.batch)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the recipe takes at most."""
+        return self.learning.epochs * self._epoch_steps or self.learning.steps
+
+    @property
+    def _every(self) -> int:
+        return self.learning.evaluate_every or self._epoch_steps
+
+    @property
+    def stopped(self) -> bool:
+        """Whether dev's accuracy rose no more for long enough."""
+        return bool(self.stopping.stopped.all())
+
+    @property
+    def best(self) -> Evaluation:
+        """The best evaluation of dev so far."""
+        step = min(int(self.stopping.best[0]) * self._every, self.steps)
+        return Evaluation(step, float(self.stopping.score[0]), -float(self.stopping.tie[0]))
+
+    # ------------------------------------------------------------------------------ steps
+
+    def training(self) -> AbstractContextManager[None]:
+        """Return a context in which dropout is on."""
+        return self.model.training(dropout=self.learning.dropout)
+
+    def step(self, number: int) -> None:
+        """Learn from one batch, in passes of at most ``micro_batch`` examples."""
+        torch.manual_seed(derive_seed(self.recipe.seed, "dropout", number))
+        rows = batch_rows(number, len(self.layout), self.recipe)
+        size = self.learning.micro_batch or len(rows)
+        for first in range(0, len(rows), size):
+            part = rows[first : first + size]
+            index = send(part, self.device)
+            own = self._pass(self.layout.width_of(part, _GRAIN), index)
+            own.rows.copy_(index, non_blocking=True)
+            own.share.fill_(1 / len(rows))
+            own.run()
+        self.optimizer.set_rates(self._rates(number))
+        if self._update is None:
+            self._update = self.recorder.capture(self._apply, self._moved())
+        self._update()
+
+    def _rates(self, number: int) -> list[float]:
+        share = rate_share(number, self.steps, warmup=self.learning.warmup / self.steps)
+        head = isinstance(self.model.extra, ClassHead)
+        return [
+            float(share) * (self.recipe.rate if head or not group.rate else group.rate)
+            for group in self.optimizer.groups
+        ]
+
+    def _pass(self, width: int, index: Tensor) -> _Pass:
+        """Return a pass of this shape, recorded once."""
+        key = (width, len(index))
+        if key not in self._passes:
+            # Rows that are no longer than the width: of others, places beyond it would be read.
+            rows = index.clone()
+            share = torch.zeros((), dtype=torch.float64, device=self.device)
+
+            def run() -> None:
+                losses = self.model.loss(self.layout, rows, width)
+                loss = (losses * share.to(losses.dtype)).sum()
+                self.optimizer.collect(loss, first=False)
+                self._loss.add_(loss.detach().double())
+
+            self._passes[key] = _Pass(rows, share, self.recorder.capture(run, self._moved()))
+        return self._passes[key]
+
+    def _apply(self) -> None:
+        self.optimizer.update()
+        self.optimizer.gradients.zero_()
+
+    def _moved(self) -> list[Tensor]:
+        return [*self.optimizer.moved(), self._loss]
+
+    def close(self) -> None:
+        """Let go of what was recorded, whose memory nothing else would take."""
+        self._passes.clear()
+        self._update = None
+
+    # ------------------------------------------------------------------------------ dev
+
+    def evaluates_after(self, done: int) -> bool:
+        """Say whether dev is evaluated there; after the last step it always is."""
+        return done > 0 and (done % self._every == 0 or done == self.steps)
+
+    def evaluate(self, done: int) -> dict[str, Any]:
+        """Evaluate dev and keep the best weights."""
+        steps = done - (done - 1) // self._every * self._every
+        train_loss = float(self._loss) / steps
+        self._loss.zero_()
+        accuracy, loss = self.look()
+        number = -(-done // self._every)
+        self.stopping.update(np.array([accuracy]), number, self._weights, tie=-loss)
+        return {"step": done, "accuracy": accuracy, "loss": loss, "train_loss": train_loss}
+
+    def failure(self) -> str:
+        """Return what to say if a loss since the last evaluation is not finite."""
+        loss = float(self._loss)
+        if np.isfinite(loss):
+            return ""
+        return (
+            f"the loss is {loss} (seed {self.recipe.seed}, rate {self.recipe.rate}); take a lower "
+            "rate."
+        )
+
+    # ------------------------------------------------------------------------------ state
+
+    def state_dict(self) -> State:
+        """Return weights, moments, the best weights and the loss since the last evaluation."""
+        best = {f"best/{name}": value for name, value in self.stopping.state_dict().items()}
+        return {**self.optimizer.state_dict(), **best, "loss": self._loss}, {}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Go on from a stored state."""
+        self.optimizer.load_state_dict(tensors)
+        self.stopping.load_state_dict(
+            {name[5:]: own for name, own in tensors.items() if name.startswith("best/")}
+        )
+        fill(self._loss, tensors["loss"])
+
+    def load_best(self) -> None:
+        """Put the weights of the best evaluation in place."""
+        self.load_weights(self.stopping.values["weights"][0])
+
+    @torch.no_grad()
+    def load_weights(self, values: Tensor) -> None:
+        """Put weights in place, [n] as the optimiser has them."""
+        self.optimizer.values.copy_(values)
+        self.optimizer.refresh()
 
 
 def batch_rows(step: int, examples: int, recipe: Recipe) -> npt.NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from symprompt.engine.loop import Loop, Progress
 from symprompt.prompts import PrefixEncoder
 from symprompt.tasks.patterns.config import LearningConfig, trains_model
 from symprompt.tasks.patterns.model import ClassHead, VerbalModel
 from symprompt.tasks.patterns.prepare import Answers, VerbalProblem
-from symprompt.tasks.patterns.stepping import Stepper
-from symprompt.tasks.patterns.training import Look, Recipe, Training
+from symprompt.tasks.patterns.training import Evaluation, PatternTraining, Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,15 +27,15 @@ class Outcome:
     Attributes:
         metrics: on the validation set, asked once, after everything was chosen on dev.
         recipe: the rate and batch that dev chose; None where nothing was trained.
-        tried: every setting of the grid: rate, batch, best look at dev, steps made, seconds.
-        trained: how many numbers were trained.
+        tried: every setting of the grid: rate, batch, best evaluation of dev, steps made, seconds.
+        trained: how many parameters were trained.
         prompt: what was learned beside the model and serves without training again: "vectors"
             [n, width] or the "prefix" [layers, 2, kv_heads, length, head_dim].
     """
 
     seed: int
     metrics: dict[str, float]
-    dev: Look
+    dev: Evaluation
     recipe: Recipe | None
     tried: tuple[dict[str, Any], ...]
     answers: Answers
@@ -57,12 +57,12 @@ class Outcome:
 
 
 def ask_zero_shot(problem: VerbalProblem, seed: int = 0) -> Outcome:
-    """Return what the model answers as it is; dev is looked at, and chooses nothing."""
+    """Return what the model answers as it is; dev is evaluated, and chooses nothing."""
     model = problem.make_model(seed)
     accuracy, loss = problem.look(model)
     answers = problem.answer(model, "val")
     metrics = problem.measure("val", answers)
-    return Outcome(seed, metrics, Look(0, accuracy, loss, 0.0), None, (), answers)
+    return Outcome(seed, metrics, Evaluation(0, accuracy, loss), None, (), answers)
 
 
 class VerbalTuner:
@@ -72,10 +72,11 @@ class VerbalTuner:
 
     Args:
         problem: what is trained.
-        learning: the grid, steps, looks at dev.
-        capture: record CUDA graphs; None does so on a GPU.
-        state: where an unfinished training is kept.
+        learning: the grid, steps, evaluations of dev.
+        record: record CUDA graphs where there is a GPU.
+        state: the checkpoint of an unfinished training; None keeps none.
         key: what the checkpoint must be of.
+        checkpoint_seconds: least time between two checkpoints.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class VerbalTuner:
         problem: VerbalProblem,
         learning: LearningConfig,
         *,
-        capture: bool | None = None,
+        record: bool = True,
         state: Path | None = None,
         key: str = "",
         checkpoint_seconds: float = 60.0,
@@ -91,27 +92,27 @@ class VerbalTuner:
         self.problem = problem
         self.learning = learning
         self.model: VerbalModel = problem.make_model(0)
-        self.stepper = Stepper(self.model, problem.layouts["train"], learning, capture=capture)
-        self.training = Training(
-            self.stepper,
+        self.training = PatternTraining(
+            self.model,
+            problem.layouts["train"],
             learning,
             partial(problem.look, self.model),
-            key=key,
-            state=state,
-            checkpoint_seconds=checkpoint_seconds,
+            record=record,
         )
+        self.state = state
+        self.key = key
+        self.checkpoint_seconds = checkpoint_seconds
 
     def run(self, seed: int) -> Outcome:
         """Train a seed with every setting of the grid; the one that dev chose answers val."""
-        kept: dict[str, Tensor] = {}
-        best: Look | None = None
+        training = self.training
+        kept = torch.empty_like(training.optimizer.values)
+        best: Evaluation | None = None
         chosen: Recipe | None = None
         tried: list[dict[str, Any]] = []
         for recipe in self._grid(seed):
-            self.stepper.reset(self.problem.make_extra(seed))
-            progress = self.training.run(recipe)
-            found = progress.best
-            assert found is not None
+            progress = self.train(recipe)
+            found = training.best
             tried.append(
                 {
                     "rate": recipe.rate,
@@ -119,21 +120,34 @@ class VerbalTuner:
                     "accuracy": found.accuracy,
                     "loss": found.loss,
                     "step": found.step,
-                    "steps": progress.step,
+                    "steps": progress.done,
                     "seconds": round(progress.seconds, 2),
                 }
             )
+            if training.recorder.reason:
+                tried[-1]["not recorded"] = training.recorder.reason
             if found.better_than(best):
                 best, chosen = found, recipe
-                self.stepper.copy_parameters(kept)
+                kept.copy_(training.optimizer.values)
         assert best is not None
-        self.stepper.set_parameters(kept)
-        self.training.finish()
+        training.load_weights(kept)
+        if self.state is not None:
+            # What came of the training is stored elsewhere.
+            self.state.unlink(missing_ok=True)
         answers = self.problem.answer(self.model, "val")
         metrics = self.problem.measure("val", answers)
-        trained = sum(value.numel() for value in self.stepper.parameters.values())
-        learned = (best, chosen, tuple(tried), answers, trained, self._prompt())
+        learned = (best, chosen, tuple(tried), answers, training.optimizer.size, self._prompt())
         return Outcome(seed, metrics, *learned)
+
+    def train(self, recipe: Recipe) -> Progress:
+        """Train one recipe from its start or its checkpoint; leave its best weights in place."""
+        self.training.begin(recipe, self.problem.make_extra(recipe.seed))
+        return Loop(
+            self.training,
+            checkpoint=self.state,
+            key={"run": self.key, "recipe": asdict(recipe)},
+            checkpoint_seconds=self.checkpoint_seconds,
+        ).run()
 
     def _grid(self, seed: int) -> Iterator[Recipe]:
         for rate in self.learning.rates:
@@ -154,7 +168,7 @@ def tuning(
     problem: VerbalProblem,
     learning: LearningConfig,
     *,
-    capture: bool | None = None,
+    record: bool = True,
     state: Path | None = None,
     key: str = "",
     checkpoint_seconds: float = 60.0,
@@ -171,7 +185,7 @@ def tuning(
         tuner = VerbalTuner(
             problem,
             learning,
-            capture=capture,
+            record=record,
             state=state,
             key=key,
             checkpoint_seconds=checkpoint_seconds,
@@ -179,7 +193,7 @@ def tuning(
         yield tuner
     finally:
         if tuner is not None:
-            tuner.stepper.close()
+            tuner.training.close()
         model.requires_grad_(False)
         with torch.no_grad():
             for name, value in model.named_parameters():

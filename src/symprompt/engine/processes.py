@@ -23,7 +23,7 @@ _PATIENCE = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """The processes of a run, seen from one of them.
 
     Attributes:
@@ -80,7 +80,7 @@ def is_first_process() -> bool:
 
 
 @contextmanager
-def join_group(device: str) -> Iterator[Group]:
+def join_group(device: str) -> Iterator[ProcessGroup]:
     """Join the processes that torchrun started, if it did; leave them when the block ends.
 
     Args:
@@ -95,13 +95,13 @@ def join_group(device: str) -> Iterator[Group]:
     # Kernels compiled for a GPU are launched on the current one.
     with torch.cuda.device(chosen) if chosen.type == "cuda" else nullcontext():
         if size == 1:
-            yield Group(0, 1, chosen)
+            yield ProcessGroup(0, 1, chosen)
             return
         if chosen.type not in ("cuda", "cpu"):
             raise ConfigError(f"several processes train on cuda or cpu, not on {chosen.type}.")
         backend = "nccl" if chosen.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=_PATIENCE)
         try:
-            yield Group(dist.get_rank(), size, chosen)
+            yield ProcessGroup(dist.get_rank(), size, chosen)
         finally:
             dist.destroy_process_group()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.distributed import Group
 from symprompt.pretraining.loop import Loop, Progress, load_state, save_state, short_number
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
@@ -71,7 +71,7 @@ def make_learner(config: PretrainConfig) -> Learner:
         config,
         specials=SPECIALS,
         frequencies=frequencies / frequencies.sum(),
-        group=Group(0, 1, CPU),
+        group=ProcessGroup(0, 1, CPU),
         padded=False,
     )
 

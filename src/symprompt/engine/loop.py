@@ -1,0 +1,277 @@
+"""The training loop of every command: steps, evaluations, checkpoints, and what stops it.
+
+A training is a ``Trainable``. Its steps follow from their numbers alone: batches, learning rates
+and random draws are derived from (seed, number), so there is no random state to keep. That makes a
+checkpoint at any step enough to go on with the numbers of an unbroken training.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from symprompt.accel.recorder import Recorder
+from symprompt.engine.processes import ProcessGroup
+from symprompt.errors import RunError, TrainingError
+from symprompt.files.atomic import read_tensors, write_tensors
+from symprompt.files.progress import Tick, silent
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and plain values."""
+
+_TOGETHER_STEPS = 10
+"""Several processes agree on whether to stop after this many steps."""
+
+
+class Trainable(Protocol):
+    """What the loop trains: gradient steps, a search, a fit of weights.
+
+    Attributes:
+        stage: what progress is reported under.
+        steps: how many there are in all.
+        device: where the steps run.
+        recorder: records them, where they are recorded.
+        note: what is reported beside the number of steps.
+        stopped: no further step is worth while.
+    """
+
+    stage: str
+    device: torch.device
+    recorder: Recorder
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def note(self) -> str: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+    def training(self) -> AbstractContextManager[Any]:
+        """Return a context for the steps between two evaluations, as one with dropout on."""
+
+    def step(self, number: int) -> None:
+        """Run a training step; numbers count from 0."""
+
+    def evaluates_after(self, done: int) -> bool:
+        """Say whether to evaluate after so many steps; 0 asks before the first one."""
+
+    def evaluate(self, done: int) -> dict[str, Any] | None:
+        """Evaluate, keep what is the best so far, and return a row of the history."""
+
+    def failure(self) -> str:
+        """Return what to say if a loss or a parameter is not finite; "" if all are."""
+
+    def state_dict(self) -> State:
+        """Return everything the next step depends on, but its number."""
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Go on from a stored state."""
+
+    def load_best(self) -> None:
+        """Put the best evaluation's parameters in place."""
+
+
+@dataclass
+class Progress:
+    """How far a training is; a checkpoint holds it.
+
+    Attributes:
+        done: steps.
+        seconds: time of all the processes that took turns in it, preparation left out.
+        recording: of these, the seconds for compiling and recording steps.
+        history: a row for every evaluation.
+    """
+
+    done: int = 0
+    seconds: float = 0.0
+    recording: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Loop:
+    """Trains from the first step, or from a checkpoint, to the last; final.
+
+    Args:
+        trainable: what is trained.
+        checkpoint: the file that holds an unfinished training; None keeps none.
+        key: a checkpoint with another key is of another training and not gone on with.
+        checkpoint_seconds: least time between two checkpoints.
+        tick: is told of every step.
+        group: the processes that train together; None for one process.
+    """
+
+    def __init__(
+        self,
+        trainable: Trainable,
+        *,
+        checkpoint: Path | None = None,
+        key: Any = None,
+        checkpoint_seconds: float = 60.0,
+        tick: Tick = silent,
+        group: ProcessGroup | None = None,
+    ) -> None:
+        self.trainable = trainable
+        self.progress = Progress()
+        self._checkpoint = checkpoint
+        self._key = key
+        self._checkpoint_seconds = checkpoint_seconds
+        self._group = group or ProcessGroup(0, 1, trainable.device)
+        self._tick = tick if self._group.is_first else silent
+        self._stop_wanted = False
+        self._stopping = False
+        self._reported = False
+
+    def run(self) -> Progress:
+        """Train to the last step or until the trainable stops; leave its best parameters in place.
+
+        Raises:
+            TrainingError: a loss or a parameter is not finite.
+            KeyboardInterrupt: Ctrl-C or a termination; a checkpoint was written first.
+            RunError: a checkpoint cannot be read or written.
+        """
+        trainable, progress = self.trainable, self._resume()
+        self._begun = self._saved_at = time.monotonic()
+        self._before = (progress.seconds, progress.recording)
+        self._saved_step = progress.done
+        self._show()
+        with self._listening():
+            if not progress.done and trainable.evaluates_after(0):
+                self._evaluate()
+            while progress.done < trainable.steps and not trainable.stopped:
+                self._train()
+                self._check()
+                if trainable.evaluates_after(progress.done):
+                    self._evaluate()
+                self._pause()
+        trainable.load_best()
+        self._count_seconds()
+        return progress
+
+    def _train(self) -> None:
+        """Run steps until an evaluation is due, or until there is a reason to pause."""
+        trainable, progress = self.trainable, self.progress
+        devices = [trainable.device] if trainable.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), trainable.training():
+            while progress.done < trainable.steps and not trainable.stopped:
+                trainable.step(progress.done)
+                progress.done += 1
+                self._show()
+                # Once a step, and by all processes.
+                self._stopping = self._must_stop()
+                if trainable.evaluates_after(progress.done) or self._stopping or self._is_due():
+                    return
+
+    def _evaluate(self) -> None:
+        row = self.trainable.evaluate(self.progress.done)
+        reason = self.trainable.recorder.reason
+        if row is not None and reason and not self._reported:
+            self._reported = True
+            row = row | {"not recorded": reason}
+        if row is not None:
+            self.progress.history.append(row)
+
+    def _show(self) -> None:
+        trainable = self.trainable
+        self._tick(trainable.stage, self.progress.done, trainable.steps, trainable.note)
+
+    def _check(self) -> None:
+        """Refuse what is not finite."""
+        message = self.trainable.failure()
+        if message:
+            kept = (
+                f" The checkpoint of step {self._saved_step} is kept." if self._saved_step else ""
+            )
+            raise TrainingError(message + kept)
+
+    # ------------------------------------------------------------------------------ pauses
+
+    def _pause(self) -> None:
+        """Write a checkpoint where that is due, and stop where that is wanted."""
+        if self._stopping or self._is_due():
+            self.save()
+        if self._stopping:
+            # A process that ends first would have the others ended before they are done.
+            self._group.wait()
+            raise KeyboardInterrupt
+
+    def _is_due(self) -> bool:
+        if self._checkpoint is None or not self._group.is_first:
+            return False
+        return time.monotonic() - self._saved_at >= self._checkpoint_seconds
+
+    def _must_stop(self) -> bool:
+        if self._group.size == 1:
+            return self._stop_wanted
+        together = self.progress.done % _TOGETHER_STEPS == 0
+        return together and self._group.any(self._stop_wanted)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Take Ctrl-C and a termination as a wish to stop after the step.
+
+        In one process a second Ctrl-C stops at once.
+        """
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            if self._stop_wanted and self._group.size == 1 and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self._stop_wanted = True
+
+        before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
+        if threading.current_thread() is threading.main_thread():
+            for wanted in (signal.SIGINT, signal.SIGTERM):
+                # A process that its parent shields from Ctrl-C stays so.
+                if signal.getsignal(wanted) is not signal.SIG_IGN:
+                    before[wanted] = signal.signal(wanted, hear)
+        try:
+            yield
+        finally:
+            for wanted, handler in before.items():
+                signal.signal(wanted, handler)
+
+    # ------------------------------------------------------------------------------ checkpoints
+
+    def save(self) -> None:
+        """Write a checkpoint; one process does it for all."""
+        self._count_seconds()
+        if self._checkpoint is not None and self._group.is_first:
+            tensors, note = self.trainable.state_dict()
+            about = {"key": self._key, "progress": asdict(self.progress), "note": note}
+            write_tensors(self._checkpoint, tensors, about)
+        self._saved_step = self.progress.done
+        self._saved_at = time.monotonic()
+
+    def _resume(self) -> Progress:
+        """Go on from the checkpoint if there is one of this training."""
+        if self._checkpoint is None or not self._checkpoint.is_file():
+            return self.progress
+        tensors, about = read_tensors(self._checkpoint)
+        try:
+            if about["key"] != self._key:
+                return self.progress
+            progress = Progress(**about["progress"])
+            self.trainable.load_state_dict(tensors, about["note"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise RunError(
+                f"{self._checkpoint} is damaged or of another training: {error}; delete that file "
+                "to train from the start."
+            ) from error
+        self.progress = progress
+        return progress
+
+    def _count_seconds(self) -> None:
+        seconds, recording = self._before
+        self.progress.seconds = seconds + time.monotonic() - self._begun
+        self.progress.recording = recording + self.trainable.recorder.seconds
