@@ -125,7 +125,7 @@ def run_tune(arguments: Sequence[str]) -> None:
     default = load_tune_config(names[0]) if names else TuneConfig()
     rest = full_names(arguments[len(names) :], default)
     flags = parse(TuneFlags, rest, usage, TuneFlags(default), pairs=True, prefixes=True)
-    train = tune_mixture if flags.config.method == "mpt2" else tune
+    train = tune_mixture if flags.config.mixture.tasks else tune
     with show_progress() as tick:
         run = train(flags.config, resume=flags.resume, tick=tick)
     show(load_task_runs(run_paths(run)).to_rich())

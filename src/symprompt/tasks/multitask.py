@@ -111,12 +111,8 @@ def _share(
     model = TaskModel(body, heads, inputs)
     learning = config.learning
     learning = replace(learning, rate=config.mixture.rate or learning.rate, patience=0)
-    asker = Asker(
-        model,
-        max_tokens=config.max_tokens or backbone.token_budget(),
-        unanswerable=config.task.unanswerable,
-        overlaps=config.span.overlaps,
-    )
+    max_tokens = config.max_tokens or backbone.token_budget()
+    asker = Asker(model, config, max_tokens=max_tokens)
 
     def score() -> tuple[float, dict[str, float]]:
         found: dict[str, float] = {}

@@ -37,7 +37,7 @@ class _Maker:
     def make(self, job: Job, tick: Tick) -> None:
         """Make a run, or go on with it."""
         if isinstance(job.config, TuneConfig):
-            train = tune_mixture if job.config.method == "mpt2" else tune
+            train = tune_mixture if job.config.mixture.tasks else tune
             train(job.config, resume=True, tick=tick, session=self._session)
             return
         if self._backbone is None:
