@@ -121,5 +121,3 @@ def test_the_time_spent_is_kept_with_the_state(bert: LanguageModel, facts: FactS
     _, _, trainer = make_trainer(config_of(), bert, facts)
     note = state_note(trainer, seconds=12.5)
     assert load_state(trainer, state_tensors(trainer), note) == 12.5
-    del note["seconds"]  # as version 0.1.0 wrote it
-    assert load_state(trainer, state_tensors(trainer), note) == 0.0

@@ -203,7 +203,7 @@ def test_the_search_lowers_the_loss_and_beats_random_words(knowing_bert: Languag
     losses = found.searcher.trial_means(rows, torch.stack((masks, tokens), dim=1))
     assert (losses[:, 1] < 0.5 * losses[:, 0]).all()
     # The model has read "Aldor , Norland" and "Aldor : Norish".
-    assert [about["words"] for about in found.method.wordings()] == [[","], [":"]]
+    assert [about["words"] for about in found.method.found_prompts()] == [[","], [":"]]
     learned = p1(found)
     generator = torch.Generator().manual_seed(0)
     randomly = []
@@ -222,7 +222,7 @@ def test_the_search_finds_several_words_of_a_sentence_the_model_has_read(
 ) -> None:
     found = learn(knowing_bert, "in [X] <2> [Y] .", "tongue")
     # "in Aldor we hear Norish ." is such a sentence; the model is not particular about the order.
-    assert "hear" in found.method.wordings()[0]["words"]
+    assert "hear" in found.method.found_prompts()[0]["words"]
     assert p1(found) >= 0.9
     losses = [entry["loss"] for entry in found.searcher.history]
     assert losses[-1] < losses[0]

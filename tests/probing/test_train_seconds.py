@@ -14,6 +14,7 @@ import pytest
 import symprompt
 from symprompt.probing import recorded as captured
 from symprompt.probing import train as experiment
+from symprompt.probing import trainer
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import RunFolder
 from symprompt.probing.recorded import CapturedPart
@@ -52,7 +53,7 @@ def make(
     monkeypatch.setattr(CapturedPart, "record", slow)
     monkeypatch.setattr(captured, "time", clock)
     monkeypatch.setattr(experiment, "time", clock)
-    monkeypatch.setattr(experiment, "Trainer", partial(Trainer, capture=True))
+    monkeypatch.setattr(trainer, "Trainer", partial(Trainer, capture=True))
 
     def config(out: Path, **sections: Any) -> RunConfig:
         place = {"model": str(family_folder("bert")), "data": str(data), "out": str(out)}
@@ -90,22 +91,3 @@ def test_what_every_process_recorded_adds_up(make: Make, tmp_path: Path) -> None
     again = symprompt.train(config, resume=True).metrics["seconds"]
     for stage in ("recording", "training"):
         assert again[stage] == run.metrics["seconds"][stage]
-
-
-def test_runs_and_states_from_before_have_no_recording(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(experiment, "Trainer", Trainer)
-    config = make(tmp_path / "run", method={"name": "ptuning"})
-
-    with pytest.raises(Killed):
-        symprompt.train(config, tick=kill)
-    folder = RunFolder(config.out)
-    tensors, note = folder.read_tensors("state.safetensors")
-    assert note.pop("recording") == 0
-    folder.write_tensors("state.safetensors", tensors, note)
-    assert set(symprompt.train(config, resume=True).metrics["seconds"]) == {
-        "training",
-        "asking dev",
-        "asking test",
-    }

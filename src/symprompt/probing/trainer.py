@@ -354,7 +354,13 @@ class Trainer(Learner):
             )
 
 
-_NOTE: Shape = {"epoch": int, "history": list, "relations": list}
+_NOTE: Shape = {
+    "epoch": int,
+    "history": list,
+    "relations": list,
+    "seconds": float,
+    "recording": float,
+}
 
 
 def state_tensors(trainer: Learner) -> dict[str, Tensor]:
@@ -420,6 +426,5 @@ def load_state(trainer: Learner, tensors: dict[str, Tensor], note: Any) -> float
         raise RunError(f"the stored training state does not fit this method: {error}.") from error
     trainer.epoch = note["epoch"]
     trainer.history = note["history"]
-    # Earlier states did not tell recording apart, those of version 0.1.0 did not count at all.
-    trainer.recording = float(note.get("recording", 0.0))
-    return float(note.get("seconds", 0.0))
+    trainer.recording = float(note["recording"])
+    return float(note["seconds"])

@@ -252,7 +252,7 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-9)
     problem, spe = build("spe", gpt2, facts)
     # One sentence asks for all of a subject's tokens, which recorded passes do not hold.
-    assert spe.asks(problem.sentences["train"], np.arange(2)) is None
+    assert spe.queries(problem.sentences["train"], np.arange(2)) is None
 
 
 @pytest.mark.parametrize("name", ["ptuning", "spe"])
