@@ -803,7 +803,7 @@ def test_two_languages_are_counted(pretrain: Call, tmp_path: Path) -> None:
     said = pretrain("--steps", 2, "--text", f"en={tmp_path / 'text.txt'}", f"de={small}")
     assert said.code == 0, said.err
     rows = [line.split() for line in said.out.splitlines()]
-    counts = {row[1]: (int(row[3]), int(row[8])) for row in rows if row[1:2] in (["en"], ["de"])}
+    counts = {row[0]: (int(row[1]), int(row[4])) for row in rows if row[:1] in (["en"], ["de"])}
     assert counts["de"][1] > counts["de"][0]
     assert counts["en"][1] < counts["en"][0]
 
