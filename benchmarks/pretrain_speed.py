@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int)
     parser.add_argument("--length", type=int)
     parser.add_argument("--corruption", help="kind of corruption")
-    parser.add_argument("--compile", choices=["auto", "on", "off", "max-autotune"])
+    parser.add_argument("--compile", choices=["on", "off", "max-autotune"], default="on")
     parser.add_argument("--mode", help="torch.compile mode, such as reduce-overhead")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
@@ -183,12 +183,12 @@ def main() -> None:
         "steps": flags.steps,
         "batch": flags.batch,
         "micro_batch": flags.micro_batch,
-        "compile": flags.compile,
     }
     config = replace(
         config,
         device=flags.device,
         dtype=flags.dtype,
+        compile=flags.compile,
         optimizer=replace(
             config.optimizer, **{key: value for key, value in given.items() if value is not None}
         ),

@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--prompts", nargs="*", default=[], help="folders of written prompts")
     parser.add_argument("--relations", nargs="*", default=[], help="these only, for a trial")
     parser.add_argument("--epochs", type=int, default=0, help="other epochs, for a trial")
-    parser.add_argument("--compile", action="store_true", help="compile the model's layers")
+    parser.add_argument("--compile", default="auto", help="auto, on, off or max-autotune")
     parser.add_argument("--only", nargs="*", default=list(JOBS), choices=list(JOBS))
     parser.add_argument("--jobs", type=int, default=1)
     flags = parser.parse_args()
@@ -118,7 +118,7 @@ def main() -> None:
     shared = [f"--{key}={getattr(flags, key)}" for key in keys]
     for key in ("prompts", "relations"):
         shared += [f"--{key}", *getattr(flags, key)]
-    shared += ["--compile"] * flags.compile
+    shared += ["--compile", flags.compile]
 
     def start(name: str) -> int:
         return subprocess.call([sys.executable, __file__, *shared, "--only", name])

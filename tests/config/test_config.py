@@ -204,7 +204,7 @@ def test_a_pretraining_config_reads_back_and_differs_by_key(tmp_path: Path) -> N
     config = make_pretrain_config({"seed": 5, "corpus": {"packing": "sentences"}})
     (tmp_path / "p.toml").write_text(to_toml(config))
     assert load_pretrain_config(str(tmp_path / "p.toml")) == config
-    other = replace(config, out="x", optimizer=replace(config.optimizer, rate=1.0, compile="off"))
+    other = replace(config, out="x", compile="off", optimizer=replace(config.optimizer, rate=1.0))
     assert differing_keys(config, other) == ["optimizer.rate"]
 
 

@@ -216,8 +216,10 @@ def test_token_types_reach_models_that_know_them(load_family: Callable[..., Lang
         close(zeros, plain, inputs.mask, atol=1e-12)
         typed = body_states(backbone, replace(inputs, types=types))
         if known is not None:
-            assert backbone.places.reads_types == known
-        assert torch.allclose(typed[inputs.mask], plain[inputs.mask]) != backbone.places.reads_types
+            assert backbone.positions.reads_types == known
+        assert (
+            torch.allclose(typed[inputs.mask], plain[inputs.mask]) != backbone.positions.reads_types
+        )
 
 
 def wrong(bert: LanguageModel, **more: Any) -> Prefix:

@@ -143,8 +143,8 @@ def test_written_prompts_are_combined_in_three_ways(
     assert [gap.why for gap in gaps] == ["needs --prompts"] * 3
 
 
-def test_every_run_is_compiled_or_none(settings: ReproduceSettings) -> None:
-    for wanted in (False, True):
+def test_every_run_gets_the_commands_way_of_compiling(settings: ReproduceSettings) -> None:
+    for wanted in ("auto", "off"):
         found = make_plan(replace(settings, compile=wanted))
         assert {run.config.compile for run in found.runs} == {wanted}
 

@@ -159,7 +159,7 @@ def test_incidental_keys_may_differ_between_the_halves_of_a_run(folder: RunFolde
         "device": "cpu",
         "max_tokens": 77,
         "checkpoint_seconds": 1.5,
-        "compile": True,
+        "compile": "on",
         "keep_encoder": False,
     }
     tuning = replace(RunConfig().tuning, at_once=3)

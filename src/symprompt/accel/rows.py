@@ -14,7 +14,7 @@ not be written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -85,14 +85,18 @@ class RowLayers:
             # Some part has another name, or is not there.
             return None
 
-    def compile(self) -> None:
+    def compile(self, options: Mapping[str, Any] | None = None) -> None:
         """Fuse element-wise work; functions are compiled for all layers and shapes at once.
 
         ``_layer`` is compiled once more for the layer that no product follows.
+
+        Args:
+            options: more of torch's compiler.
         """
-        self._first_product = compile_function(_first_product, options=_FUSING)
-        self._layer = compile_function(_layer, options=_FUSING)
-        self._last = compile_function(_last_layer, options=_FUSING)
+        options = _FUSING | dict(options or {})
+        self._first_product = compile_function(_first_product, options=options)
+        self._layer = compile_function(_layer, options=options)
+        self._last = compile_function(_last_layer, options=options)
         # Fused it saves memory's time; one kernel after the other it would cost some.
         if SWITCHES["norm"] and all(
             _tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])

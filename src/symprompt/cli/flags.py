@@ -231,9 +231,9 @@ class ReproduceFlags:
     """Workers on each device."""
     memory_gib: float = 0.0
     """Most memory to take on each GPU, in GiB; 0 sets no bound."""
-    compile: bool = False
-    """Compile the model's layers: faster passes on a GPU after a slower start, which the runs of
-    one worker share."""
+    compile: Literal["auto", "on", "off", "max-autotune"] = "auto"
+    """Compile layers and record training steps as CUDA graphs; auto does so on a GPU where it
+    pays, off never."""
     draws: int = 10_000
     """Bootstrap draws behind intervals and differences."""
     dry_run: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic.dataclasses import dataclass
@@ -34,6 +34,8 @@ Portion = Annotated[float, Field(ge=0, le=1)]
 """A share from none to all."""
 Factor = Annotated[float, Field(gt=0, le=1)]
 """What something shrinks by: in (0, 1]."""
+Compile = Literal["auto", "on", "off", "max-autotune"]
+"""Whether a run compiles and records; ``accel.compiling.choose`` states the rule."""
 
 
 def _different(values: tuple[T, ...]) -> tuple[T, ...]:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.modeling_outputs import BaseModelOutput
 
-from symprompt.accel.compiling import compile_often
-from symprompt.accel.packing import Packing, longest_on, packed
+from symprompt.accel.compiling import choose, compile_often, weights_per_token
+from symprompt.accel.packing import Packing, packed
 from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
 from symprompt.accel.switches import SWITCHES
+from symprompt.config.fields import Compile
 from symprompt.errors import ModelError
-from symprompt.models.checks import can_pack, check_causal, find_row_layers
 from symprompt.models.inputs import Inputs
 from symprompt.models.layers import LayerInputs
 from symprompt.models.loading import (
@@ -35,7 +35,8 @@ from symprompt.models.loading import (
     load_model,
     load_vocabulary,
 )
-from symprompt.models.positions import Places
+from symprompt.models.packing import find_row_layers, longest_packed
+from symprompt.models.positions import Positions
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.runs.environment import choose_device, choose_dtype
@@ -60,7 +61,9 @@ class LanguageModel:
     Attributes:
         decoder: the linear layer onto the vocabulary; None where the head keeps it hidden.
         last_product: its weight [v, h] and bias as the product is computed with them.
-        compiled: whether ``compile_layers`` was called.
+        compiled: whether layers are compiled.
+        records: whether training steps are to be recorded as CUDA graphs.
+        acceleration: what ``accelerate`` chose, for people to read.
 
     Example:
         >>> backbone = LanguageModel.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -76,6 +79,9 @@ class LanguageModel:
         self.source = ""
         self.fingerprint = ""
         self.compiled = False
+        self.records = device.type == "cuda"
+        self.acceleration = ""
+        self._compiled_by: dict[str, Any] | None = None
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
         self.decoder = decoder = find_decoder(model)
@@ -128,7 +134,7 @@ class LanguageModel:
         backbone.source = path
         backbone.fingerprint = fingerprint(source)
         if backbone.causal:
-            check_causal(backbone)
+            _require_causal(backbone)
         return backbone
 
     @property
@@ -154,9 +160,9 @@ class LanguageModel:
             )
 
     @cached_property
-    def places(self) -> Places:
+    def positions(self) -> Positions:
         """The positions and token types the model's body knows."""
-        return Places(self.model.base_model, self.model.config.get_text_config())
+        return Positions(self.model.base_model, self.model.config.get_text_config())
 
     @cached_property
     def attention(self) -> PrefixAttention:
@@ -188,7 +194,7 @@ class LanguageModel:
     @property
     def max_length(self) -> int:
         """The longest sequence the model takes, special tokens included."""
-        return min(self.places.limit, self.vocabulary.max_length)
+        return min(self.positions.limit, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
@@ -219,32 +225,77 @@ class LanguageModel:
         share = torch.cuda.get_per_process_memory_fraction(place) / 2
         return int(torch.cuda.get_device_properties(self.device).total_memory * share)
 
-    def compile_layers(self, backend: str = "inductor") -> None:
+    def accelerate(self, wanted: Compile = "auto", *, tokens: float = 0.0) -> str:
+        """Choose how a run's passes and steps are accelerated, once; return the choice in words.
+
+        ``accel.compiling.choose`` states the rule. What an earlier run chose is undone.
+
+        Args:
+            wanted: a config's ``compile``.
+            tokens: how many tokens training reads, in all epochs.
+
+        Raises:
+            ModelError: layers are to be compiled, and the model has no list of as many layers as
+                its config states.
+        """
+        work = tokens * weights_per_token(self.model.base_model)
+        choice = choose(wanted, self.device, work=work)
+        if choice.compiled:
+            self.compile_layers(**choice.options)
+        else:
+            self._compile(None)
+        self.records = choice.recorded
+        longest, reason = self._packing
+        parts = [
+            "packed rows" * bool(longest),
+            "joined products" * bool(longest and self.row_layers),
+            "compiled layers" * choice.compiled,
+            "recorded steps" * choice.recorded,
+        ]
+        chosen = ", ".join(filter(None, parts))
+        if reason:
+            chosen = f"{chosen}; padded rows: {reason}" if chosen else f"plain: {reason}"
+        self.acceleration = chosen
+        return chosen
+
+    def compile_layers(self, backend: str = "inductor", **options: Any) -> None:
         """Compile the model's layers, one after the other the same code, for any shape.
 
         On a GPU element-wise work is fused; the first passes take some ten seconds longer.
 
+        Args:
+            options: of torch's compiler.
+
         Raises:
-            ModelError: the model has no list of as many layers as its config says.
+            ModelError: the model has no list of as many layers as its config states.
         """
-        if self.compiled:
+        if not self._layer_list:
+            raise ModelError(
+                f"{type(self.model).__name__} has no list of {self._layer_count} layers to "
+                "compile; use --compile off."
+            )
+        compile_often()
+        self._compile({"backend": backend, "dynamic": True, "options": options or None})
+
+    def _compile(self, given: dict[str, Any] | None) -> None:
+        """Compile the layers, or have them run as they are."""
+        if given == self._compiled_by:
             return
-        count = self.model.config.get_text_config().num_hidden_layers
+        for layer in self._layer_list:
+            layer._compiled_call_impl = None
+            if given is not None:
+                layer.compile(**given)
+        self.compiled, self._compiled_by = given is not None, given
+        self.__dict__.pop("row_layers", None)
+
+    @property
+    def _layer_list(self) -> list[nn.Module]:
         lists = [
             module
             for module in self.model.base_model.modules()
-            if isinstance(module, nn.ModuleList) and len(module) == count
+            if isinstance(module, nn.ModuleList) and len(module) == self._layer_count
         ]
-        if not lists:
-            raise ModelError(
-                f"{type(self.model).__name__} has no list of {count} layers to compile; leave "
-                "--compile out."
-            )
-        compile_often()
-        for layer in lists[0]:
-            layer.compile(backend=backend, dynamic=True)
-        self.compiled = True
-        self.__dict__.pop("row_layers", None)
+        return list(lists[0]) if lists else []
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -299,7 +350,7 @@ class LanguageModel:
         quick = self.device.type == "cuda" and SWITCHES["rows"]
         layers = find_row_layers(self) if quick else None
         if layers is not None and self.compiled:
-            layers.compile()
+            layers.compile((self._compiled_by or {}).get("options"))
         return layers
 
     @contextmanager
@@ -312,7 +363,7 @@ class LanguageModel:
         prefix = inputs.prefix
         given = {"inputs_embeds": inputs.embeddings, "return_dict": True}
         given |= self._options(inputs.mask) if inputs.packing is None else self._row(inputs.packing)
-        if inputs.types is not None and self.places.reads_types:
+        if inputs.types is not None and self.positions.reads_types:
             given["token_type_ids"] = inputs.types
         deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
         reading: AbstractContextManager[None] = nullcontext()
@@ -321,7 +372,7 @@ class LanguageModel:
         if prefix is not None and prefix.length > 0:
             reading = self.attention.reading(prefix, rows)
             if prefix.shift_positions:
-                given["position_ids"] = self.places.shifted(
+                given["position_ids"] = self.positions.shifted(
                     prefix, rows, tokens, limit=self.max_length
                 )
         with sdpa_kernel(_ATTENTION), deep, reading:
@@ -329,20 +380,17 @@ class LanguageModel:
 
     @cached_property
     def longest_packed(self) -> int:
-        """How long sentences may be that stand one after the other in a row; 0: none does.
+        """How long sentences may be that stand one after the other in a row; 0: none does."""
+        return self._packing[0]
 
-        Only on CUDA, where it is faster, and not for causal models, whose sentences end before what
-        is asked. Whether the model can is found out by trying.
-        """
-        if self.causal or self.device.type != "cuda" or not SWITCHES["packing"]:
-            return 0
-        longest = longest_on(self.device, self.dtype, self.model.config)
-        return longest if longest and can_pack(self) else 0
+    @cached_property
+    def _packing(self) -> tuple[int, str]:
+        return longest_packed(self)
 
     def _row(self, packing: Packing) -> dict[str, Any]:
         return {
             "attention_mask": packing.as_mask(),
-            "position_ids": packing.place[None] + self.places.first,
+            "position_ids": packing.place[None] + self.positions.first,
         }
 
     def _options(self, mask: Tensor | None) -> dict[str, Any]:
@@ -438,3 +486,22 @@ def prefix_shape(backbone: LanguageModel) -> PrefixShape:
         ModelError: a prefix would not be read by every layer of this kind of model.
     """
     return backbone.attention.shape
+
+
+def _require_causal(backbone: LanguageModel) -> None:
+    """Refuse a model whose answers change with what follows (XLNet has a causal-LM head too).
+
+    Raises:
+        ModelError: the model sees what follows.
+    """
+    ids = torch.tensor([[0, 1, 1, 1], [0, 2, 2, 2]], device=backbone.device)
+    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+    with torch.no_grad():
+        one, other = backbone.logits_at(inputs, torch.zeros_like(ids[:, 0]))
+    near = 1e-2 * float(one.abs().max().nan_to_num())
+    if not torch.allclose(one, other, rtol=1e-2, atol=near, equal_nan=True):
+        raise ModelError(
+            f"{backbone.source} is a {backbone.model.config.model_type} model, whose answers "
+            "change with what comes after them, so it is not causal; give a masked or a causal "
+            "language model."
+        )

@@ -1,4 +1,4 @@
-"""Where tokens stand: the positions and the token types a model's body knows."""
+"""The positions and token types that a model's body knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from symprompt.models.prefix import Prefix
 _ENDLESS = 1 << 30
 
 
-class Places:
+class Positions:
     """The positions and token types of a model; final.
 
     Attributes:

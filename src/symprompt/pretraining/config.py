@@ -9,6 +9,7 @@ from pydantic import Field
 from symprompt.config import build, load
 from symprompt.config.fields import (
     Amount,
+    Compile,
     Count,
     Incidental,
     Portion,
@@ -119,8 +120,6 @@ class OptimizerConfig:
     """Most sequences in one pass on one device; 0 takes the device's whole share. Bounds memory."""
     steps: Positive = 10000
     """Steps in all."""
-    compile: Incidental[Literal["auto", "on", "off", "max-autotune"]] = "auto"
-    """torch.compile; auto compiles on CUDA; max-autotune tries more kernels first (minutes)."""
 
 
 @settings
@@ -147,6 +146,9 @@ class PretrainConfig:
     takes the place of --text. Its vocabulary and held-out documents are taken as they are."""
     checkpoint_seconds: Incidental[Amount] = 300.0
     """Least time between two checkpoints."""
+    compile: Incidental[Compile] = "auto"
+    """Compile a step's passes. auto compiles on CUDA where training is long enough to pay for it;
+    max-autotune tries more kernels first (minutes)."""
     evaluate_every: Positive = 500
     """Steps between two validation losses."""
     vocabulary: VocabularyConfig = VocabularyConfig()

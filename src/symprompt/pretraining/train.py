@@ -130,6 +130,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tic
     """Train from where the work folder is; the first process writes the model folder."""
     prepared = load_prepared(config, folders)
     training = make_training(config, prepared, group)
+    tick("acceleration", 1, 1, training.acceleration)
     loop = Loop(
         training,
         checkpoint=folders.work / STATE,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from symprompt.accel.compiling import choose, weights_per_token
 from symprompt.accel.recorder import Recorder
 from symprompt.engine.early_stopping import fill
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
@@ -70,6 +71,7 @@ class Pretraining:
         mode: torch.compile's mode where that is not the config's.
 
     Attributes:
+        acceleration: what the steps are accelerated by, for people to read.
         tokens: tokens seen, padding left out.
         steady_tokens: those of all steps but each process's first, which compiles.
     """
@@ -119,7 +121,12 @@ class Pretraining:
         self._window = torch.zeros(len(self.parts) + 2, device=self.device)
         self._window_steps = 0
         self._rows = group.share(config.optimizer.batch)
-        self._compiled = _compile(self._losses, config, self.device, mode)
+        self._compiled = self._losses
+        choice = choose(config.compile, self.device, work=_work(pretrainer, config))
+        self.acceleration = "compiled steps" if choice.compiled or mode else "plain"
+        if choice.compiled or mode:
+            how: dict[str, Any] = {"mode": mode} if mode else {"options": choice.options or None}
+            self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, **how)
         self._begun = False
         # Tokens and time at the last sight of the device: speeds are counted from there.
         self._shown = self._recorded = (0, time.monotonic())
@@ -363,13 +370,7 @@ def _attention(device: torch.device) -> AbstractContextManager[None]:
     return sdpa_kernel([getattr(SDPBackend, kind) for kind in kinds], set_priority=True)
 
 
-def _compile(
-    losses: Losses, config: PretrainConfig, device: torch.device, mode: str | None
-) -> Losses:
-    wanted = config.optimizer.compile
-    if wanted == "off" or (wanted == "auto" and device.type != "cuda"):
-        return losses
-    if mode is None and wanted == "max-autotune":
-        mode = "max-autotune-no-cudagraphs"
-    options: dict[str, Any] = {} if mode is None else {"mode": mode}
-    return torch.compile(losses, fullgraph=True, dynamic=False, **options)
+def _work(pretrainer: Pretrainer, config: PretrainConfig) -> float:
+    """Return training tokens times the weights each of them is multiplied by."""
+    tokens = config.optimizer.steps * config.optimizer.batch * config.corpus.length
+    return float(tokens) * weights_per_token(pretrainer)

@@ -9,6 +9,7 @@ from pydantic import Field
 from symprompt.config import build, load
 from symprompt.config.fields import (
     Amount,
+    Compile,
     Count,
     Factor,
     Incidental,
@@ -217,8 +218,10 @@ class RunConfig:
     """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished run."""
-    compile: Incidental[bool] = False
-    """Compile the model's layers: faster passes on a GPU after a slower start."""
+    compile: Incidental[Compile] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
     keep_encoder: Incidental[bool] = True
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: str = ""

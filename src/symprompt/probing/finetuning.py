@@ -149,7 +149,7 @@ def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> di
         seed=config.seed,
         max_tokens=config.max_tokens or part.backbone.token_budget(training=True),
     )
-    if part.backbone.device.type == "cuda":
+    if part.backbone.records:
         # The update reads and writes every weight of every relation, and is bound by just that.
         for optimizer in trainer.optimizers.values():
             optimizer.compile()

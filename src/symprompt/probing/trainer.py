@@ -226,7 +226,8 @@ class Trainer(Learner):
         }
         self.captured: CapturedSteps | None = None
         on_gpu = self.device.type == "cuda"
-        if capture or (capture is None and on_gpu and method.queries(sentences, np.arange(1))):
+        records = method.backbone.records
+        if capture or (capture is None and records and method.queries(sentences, np.arange(1))):
             self.captured = CapturedSteps(
                 method, sentences, self.optimizers, max_tokens=max_tokens, capture=on_gpu
             )

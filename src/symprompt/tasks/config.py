@@ -9,6 +9,7 @@ from pydantic import Field
 from symprompt.config import build, load
 from symprompt.config.fields import (
     Amount,
+    Compile,
     Count,
     Factor,
     Incidental,
@@ -219,8 +220,10 @@ class TuneConfig:
     """Most tokens in one pass when asking; 0 chooses by device."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished run."""
-    record: Incidental[bool] = True
-    """Record steps as CUDA graphs on a GPU."""
+    compile: Incidental[Compile] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
     start_from: str = ""
     """A finished run on the same model and method whose prompt training goes on from; its head
     too where labels are the same."""

@@ -109,6 +109,7 @@ def _share(
     }
     inputs = {name: task.splits["train"].inputs for name, task in laid.items()}
     model = TaskModel(body, heads, inputs)
+    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     learning = config.learning
     learning = replace(learning, rate=config.mixture.rate or learning.rate, patience=0)
     max_tokens = config.max_tokens or backbone.token_budget()
@@ -128,7 +129,7 @@ def _share(
         replace(learning, epochs=config.mixture.epochs),
         score,
         seed=derive_seed(config.seed, "mixture"),
-        record=config.record,
+        record=backbone.records,
     )
     history = run_training(shared, training, config, tick)
     tensors = {**body.tensors(), **{key: v.detach() for key, v in model.head_parameters().items()}}

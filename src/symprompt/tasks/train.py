@@ -149,6 +149,7 @@ def _learn(job: _Job) -> None:
     name = TRAINABLES[config.method].file
     environment = describe_environment(job.backbone.device)
     folder.write_json(ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint})
+    job.tick("acceleration", 1, 1, job.backbone.accelerate(config.compile))
     if not folder.has(name):
         asker = job.asker()
 
@@ -163,7 +164,7 @@ def _learn(job: _Job) -> None:
             config.learning,
             score,
             seed=config.seed,
-            record=config.record,
+            record=job.backbone.records,
         )
         folder.write_json(HISTORY, run_training(folder, training, config, job.tick))
         folder.write_json(CARD, make_card(job, name))

@@ -10,6 +10,7 @@ from pydantic import Field
 from symprompt.config import build, load, shipped_configs
 from symprompt.config.fields import (
     Amount,
+    Compile,
     Count,
     Different,
     Incidental,
@@ -126,6 +127,10 @@ class PatternRunConfig:
     """Most tokens in one pass while asking; 0 chooses by device."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished training."""
+    compile: Incidental[Compile] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
     save_model: Incidental[bool] = False
     """Store the trained language model of each seed as a transformers folder."""
     keep_weights: Incidental[bool] = True

@@ -66,6 +66,7 @@ def tune_pattern(
     out = _open(config, resume=resume)
     data = load_verbal(config.pattern.task, config.data, held_out=config.pattern.held_out)
     backbone = backbone or load_for_tuning(config)
+    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     problem = VerbalProblem(backbone, data, config.pattern, max_tokens=config.max_tokens)
     _write_start(out, config, problem)
     seeds = config.seeds

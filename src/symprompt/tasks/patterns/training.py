@@ -100,7 +100,7 @@ class PatternTraining:
         self.device = model.backbone.device
         self.parameters = self._find_parameters()
         self.optimizer = FlatAdamW(self._groups(), clip=learning.clip)
-        self.recorder = Recorder(self.device, wanted=record)
+        self.recorder = Recorder(self.device, wanted=record and model.backbone.records)
         self._start = self.optimizer.values.clone()
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._passes: dict[tuple[int, int], _Pass] = {}
