@@ -88,9 +88,8 @@ def find_model(path: str) -> Source:
     if not gguf and not Path(place).exists():
         _require_hub(place)
     try:
-        config = AutoConfig.from_pretrained(
-            place, trust_remote_code=False, **({"gguf_file": gguf} if gguf else {})
-        )
+        options = {"gguf_file": gguf} if gguf else {}
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
     except Exception as error:  # a garbled config fails in many ways, each a class of its own
         raise ModelError(
             f"cannot read the config of model {path!r}: {_first_line(error)}"
@@ -161,6 +160,10 @@ def load_model(source: Source) -> Any:
         ModelError: weights are missing, damaged or not safetensors.
     """
     kind: Any = AutoModelForCausalLM if source.causal else AutoModelForMaskedLM
+    if source.config.model_type == "deberta-v2" and not getattr(source.config, "legacy", True):
+        # This head multiplies by the embeddings itself: it has no weight to tie, which
+        # transformers 5.17 looks for.
+        source.config.tie_word_embeddings = False
     name = str(Path(source.place, source.gguf)) if source.gguf else source.place
     try:
         # float32 first: the vocabulary product keeps these weights when the body is halved.
