@@ -12,7 +12,7 @@ from torch import Tensor
 from symprompt.engine.loop import Loop
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
-from symprompt.models.language_model import Inputs, body_states
+from symprompt.models.language_model import Inputs
 from symprompt.tasks.config import LearningConfig, TuneConfig, make_tune_config
 from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
@@ -151,14 +151,14 @@ def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: LanguageModel)
         body.load({"prompt.vectors": bert.embed(words)[0]})
         ids = torch.cat((words, batch.ids), 1)
         inputs = Inputs(bert.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-        wanted = body_states(bert, inputs)[:, 3:]
+        wanted = bert.states(inputs)[:, 3:]
         torch.testing.assert_close(body.states(batch), wanted)
 
 
 def test_fresh_adapters_and_weights_change_nothing(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     with torch.no_grad():
-        plain = body_states(bert, Inputs(bert.embed(batch.ids), batch.mask))
+        plain = bert.states(Inputs(bert.embed(batch.ids), batch.mask))
         for method in ("ft", "lora"):
             states = make_body(bert, config_of(method), seed=(1,)).states(batch)
             torch.testing.assert_close(states, plain)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel
-from symprompt.models.language_model import body_states
 from symprompt.models.prefix import Prefix
 from symprompt.tasks.data.examples import CUT, Example
 from symprompt.tasks.features import Batch, Features
@@ -148,7 +147,7 @@ class Server:
             types=torch.cat([_padded(entry, width) for entry in types]) if types else None,
         )
         prefix = Prefix(self.states, row, shift_positions=self.shift, visible=self.visible)
-        states = body_states(self.backbone, inputs, prefix=prefix)
+        states = self.backbone.states(inputs, prefix=prefix)
         sizes = [len(batch) for batch in batches]
         for task, batch, own, places in zip(
             parts, batches, torch.split(states, sizes), chosen, strict=True

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models import Inputs, LanguageModel, LoraTuning
-from symprompt.models.language_model import body_states, prefix_shape
 from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.config import LoraConfig, PrefixConfig, TuneConfig
@@ -81,7 +80,7 @@ def _calls(backbone: LanguageModel, body: nn.Module) -> list[nn.Module]:
     try:
         ids = torch.full((1, 2), int(backbone.vocabulary.pad_id), device=backbone.device)
         inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-        body_states(backbone, inputs)
+        backbone.states(inputs)
     finally:
         for handle in handles:
             handle.remove()
@@ -225,7 +224,7 @@ class InputPrompts(Body):
             torch.cat((seen, batch.mask), 1),
             types=types,
         )
-        return body_states(self.backbone, together)[:, self.taken :]
+        return self.backbone.states(together)[:, self.taken :]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the vectors [n, width]."""
@@ -290,7 +289,7 @@ class FullWeights(Body):
         """Return the states that the weights as they are now give."""
         with self._casting():
             trained = bool(self._trained)
-            return body_states(self.backbone, self._inputs(batch), grad_model=trained)
+            return self.backbone.states(self._inputs(batch), grad_model=trained)
 
     def _casting(self) -> AbstractContextManager[object]:
         if not self.half:
@@ -373,7 +372,7 @@ class _Asked(nn.Module):
     def forward(self, embeddings: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         """Return the last hidden states."""
         inputs = Inputs(embeddings, mask, types=types)
-        return body_states(self._backbone[0], inputs, grad_model=True)
+        return self._backbone[0].states(inputs, grad_model=True)
 
 
 class DeepPrefix(Body):
@@ -398,7 +397,7 @@ class DeepPrefix(Body):
         config, backbone = self.config, self.backbone
         encoder = PrefixEncoder(
             [_TASK],
-            prefix_shape(backbone),
+            backbone.prefix_shape,
             config.length,
             kind=kind,
             hidden=config.hidden or hidden_size(backbone),
@@ -422,7 +421,7 @@ class DeepPrefix(Body):
     def states(self, batch: Batch) -> Tensor:
         """Return the tokens' states; no position is added."""
         self.encoder.train(self.learning)
-        return body_states(self.backbone, self._inputs(batch), prefix=self.encoder.prefix())
+        return self.backbone.states(self._inputs(batch), prefix=self.encoder.prefix())
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the keys and values [layers, 2, kv_heads, length, head_dim]."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
-from symprompt.models import LanguageModel, prefix_shape
+from symprompt.models import LanguageModel
 from symprompt.prompts import PrefixEncoder, PromptEncoder
 from symprompt.tasks.patterns.config import PatternConfig
 from symprompt.tasks.patterns.layout import VerbalLayout, Writer, lay_out, lay_out_heads
@@ -180,7 +180,7 @@ class VerbalProblem:
         if config.method == "pt2":
             return PrefixEncoder(
                 (self.task.name,),
-                prefix_shape(self.backbone),
+                self.backbone.prefix_shape,
                 config.prefix_length,
                 kind=config.prefix_encoder,
                 hidden=hidden,
