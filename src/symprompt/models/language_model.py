@@ -52,7 +52,7 @@ _PROBED = (2, 3)
 class LanguageModel:
     """A frozen language model, masked or causal; final.
 
-    A masked model says what stands at a masked position, a causal one what comes after a position;
+    A masked model predicts the token at a masked position, a causal one the token after a position;
     the vocabulary knows which. The head runs at the wanted positions only: a hook on the model's
     body hands the head the gathered hidden states, which every head of transformers treats
     position by position. The last matrix product runs in float32 (or float64) whatever the body's
@@ -139,7 +139,7 @@ class LanguageModel:
 
     @property
     def causal(self) -> bool:
-        """Whether the model says what comes next, instead of what a mask hides."""
+        """Whether the model predicts the next token, instead of a masked one."""
         return self.vocabulary.causal
 
     @property
@@ -149,7 +149,7 @@ class LanguageModel:
 
     @cached_property
     def layers(self) -> LayerInputs:
-        """The places before each layer, looked for when they are first asked for.
+        """The inputs of each layer, found when first needed.
 
         Raises:
             ModelError: this kind of model has none that can be found.
@@ -166,7 +166,7 @@ class LanguageModel:
 
     @cached_property
     def attention(self) -> PrefixAttention:
-        """The attention calls of each layer, looked for when they are first asked for.
+        """The attention calls of each layer, found when first needed.
 
         Raises:
             ModelError: a prefix would not be read by every layer.
@@ -201,7 +201,7 @@ class LanguageModel:
 
         Scoring is bound by the logits (one mask in about twelve tokens, three copies; a causal
         model gives all of a subject's tokens at once, one in about four), training by the
-        activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
+        activations kept for the gradient (about 34 values per hidden unit, layer and token).
         """
         memory, most = _CPU_MEMORY, _CPU_TOKENS
         if self.device.type == "cuda":

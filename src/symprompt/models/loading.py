@@ -32,7 +32,7 @@ def locate_model(name: str) -> str:
     """Return where to load a model from: the packaged folder for "shipped", else the name itself.
 
     The name always means the packaged model, also where the current folder holds one called
-    "shipped", so that a run says the same wherever it is read.
+    "shipped", so that a run means the same wherever it is read.
 
     Raises:
         ModelError: "shipped" was asked for and this installation has no such folder.
@@ -71,7 +71,7 @@ class Source:
 
     @property
     def options(self) -> dict[str, str]:
-        """What ``from_pretrained`` is told besides the place."""
+        """What ``from_pretrained`` is given besides the place."""
         return {"gguf_file": self.gguf} if self.gguf else {}
 
 
@@ -131,7 +131,7 @@ def _require_hub(name: str) -> None:
         if try_to_load_from_cache(name, "config.json") is None:
             get_hf_file_metadata(hf_hub_url(name, "config.json"))
     except (HfHubHTTPError, OfflineModeIsEnabled, ValueError):
-        # It answered, is not to be asked, or the name is none of the hub's: what follows says so.
+        # It answered, is not to be asked, or the name is none of the hub's: loading reports it.
         return
     except Exception as error:  # of whichever client the hub's library has
         raise ModelError(

@@ -59,7 +59,7 @@ def find_row_layers(backbone: LanguageModel) -> RowLayers | None:
                 one = backbone.model.base_model(**given).last_hidden_state[0, at]
             other = layers.states_at(inputs, at)
         except Exception:
-            # Whatever a model or the kernels' compiler says: then its own layers are used.
+            # Whatever a model or the kernels' compiler raises: then its own layers are used.
             return None
     return layers if _near(backbone, one, other) else None
 
@@ -87,6 +87,6 @@ def can_pack(backbone: LanguageModel) -> bool:
         try:
             other = backbone.logits_at(row, lengths.cumsum(0) - 1)
         except Exception:
-            # Whatever a model or the kernels' compiler says: then sentences are padded.
+            # Whatever a model or the kernels' compiler raises: then sentences are padded.
             return False
     return _near(backbone, one, other)

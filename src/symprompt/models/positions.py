@@ -19,7 +19,7 @@ class Positions:
     Attributes:
         limit: how many tokens have a position.
         first: the position of a sentence's first token; RoBERTa's kind counts on from the padding.
-        reads_types: whether the two texts of a pair are told apart by token types.
+        reads_types: whether the two texts of a pair are distinguished by token types.
 
     Args:
         body: the model without its head.
