@@ -36,20 +36,12 @@ from symprompt.models import LanguageModel
 from symprompt.papers.labelled.recipes import verbalized
 from symprompt.report.tasks import TaskResults
 from symprompt.runs.environment import describe_environment
-from symprompt.tasks.patterns import (
-    TASKS,
-    LearningConfig,
-    PatternConfig,
-    VerbalData,
-    VerbalProblem,
-    ask_zero_shot,
-    find_task,
-    load_pattern_config,
-    load_verbal,
-    manual_patterns,
-    reference_pattern,
-    tuning,
-)
+from symprompt.tasks.patterns.config import LearningConfig, PatternConfig, load_pattern_config
+from symprompt.tasks.patterns.data import load_verbal
+from symprompt.tasks.patterns.prepare import VerbalProblem
+from symprompt.tasks.patterns.published import manual_patterns, reference_pattern
+from symprompt.tasks.patterns.superglue import TASKS, VerbalData, find_task
+from symprompt.tasks.patterns.tuner import ask_zero_shot, tuning
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fewglue_entries import Cell, entries_of

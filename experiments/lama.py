@@ -4,7 +4,7 @@
 
 Finished runs are not done again; stop it and start it as you like. With --jobs several runs share
 one GPU, which a single one leaves waiting for launches; time one alone. Needs no more than the
-compute core (no tyro). Afterwards compare them:
+compute core (no rich). Afterwards compare them:
 
     python experiments/compare.py --name lama34k --base ptuning --note "..." \
         manual=runs/lama/manual ptuning=runs/lama/ptuning-34,... spe=runs/lama/spe-34,...

@@ -64,10 +64,10 @@ def test_a_command_makes_the_config_it_was_made_from(
         found.append(config)
         raise symprompt.SympromptError("enough.")
 
-    monkeypatch.setattr("symprompt.cli.commands.train", keep)
+    monkeypatch.setattr("symprompt.cli.facts.train", keep)
     words = compare.shlex.split(compare.train_command(config))
     with pytest.raises(SystemExit):
-        symprompt.cli.commands.main(words[1:])
+        symprompt.cli.main(words[1:])
     mine, theirs = flatten(found[0]), flatten(config)
     assert {key for key in mine if mine[key] != theirs[key]} == {"data", "device"}
 

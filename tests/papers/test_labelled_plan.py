@@ -15,7 +15,7 @@ from symprompt.papers.labelled.plan import VERBALIZED, make_labelled_plan
 from symprompt.papers.labelled.recipes import METHODS, TASKS, mixture, recipe, verbalized
 from symprompt.papers.labelled.settings import V2_TASKS, LabelledSettings
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns import PatternRunConfig
+from symprompt.tasks.patterns.config import PatternRunConfig
 from tiny.labelled import write_labelled, write_long_model
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from symprompt import prepare_pretraining, pretrain
-from symprompt.cli import commands as cli
+from symprompt import cli, prepare_pretraining, pretrain
 from symprompt.errors import ConfigError, RunError
 from symprompt.pretraining import prepare as prepare_module
 from symprompt.pretraining import prepare as reuse

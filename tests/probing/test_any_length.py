@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import symprompt
-from symprompt import Run
-from symprompt.cli import commands as cli
+from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact
 from symprompt.probing.config import RunConfig

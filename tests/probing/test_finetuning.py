@@ -19,8 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import symprompt
-from symprompt import Run
-from symprompt.cli import commands as cli
+from symprompt import Run, cli
 from symprompt.config import to_toml
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel

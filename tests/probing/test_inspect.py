@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import symprompt
-from symprompt import LanguageModel, Run, Template
-from symprompt.cli import commands as cli
+from symprompt import LanguageModel, Run, Template, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.inspect import describe_prompts, write_template

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import symprompt
-from symprompt import LanguageModel, Run
-from symprompt.cli import commands as cli
+from symprompt import LanguageModel, Run, cli
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig

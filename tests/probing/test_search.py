@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import symprompt
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.config import to_toml
 from symprompt.errors import RunError, TrainingError
 from symprompt.facts import FactSet

@@ -9,6 +9,7 @@ from pydantic import Field
 from symprompt.config import build, load
 from symprompt.config.fields import (
     Amount,
+    Common,
     Count,
     Factor,
     Incidental,
@@ -29,7 +30,7 @@ class FactsConfig:
 
     layout: Literal["auto", "lama", "table", "world"] = "auto"
     """The data's layout; auto looks."""
-    relations: Several[str] = ()
+    relations: Common[Several[str]] = ()
     """Only these relations; empty takes all."""
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
@@ -58,7 +59,7 @@ class FactsConfig:
 class PromptConfig:
     """The template and what makes its vectors."""
 
-    template: str = "<3> [X] <3> [Y] <3>"
+    template: Common[str] = "<3> [X] <3> [Y] <3>"
     """<n> learned vectors, [X] the subject, [Y] the object, words are anchors; "manual" takes each
     relation's manual template. For causal models [Y] is last, and manual ones are cut after it."""
     encoder: Literal["free", "mlp", "bilstm"] = "bilstm"
@@ -78,7 +79,7 @@ class MethodConfig:
     name: MethodName = "spe"
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
-    k: Positive = 15
+    k: Common[Positive] = 15
     """How many candidates are re-ranked (equation 8); also how many are stored."""
     weight: Amount = 0.8
     """Weight of the subject score when re-ranking (lambda in equation 10)."""
@@ -110,7 +111,7 @@ class TrainingConfig:
 
     optimizer: Literal["adam", "adamw"] = "adam"
     """adam adds weight decay to the gradient (L2); adamw shrinks the weights."""
-    rate: Rate = 5e-4
+    rate: Common[Rate] = 5e-4
     """Learning rate."""
     weight_decay: Amount = 0.0
     """Weight decay."""
@@ -122,11 +123,11 @@ class TrainingConfig:
     """Share of all steps over which the rate rises from zero."""
     clip: Amount = 0.0
     """Largest gradient norm per relation; 0 does not clip."""
-    batch: Positive = 8
+    batch: Common[Positive] = 8
     """Facts per relation and step."""
     drop_last: bool = True
     """Leave out an epoch's last, smaller batch (unless it is the only one)."""
-    epochs: Count = 20
+    epochs: Common[Count] = 20
     """Most passes over the training facts; of a search, see search.steps."""
     patience: Count = 0
     """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
@@ -200,16 +201,16 @@ def model_dtype(method: str, dtype: str) -> str:
 class RunConfig:
     """One run: a model, facts, a method. Flags override the config file."""
 
-    model: str = "shipped"
+    model: Common[str] = "shipped"
     """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
     one in the package."""
-    data: str = "world"
+    data: Common[str] = "world"
     """Folder or file of facts, or "world" for the facts about countries and cities."""
-    out: Incidental[str] = ""
+    out: Common[Incidental[str]] = ""
     """Run folder to write."""
-    seed: Seed = 34
+    seed: Common[Seed] = 34
     """Seed of vectors and shuffling."""
-    device: Incidental[str] = "auto"
+    device: Common[Incidental[str]] = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
@@ -217,11 +218,11 @@ class RunConfig:
     """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished run."""
-    compile: Incidental[bool] = False
+    compile: Common[Incidental[bool]] = False
     """Compile the model's layers: faster passes on a GPU after a slower start."""
     keep_encoder: Incidental[bool] = True
     """Store the prompt encoder too, so that training can go on from the run."""
-    start_from: str = ""
+    start_from: Common[str] = ""
     """A finished run whose prompts training goes on from."""
     rerank: str = ""
     """A finished SPE run on the same model and facts, whose subject prompt re-ranks the candidates;

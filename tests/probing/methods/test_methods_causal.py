@@ -16,8 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt import Run
-from symprompt.cli import commands as cli
+from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel

@@ -25,13 +25,9 @@ from symprompt.papers.plan import Model, name_models
 from symprompt.papers.settings import RECORD, merge_record
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.patterns import (
-    PatternRunConfig,
-    find_task,
-    load_pattern_config,
-    manual_patterns,
-    reference_pattern,
-)
+from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
+from symprompt.tasks.patterns.published import manual_patterns, reference_pattern
+from symprompt.tasks.patterns.superglue import find_task
 
 # Tasks of the two ablations, which the paper describes in words (section 2.3).
 REPARAMETERISED = ("rte", "boolq", "cb", "conll2003", "conll2004")
