@@ -53,8 +53,8 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
         for name, config, changes in (
             # As many vectors as SPE learns for both ways.
             ("ptuning-18-vectors", "lama-ptuning", {"prompt.template": "<6> [X] <6> [Y] <6>"}),
-            ("ptuning-12-epochs", "lama-ptuning", {"training.epochs": 12}),
-            ("spe-12-epochs", "lama-spe", {"training.epochs": 12}),
+            ("ptuning-12-epochs", "lama-ptuning", {"learning.epochs": 12}),
+            ("spe-12-epochs", "lama-spe", {"learning.epochs": 12}),
         )
         for seed in SEEDS
     },
@@ -86,7 +86,7 @@ def run_one(name: str, flags: argparse.Namespace) -> None:
     if flags.relations:
         given["facts.relations"] = tuple(flags.relations)
     if flags.epochs:
-        given["training.epochs"] = flags.epochs
+        given["learning.epochs"] = flags.epochs
     config = load_config(config_name)
     for key, value in {**changes, **given}.items():
         config = change(config, key, value)

@@ -212,11 +212,11 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(train: Call, tmp_path: Pat
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--rate", "fast"], "training.rate is 'fast'; it must be of type float."),
+        (["--rate", "fast"], "learning.rate is 'fast'; it must be of type float."),
         (["--name", "guesswork"], "method.name is 'guesswork'; allowed are: autoprompt, finetune"),
         (["--k", "0"], "method.k is 0; it must be at least 1."),
         (["--dtype", "int8"], "dtype is 'int8'; allowed are: auto, float32"),
-        (["--drop-last=maybe"], "training.drop_last is 'maybe'; it must be of type bool."),
+        (["--drop-last=maybe"], "learning.drop_last is 'maybe'; it must be of type bool."),
         (["--device"], "--device needs a value."),
         (["--no-rate"], "unknown flag --no-rate; did you mean --rate?"),
         (["twice"], "symprompt train got 'twice' beside its flags"),
@@ -262,7 +262,7 @@ def test_training_with_a_shipped_config_and_flags_writes_that_run(
     assert said.code == 0
     config = load_config(str(tmp_path / "run/config.toml"))
     assert (config.seed, config.method.k, config.facts.relations) == (5, 3, ("in",))
-    assert config.training.weight_decay == 0.1
+    assert config.learning.weight_decay == 0.1
     assert config.prompt.encoder == "free"  # from the config file
     assert config.data == str(data)
     metrics = json.loads((tmp_path / "run/metrics.json").read_text())
@@ -286,11 +286,11 @@ def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) ->
 
 def test_training_with_a_toml_file_and_flags_over_it(train: Call, tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
-    path.write_text('seed = 3\n[method]\nname = "ptuning"\nk = 2\n[training]\nbatch = 2\n')
+    path.write_text('seed = 3\n[method]\nname = "ptuning"\nk = 2\n[learning]\nbatch = 2\n')
     said = train(path, "--seed", 4)
     assert said.code == 0
     config = load_config(str(tmp_path / "run/config.toml"))
-    assert (config.seed, config.method.name, config.training.batch) == (4, "ptuning", 2)
+    assert (config.seed, config.method.name, config.learning.batch) == (4, "ptuning", 2)
 
 
 def test_a_finished_run_is_shown_again_without_training(train: Call) -> None:
@@ -344,7 +344,7 @@ def refused(train: Call, tmp_path: Path) -> Callable[..., str]:
     ("text", "message"),
     [
         ("sed = 1", "unknown key sed; did you mean seed?"),
-        ("[training]\nepoch = 1", "unknown key training.epoch; did you mean training.epochs?"),
+        ("[learning]\nepoch = 1", "unknown key learning.epoch; did you mean learning.epochs?"),
         ('seed = "one"', "seed is 'one'; it must be of type int"),
         ("seed = ", "is not valid TOML"),
         (
@@ -352,7 +352,7 @@ def refused(train: Call, tmp_path: Path) -> Callable[..., str]:
             "method.name is 'guesswork'; allowed are: autoprompt, finetune, lpaqa, majority, "
             "manual, optiprompt, ptuning, softprompt, spe",
         ),
-        ("[training]\nbatch = 0", "training.batch is 0; it must be at least 1"),
+        ("[learning]\nbatch = 0", "learning.batch is 0; it must be at least 1"),
     ],
 )
 def test_a_bad_config_file_is_refused(
@@ -492,7 +492,7 @@ def test_a_run_with_another_setting_is_refused_by_its_key(train: Call, tmp_path:
     assert train("my-facts").code == 0
     before = (tmp_path / "run/metrics.json").read_bytes()
     message = assert_one_sentence(train("my-facts", "--rate", 0.1))
-    assert "another training.rate" in message
+    assert "another learning.rate" in message
     assert (tmp_path / "run/metrics.json").read_bytes() == before
 
 
@@ -502,14 +502,14 @@ def test_a_loss_that_is_not_finite_names_step_and_relation(train: Call, tmp_path
     message = said.err.splitlines()[-1]
     assert message.startswith("symprompt: the loss of relation ")
     assert "is not finite at epoch 1, step 2" in message
-    assert "lower training.rate" in message
+    assert "lower learning.rate" in message
     assert not (tmp_path / "run/metrics.json").exists()
 
 
 def test_a_loss_that_breaks_in_the_last_step_of_an_epoch_names_the_relation(train: Call) -> None:
     message = train("lama-spe", "--rate", 1e30).err.splitlines()[-1]
     assert "relation " in message
-    assert "lower training.rate" in message
+    assert "lower learning.rate" in message
 
 
 # ------------------------------------------------------------------------------------------ ask
@@ -826,7 +826,7 @@ def test_two_languages_are_counted(pretrain: Call, tmp_path: Path) -> None:
 
 def test_flags_may_leave_out_their_table_where_one_has_the_name(call: Call) -> None:
     said = call("pretrain", "pretrain-tiny", "--batch", 0, "--out", "x", "--text", "y")
-    assert "optimizer.batch is 0" in assert_one_sentence(said)
+    assert "learning.batch is 0" in assert_one_sentence(said)
     said = call("pretrain", "pretrain-tiny", "--held-out=0.9", "--out", "x", "--text", "y")
     assert "corpus.held_out is 0.9" in assert_one_sentence(said)
     said = call("pretrain", "pretrain-tiny", "--alpha", 0, "--out", "x", "--text", "y")

@@ -41,7 +41,7 @@ def test_a_command_says_what_is_not_the_default_and_no_place(compare: ModuleType
             "start_from": "/tmp/other",
             "facts": {"templates": "/home/me/t", "vocabulary": "/v.txt", "relations": ["a b", "c"]},
             "method": {"name": "ptuning"},
-            "training": {"drop_last": False, "lm_dropout": True, "rate": 0.01},
+            "learning": {"drop_last": False, "lm_dropout": True, "rate": 0.01},
         }
     )
     assert compare.train_command(config) == (
@@ -76,7 +76,7 @@ def test_runs_are_compared_and_the_files_name_their_commands(
     compare: ModuleType, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
-    place = {"model": str(family_folder("bert")), "data": str(data), "training": {"epochs": 0}}
+    place = {"model": str(family_folder("bert")), "data": str(data), "learning": {"epochs": 0}}
     for name, seed in (("ptuning", 34), ("ptuning", 35), ("manual", 34)):
         out = str(tmp_path / f"{name}{seed}")
         symprompt.train(run_config(**place, out=out, seed=seed, method={"name": name}))

@@ -249,4 +249,4 @@ def test_a_causal_model_is_asked_with_the_object_last() -> None:
         masked, causal = (_config(name, "any", SMALL, causal=kind) for kind in (False, True))
         assert causal.method.name == masked.method.name == name
         assert Template.parse(causal.prompt.template).ends_with_object == (name != "manual")
-        assert causal.training == masked.training
+        assert causal.learning == masked.learning

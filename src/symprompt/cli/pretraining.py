@@ -33,7 +33,7 @@ def run_pretrain(flags: PretrainFlags, config: PretrainConfig) -> None:
         try:
             run = pretrain(config, flags.text, resume=flags.resume, tick=tick)
         except torch.OutOfMemoryError:
-            now = config.optimizer.micro_batch or config.optimizer.batch
+            now = config.learning.micro_batch or config.learning.batch
             raise SympromptError(
                 f"the device ran out of memory; lower --micro-batch (now {now})."
             ) from None

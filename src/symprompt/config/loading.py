@@ -19,11 +19,9 @@ Command = Literal["train", "pretrain", "tune"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "ensemble", "training", "search", "tuning"}),
-    "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
-    "tune": frozenset(
-        {"task", "pattern", "prefix", "lora", "weights", "head", "span", "learning", "mixture"}
-    ),
+    "train": frozenset({"facts", "prompt", "method", "ensemble", "search", "tuning"}),
+    "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape"}),
+    "tune": frozenset({"task", "pattern", "prefix", "lora", "weights", "head", "span", "mixture"}),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, load
+from symprompt.config import build, learning, load
 from symprompt.config.fields import (
     Amount,
     Common,
@@ -97,7 +97,7 @@ class ShapeConfig:
 
 
 @settings
-class OptimizerConfig:
+class LearningConfig(learning.LearningConfig):
     """How the weights are learned."""
 
     rate: Common[Rate] = 1e-3
@@ -109,11 +109,9 @@ class OptimizerConfig:
     epsilon: Rate = 1e-8
     """AdamW's epsilon; gradients of queries and keys may begin far below 1e-6."""
     weight_decay: Amount = 0.01
-    """Of matrices; biases and norms are not decayed."""
     warmup: Share = 0.03
-    """Share of the steps over which the rate rises from zero; then it falls linearly to zero."""
+    """Share of all steps over which the rate rises from zero; then it falls linearly to zero."""
     clip: Amount = 1.0
-    """Largest gradient norm; 0 does not clip."""
     batch: Common[Positive] = 1024
     """Sequences per step, over all devices."""
     micro_batch: Count = 0
@@ -154,7 +152,7 @@ class PretrainConfig:
     corpus: CorpusConfig = CorpusConfig()
     corruption: CorruptionConfig = CorruptionConfig()
     shape: ShapeConfig = ShapeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
+    learning: LearningConfig = LearningConfig()
 
     def __post_init__(self) -> None:
         """Refuse parts that do not go together."""

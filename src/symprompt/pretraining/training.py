@@ -100,12 +100,12 @@ class Pretraining:
         self.frequencies = frequencies.to(self.device)
         self.padded = padded or leaves_padding(config.corruption)
         self.parts = tuple(config.objective.split("+"))
-        self.steps = config.optimizer.steps
+        self.steps = config.learning.steps
         self.optimizer = FlatAdamW(
             self._groups(),
-            clip=config.optimizer.clip,
-            betas=(config.optimizer.beta_1, config.optimizer.beta_2),
-            epsilon=config.optimizer.epsilon,
+            clip=config.learning.clip,
+            betas=(config.learning.beta_1, config.learning.beta_2),
+            epsilon=config.learning.epsilon,
             fused=True,
             extra=len(self.parts),
             sum_up=group.add_up,
@@ -118,7 +118,7 @@ class Pretraining:
         # Mean losses and the gradient's norm, added up since the last record; then the bad step.
         self._window = torch.zeros(len(self.parts) + 2, device=self.device)
         self._window_steps = 0
-        self._rows = group.share(config.optimizer.batch)
+        self._rows = group.share(config.learning.batch)
         self._compiled = _compile(self._losses, config, self.device, mode)
         self._begun = False
         # Tokens and time at the last sight of the device: speeds are counted from there.
@@ -141,7 +141,7 @@ class Pretraining:
         matrices = {name: own for name, own in named.items() if own.dim() >= 2} | exact
         copied = {name: own for name, own in matrices.items() if name not in exact}
         others = {name: own for name, own in named.items() if name not in matrices}
-        rate, decay = self.config.optimizer.rate, self.config.optimizer.weight_decay
+        rate, decay = self.config.learning.rate, self.config.learning.weight_decay
         return [
             ParameterGroup(exact, rate, decay),
             ParameterGroup(copied, rate, decay, self.dtype),
@@ -189,7 +189,7 @@ class Pretraining:
 
     def rate(self, number: int) -> float:
         """Return the learning rate of a step."""
-        config = self.config.optimizer
+        config = self.config.learning
         return config.rate * float(rate_share(number, config.steps, warmup=config.warmup))
 
     def corrupt(self, batch: DeviceBatch, *seed: object) -> Corrupted:
@@ -214,7 +214,7 @@ class Pretraining:
     def _pieces(self, rows: slice) -> Iterator[slice]:
         """Cut rows into pieces of at most ``micro_batch``, as equal as can be."""
         size = rows.stop - rows.start
-        pieces = -(-size // (self.config.optimizer.micro_batch or size))
+        pieces = -(-size // (self.config.learning.micro_batch or size))
         for piece in range(pieces):
             yield slice(
                 rows.start + piece * size // pieces, rows.start + (piece + 1) * size // pieces
@@ -305,8 +305,8 @@ class Pretraining:
         if not broken:
             return ""
         return (
-            f"the loss or its gradient is not finite at step {broken}; lower optimizer.rate (now "
-            f"{self.config.optimizer.rate:g}) or raise optimizer.warmup."
+            f"the loss or its gradient is not finite at step {broken}; lower learning.rate (now "
+            f"{self.config.learning.rate:g}) or raise learning.warmup."
         )
 
     # ------------------------------------------------------------------------------ state
@@ -366,7 +366,7 @@ def _attention(device: torch.device) -> AbstractContextManager[None]:
 def _compile(
     losses: Losses, config: PretrainConfig, device: torch.device, mode: str | None
 ) -> Losses:
-    wanted = config.optimizer.compile
+    wanted = config.learning.compile
     if wanted == "off" or (wanted == "auto" and device.type != "cuda"):
         return losses
     if mode is None and wanted == "max-autotune":

@@ -11,15 +11,14 @@ from symprompt.config.fields import (
     Amount,
     Common,
     Count,
-    Factor,
     Incidental,
     Positive,
     Rate,
     Seed,
     Several,
-    Share,
     settings,
 )
+from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 from symprompt.probing.methods import METHODS, MethodName
 
@@ -106,31 +105,22 @@ class MethodConfig:
 
 
 @settings
-class TrainingConfig:
+class LearningConfig(EpochLearningConfig):
     """How the vectors are learned. Every relation keeps its own clock, clip and best epoch."""
 
     optimizer: Literal["adam", "adamw"] = "adam"
     """adam adds weight decay to the gradient (L2); adamw shrinks the weights."""
-    rate: Common[Rate] = 5e-4
-    """Learning rate."""
     weight_decay: Amount = 0.0
     """Weight decay."""
-    schedule: Literal["constant", "exponential", "linear"] = "exponential"
-    """exponential: times decay after each epoch; linear: to zero at the last step."""
-    decay: Factor = 0.98
-    """Factor per epoch of the exponential schedule."""
-    warmup: Share = 0.0
-    """Share of all steps over which the rate rises from zero."""
     clip: Amount = 0.0
     """Largest gradient norm per relation; 0 does not clip."""
+    schedule: Literal["constant", "exponential", "linear"] = "exponential"
     batch: Common[Positive] = 8
     """Facts per relation and step."""
     drop_last: bool = True
     """Leave out an epoch's last, smaller batch (unless it is the only one)."""
     epochs: Common[Count] = 20
     """Most passes over the training facts; of a search, see search.steps."""
-    patience: Count = 0
-    """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
     select: Literal["p@1", "mrr", "loss"] = "mrr"
     """Dev score of the object prompt that chooses each relation's best epoch; ties take the later
     epoch. Separate vectors for the subject prompt are chosen by their own dev loss."""
@@ -140,7 +130,7 @@ class TrainingConfig:
 
 @settings
 class SearchConfig:
-    """How words are searched (autoprompt); batch, epochs, patience and select stand in training."""
+    """How words are searched (autoprompt); batch, epochs, patience and select stand in learning."""
 
     steps: Positive = 5
     """Replacements tried in each relation's prompt in one epoch; dev is scored after an epoch."""
@@ -231,7 +221,7 @@ class RunConfig:
     prompt: PromptConfig = PromptConfig()
     method: MethodConfig = MethodConfig()
     ensemble: EnsembleConfig = EnsembleConfig()
-    training: TrainingConfig = TrainingConfig()
+    learning: LearningConfig = LearningConfig()
     search: SearchConfig = SearchConfig()
     tuning: TuningConfig = TuningConfig()
 

@@ -177,7 +177,7 @@ def _learn(job: _Job) -> Vectors:
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
         if not method.encoders:
             history["seconds"] = _fit(job)
-        elif job.config.training.epochs:
+        elif job.config.learning.epochs:
             history = _train(job)
         folder.write_json(HISTORY, history)
         note: dict[str, Any] = {"relations": job.problem.relations}
@@ -226,7 +226,7 @@ def _train(job: _Job) -> dict[str, Any]:
         lambda: dev_scores(
             method,
             problem.sentences["dev"],
-            config.training,
+            config.learning,
             allowed=problem.allowed,
             max_tokens=config.max_tokens or problem.backbone.token_budget(),
         ),
@@ -256,7 +256,7 @@ def _make_learner(job: _Job) -> Learner:
         method,
         problem.sentences["train"],
         problem.relations,
-        config.training,
+        config.learning,
         seed=config.seed,
         max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
     )

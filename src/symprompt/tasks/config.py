@@ -20,6 +20,7 @@ from symprompt.config.fields import (
     Share,
     settings,
 )
+from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 
 Kind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
@@ -151,29 +152,15 @@ class SpanConfig:
 
 
 @settings
-class LearningConfig:
-    """How the trained numbers are learned."""
+class LearningConfig(EpochLearningConfig):
+    """How the trained weights are learned."""
 
     rate: Common[Rate] = 5e-3
-    """Highest learning rate."""
     head_rate: Amount = 0.0
     """The head's, if another."""
-    weight_decay: Amount = 0.0
-    """AdamW's; biases, norms and prompts are not decayed."""
-    schedule: Literal["linear", "exponential", "constant"] = "linear"
-    """linear: to zero at the last step; exponential: times decay after each epoch."""
     decay: Factor = 0.95
-    """Factor per epoch of the exponential schedule."""
-    warmup: Share = 0.0
-    """Share of all steps over which the rate rises from zero."""
     clip: Amount = 1.0
-    """Largest gradient norm; 0 does not clip."""
-    batch: Common[Positive] = 32
-    """Inputs per step."""
     epochs: Common[Positive] = 20
-    """Most passes over the training inputs."""
-    patience: Count = 0
-    """Stop after this many epochs without a better dev score; 0 never stops early."""
     choose: str = "auto"
     """The dev metric that chooses the epoch; auto is the task's first. Ties take the earlier."""
     choose_every: Positive = 1

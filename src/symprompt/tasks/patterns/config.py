@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, load, shipped_configs
+from symprompt.config import build, learning, load, shipped_configs
 from symprompt.config.fields import (
     Amount,
     Common,
@@ -77,7 +77,7 @@ class PatternConfig:
 
 
 @settings
-class LearningConfig:
+class LearningConfig(learning.LearningConfig):
     """How model and vectors are learned; dev32 chooses the step, the rate and the batch."""
 
     rates: Common[Different[Rate]] = (1e-5,)
@@ -97,7 +97,6 @@ class LearningConfig:
     weight_decay: Amount = 0.1
     """AdamW's, of the language model without biases and norms; the encoder has none."""
     clip: Amount = 1.0
-    """Largest gradient norm; 0 does not clip."""
     evaluate_every: Count = 20
     """Steps between two looks at dev; 0 looks after each epoch."""
     patience: Count = 10
