@@ -154,8 +154,6 @@ def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, L
         changes["batches"] = tuple(options.batches)
     if options.prompt_rate:
         changes["prompt_rate"] = options.prompt_rate
-    if "steps" in changes:
-        changes["warmup"] = min(config.learning.warmup, changes["steps"] // 10)
     return pattern, replace(config.learning, **changes)
 
 

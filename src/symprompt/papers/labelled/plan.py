@@ -299,7 +299,7 @@ def _pattern_job(
     learned: Any = {"pet": "mp", "table6": "mp", "frozen": "ptuning"}.get(method, method)
     learning = base.learning
     if settings.epochs:
-        learning = replace(learning, epochs=settings.epochs, warmup=0)
+        learning = replace(learning, epochs=settings.epochs)
     if settings.limit:
         # A trial does not search: the first rate and batch of the grid are taken.
         learning = replace(learning, rates=learning.rates[:1], batches=learning.batches[:1])

@@ -92,8 +92,6 @@ class LearningConfig(learning.LearningConfig):
     """Most steps; the rates fall linearly to zero over them."""
     epochs: Common[Count] = 0
     """Most passes over the training examples instead of steps; 0 counts steps."""
-    warmup: Count = 0
-    """Steps over which the rates rise from zero."""
     weight_decay: Amount = 0.1
     """AdamW's, of the language model without biases and norms; the encoder has none."""
     clip: Amount = 1.0

@@ -205,7 +205,7 @@ class PatternTraining:
         self._update()
 
     def _rates(self, number: int) -> list[float]:
-        share = rate_share(number, self.steps, warmup=self.learning.warmup / self.steps)
+        share = rate_share(number, self.steps, warmup=self.learning.warmup)
         head = isinstance(self.model.extra, ClassHead)
         return [
             float(share) * (self.recipe.rate if head or not group.rate else group.rate)
