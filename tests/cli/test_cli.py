@@ -136,7 +136,7 @@ def test_every_command_of_the_table_has_help(call: Call) -> None:
 
 def test_switches_are_described_in_the_form_that_the_text_is_about(call: Call) -> None:
     said = call("train", "lama-spe", "--help").out
-    for name in ("keep-encoder", "drop-last", "uhn", "strict", "lm-dropout"):
+    for name in ("keep-encoder", "drop-last", "uhn", "strict", "model-dropout"):
         assert f"--{name}, --no-{name}\n" in said or f"--{name}, --no-{name} " in said
 
 

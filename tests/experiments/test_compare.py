@@ -41,13 +41,13 @@ def test_a_command_says_what_is_not_the_default_and_no_place(compare: ModuleType
             "start_from": "/tmp/other",
             "facts": {"templates": "/home/me/t", "vocabulary": "/v.txt", "relations": ["a b", "c"]},
             "method": {"name": "ptuning"},
-            "learning": {"drop_last": False, "lm_dropout": True, "rate": 0.01},
+            "learning": {"drop_last": False, "model_dropout": True, "rate": 0.01},
         }
     )
     assert compare.train_command(config) == (
         "symprompt train defaults.toml --model $MODEL --data $DATA --out $RUN --start-from $START "
         "--relations 'a b' c --templates $TEMPLATES --vocabulary $VOCABULARY --name ptuning "
-        "--rate 0.01 --no-drop-last --lm-dropout"
+        "--rate 0.01 --no-drop-last --model-dropout"
     )
     assert compare.train_command(RunConfig(model="m", out="o")).endswith("--out $RUN")
 

@@ -175,7 +175,7 @@ def test_words_and_a_head_are_trained_alike() -> None:
         assert words.learning.batches == (like.learning.batch,)
         assert words.pattern.max_length == like.task.max_length
         assert not words.pattern.train_model
-        assert not words.learning.dropout
+        assert not words.learning.model_dropout
         assert not like.learning.dropout
         length = recipe(task, "pt", {}).prefix.length
         assert f"<{length}>" in verbalized(task, "pt").pattern.template

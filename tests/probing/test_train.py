@@ -162,7 +162,7 @@ def test_training_with_the_models_dropout_also_depends_on_the_seed_alone(
     prompts = []
     for number in (1, 2):
         torch.manual_seed(number)
-        run = symprompt.train(make(tmp_path / f"run{number}", learning={"lm_dropout": True}))
+        run = symprompt.train(make(tmp_path / f"run{number}", learning={"model_dropout": True}))
         prompts.append((run.folder.path / "prompts.safetensors").read_bytes())
     assert prompts[0] == prompts[1]
 

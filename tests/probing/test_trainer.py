@@ -431,7 +431,7 @@ def test_progress_and_checkpoints_are_told(bert: LanguageModel, facts: FactSet) 
 
 
 def test_dropout_of_the_model_is_on_in_training_only(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(learning={"epochs": 1, "lm_dropout": True}, method={"name": "ptuning"})
+    config = run_config(learning={"epochs": 1, "model_dropout": True}, method={"name": "ptuning"})
     _, method, trainer = make_trainer(config, bert, facts)
     modes: list[bool] = []
     original = method.loss

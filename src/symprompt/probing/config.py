@@ -124,7 +124,7 @@ class LearningConfig(EpochLearningConfig):
     select: Literal["p@1", "mrr", "loss"] = "mrr"
     """Dev score of the object prompt that chooses each relation's best epoch; ties take the later
     epoch. Separate vectors for the subject prompt are chosen by their own dev loss."""
-    lm_dropout: bool = False
+    model_dropout: bool = False
     """Train with the language model's own dropout on, as the P-tuning code does."""
 
 

@@ -315,7 +315,7 @@ class Trainer(Learner):
     @contextmanager
     def _dropout(self) -> Iterator[None]:
         """Switch the model's own dropout on if asked, drawn from (seed, epoch) alone."""
-        if not self.config.lm_dropout:
+        if not self.config.model_dropout:
             yield
             return
         devices = [self.device] if self.device.type == "cuda" else []

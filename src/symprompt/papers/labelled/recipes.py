@@ -140,6 +140,6 @@ def verbalized(task: str, method: Literal["pt", "pt2"]) -> PatternRunConfig:
         batches=(like.learning.batch,),
         epochs=like.learning.epochs,
         patience=0,
-        dropout=False,
+        model_dropout=False,
     )
     return replace(base, pattern=pattern, learning=learning)

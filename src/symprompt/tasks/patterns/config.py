@@ -99,7 +99,7 @@ class LearningConfig(learning.LearningConfig):
     """Steps between two looks at dev; 0 looks after each epoch."""
     patience: Count = 10
     """Stop after this many looks at dev without a higher accuracy; 0 never stops early."""
-    dropout: bool = True
+    model_dropout: bool = True
     """Train with the language model's own dropout on."""
 
 

@@ -185,7 +185,7 @@ class PatternTraining:
 
     def training(self) -> AbstractContextManager[None]:
         """Return a context in which dropout is on."""
-        return self.model.training(dropout=self.learning.dropout)
+        return self.model.training(dropout=self.learning.model_dropout)
 
     def step(self, number: int) -> None:
         """Learn from one batch, in passes of at most ``micro_batch`` examples."""
