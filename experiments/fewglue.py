@@ -132,7 +132,7 @@ def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, L
     """Return the shipped config's settings with what the command line changes."""
     if row.row == "pt2-verbalizer":
         config = verbalized(row.task, "pt2")
-        pattern = replace(config.pattern, val_limit=options.val_limit)
+        pattern = replace(config.pattern, test_limit=options.val_limit)
     else:
         name = f"superglue-{row.task}" if row.full else f"fewglue-{row.task}"
         config = load_pattern_config(name)
@@ -142,7 +142,7 @@ def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, L
             method=method,
             template=row.pattern or ("" if method == "cls" else config.pattern.template),
             train_model=row.row != "frozen",
-            val_limit=options.val_limit,
+            test_limit=options.val_limit,
         )
     changes: dict[str, Any] = {}
     for key in ("steps", "patience", "evaluate_every", "micro_batch", "epochs"):

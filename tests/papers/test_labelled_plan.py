@@ -122,7 +122,7 @@ def test_trials_are_short_in_every_config(settings: LabelledSettings) -> None:
         for job in make_labelled_plan(chosen).jobs:
             assert job.config.learning.epochs == 1
             if isinstance(job.config, PatternRunConfig):
-                assert job.config.pattern.val_limit == job.config.pattern.train_limit == 3
+                assert job.config.pattern.test_limit == job.config.pattern.train_limit == 3
             else:
                 assert job.config.task.train_limit == job.config.task.test_limit == 3
 

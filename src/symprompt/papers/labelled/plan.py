@@ -244,7 +244,7 @@ def _verbalizer_job(
         out=_out(settings, model, f"{task}-{method}"),
         seeds=settings.all_seeds,
         device=settings.device,
-        pattern=replace(base.pattern, train_limit=settings.limit, val_limit=settings.limit),
+        pattern=replace(base.pattern, train_limit=settings.limit, test_limit=settings.limit),
         learning=replace(base.learning, epochs=settings.epochs or base.learning.epochs),
     )
     return Job(model.name, (task,), method, config, "ptuning")
@@ -322,7 +322,7 @@ def _pattern_job(
             template=pattern or template,
             train_model=method != "frozen",
             train_limit=settings.limit,
-            val_limit=settings.limit,
+            test_limit=settings.limit,
         ),
         learning=learning,
     )

@@ -70,10 +70,14 @@ class PatternConfig:
     """Train on COPA's examples with their choices exchanged too, as PET does."""
     held_out: Share = 0.1
     """Share of the training examples that chooses, where the data has no dev32 file."""
+    split_seed: Seed = 0
+    """Seed of what is held out, and of what the limits draw."""
     train_limit: Count = 0
-    """Most training examples, the first ones; 0 takes all."""
-    val_limit: Count = 0
-    """Most validation examples, the first ones, for a trial; 0 takes all."""
+    """Most training examples; 0 takes all."""
+    dev_limit: Count = 0
+    """Most examples that the step is chosen on; 0 takes all."""
+    test_limit: Count = 0
+    """Most examples that are reported, the validation examples; 0 takes all."""
 
 
 @settings
