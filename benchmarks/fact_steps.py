@@ -113,7 +113,7 @@ class Case:
             self.method,
             self.problem.sentences["train"],
             self.problem.relations,
-            config.training,
+            config.learning,
             seed=0,
             max_tokens=backbone.token_budget(training=True),
             capture=capture,

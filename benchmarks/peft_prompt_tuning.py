@@ -116,7 +116,7 @@ def main() -> None:
             "method": {"name": "optiprompt"},
             "prompt": {"template": f"<{VECTORS}> [X] [Y]", "encoder": "free"},
             "facts": {"relations": flags.relations, "train_limit": flags.train_limit},
-            "training": {"epochs": flags.epochs + 1, "batch": BATCH, "drop_last": False},
+            "learning": {"epochs": flags.epochs + 1, "batch": BATCH, "drop_last": False},
         }
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +128,7 @@ def main() -> None:
             method,
             problem.sentences["train"],
             problem.relations,
-            config.training,
+            config.learning,
             seed=0,
             max_tokens=backbone.token_budget(training=True),
         )
@@ -140,7 +140,7 @@ def main() -> None:
 
         trainer.run(score)
         stacked = (ends[-1] - ends[0]) / flags.epochs
-        peft = time_peft(model, problem, config.training.rate, flags.epochs)
+        peft = time_peft(model, problem, config.learning.rate, flags.epochs)
     found = {
         "model": flags.model or "GPT-2 4x512, random",
         "device": flags.device,

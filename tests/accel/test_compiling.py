@@ -21,7 +21,7 @@ from symprompt.accel.switches import SWITCHES
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.models import Inputs, LanguageModel, ReadOut, pack
 from symprompt.models.packing import can_pack, find_row_layers
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 from symprompt.prompts import PackedQuestion
 from symprompt.prompts.packed import _compiled
 
@@ -47,7 +47,7 @@ def test_every_kind_of_update_is_compiled(counter: CompileCounter) -> None:
     active = torch.tensor([True, False, True])
     rate = torch.tensor([1e-2, 1e-2, 3e-2], dtype=torch.float64)
     for kind, decay, clip in product(("adam", "adamw"), (0.0, 0.1), (0.0, 0.5)):
-        config = TrainingConfig(optimizer=kind, weight_decay=decay, clip=clip)  # type: ignore[arg-type]
+        config = LearningConfig(optimizer=kind, weight_decay=decay, clip=clip)  # type: ignore[arg-type]
         found = []
         for quick in (False, True):
             values = {name: nn.Parameter(value.clone()) for name, value in start.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.cli.commands import main
+from symprompt.cli import main
 from symprompt.tasks.data.load import load_task
 from tiny.models import CITIES, COUNTRIES, FUNCTION_WORDS
 from tiny.spans import write_spans

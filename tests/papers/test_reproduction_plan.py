@@ -80,7 +80,7 @@ def test_trial_settings_reach_every_run(settings: ReproduceSettings) -> None:
         assert run.config.facts.test_limit == 2
         assert set(run.config.facts.relations) == {"P36", "P17"}
         if run.row == "lama-ptuning":
-            assert run.config.training.epochs == 3
+            assert run.config.learning.epochs == 3
 
 
 def test_causal_models_get_configs_and_templates_that_end_with_the_object(

@@ -21,7 +21,7 @@ Scores = dict[str, np.ndarray]
 
 
 def config_of(**training: Any) -> RunConfig:
-    return run_config(method={"vectors": "separate"}, training={"epochs": 4, **training})
+    return run_config(method={"vectors": "separate"}, learning={"epochs": 4, **training})
 
 
 def score(trainer: Trainer) -> Scores:

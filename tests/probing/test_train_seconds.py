@@ -57,7 +57,7 @@ def make(
 
     def config(out: Path, **sections: Any) -> RunConfig:
         place = {"model": str(family_folder("bert")), "data": str(data), "out": str(out)}
-        more = {"training": {"epochs": 4}, "dtype": "float32", "checkpoint_seconds": 0.0}
+        more = {"learning": {"epochs": 4}, "dtype": "float32", "checkpoint_seconds": 0.0}
         return run_config(**(place | more | sections))
 
     return config

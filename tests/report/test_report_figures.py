@@ -11,7 +11,7 @@ import pytest
 
 import symprompt
 from symprompt import Answer, Run
-from symprompt.cli.commands import main
+from symprompt.cli import main
 from symprompt.errors import RunError, SympromptError
 from symprompt.report import comparison, figures, load_scores
 from symprompt.report.series import Bar, KCurve, Panel, k_curve, method_bars, question_panels

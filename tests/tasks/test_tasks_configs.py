@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.tasks.config import load_tune_config, make_tune_config

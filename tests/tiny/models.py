@@ -297,7 +297,7 @@ def run_config(**sections: Any) -> RunConfig:
         "device": "cpu",
         "prompt": {"template": "<2> [X] <1> [Y] <2>"},
         "method": {"name": "spe", "k": 5},
-        "training": {"batch": 4, "epochs": 3, "rate": 0.01, "drop_last": False},
+        "learning": {"batch": 4, "epochs": 3, "rate": 0.01, "drop_last": False},
     }
     for key, value in sections.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
@@ -345,7 +345,7 @@ def make_trainer(
         method,
         problem.sentences["train"],
         problem.relations,
-        config.training,
+        config.learning,
         seed=config.seed,
         max_tokens=max_tokens,
         capture=capture,
@@ -365,7 +365,7 @@ def train(
             dev_scores(
                 method,
                 problem.sentences["dev"],
-                config.training,
+                config.learning,
                 allowed=problem.allowed,
                 max_tokens=max_tokens,
             )

@@ -82,6 +82,11 @@ def settings(kind: type[T]) -> type[T]:
     for name, entry in fields_of(made).items():
         if is_dataclass(entry.annotation):
             cast(Any, entry.annotation).__table__ = f"{name}."
+        elif entry.description is None:
+            # A field with another default than its base class's keeps the help text.
+            bases = [base for base in kind.__bases__ if hasattr(base, "__pydantic_fields__")]
+            texts = [fields_of(base)[name].description for base in bases if name in fields_of(base)]
+            entry.description = next(iter(texts), None)
     made.__init__ = _explaining(made.__init__)
     return cast("type[T]", made)
 

@@ -116,7 +116,7 @@ def _run_stack(
     note: dict[str, Any] = {"relations": list(part.relations), "epochs": [], "best_epoch": []}
     seconds: dict[str, float] = {}
     begun = time.perf_counter()
-    if config.training.epochs:
+    if config.learning.epochs:
         note |= _train(config, part, method, tick)
     seconds["training"] = time.perf_counter() - begun
     weights = {name: value.detach() for name, value in method.vectors().items()}
@@ -145,7 +145,7 @@ def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> di
         method,
         part.sentences["train"],
         part.relations,
-        config.training,
+        config.learning,
         seed=config.seed,
         max_tokens=config.max_tokens or part.backbone.token_budget(training=True),
     )
@@ -158,7 +158,7 @@ def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> di
             lambda: dev_scores(
                 method,
                 part.sentences["dev"],
-                config.training,
+                config.learning,
                 allowed=part.allowed,
                 max_tokens=config.max_tokens or part.backbone.token_budget(),
             ),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from symprompt.errors import TrainingError
 from symprompt.files.progress import Tick
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.autoprompt import AutoPrompt, first_order
 from symprompt.probing.methods.base import Sentences
 from symprompt.probing.queries import OBJECT_PART, chunks
@@ -52,7 +52,7 @@ class Searcher(Learner):
         method: AutoPrompt,
         sentences: Sentences,
         relations: Sequence[str],
-        config: TrainingConfig,
+        config: LearningConfig,
         *,
         seed: int,
         max_tokens: int,

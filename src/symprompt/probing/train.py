@@ -111,7 +111,7 @@ def _tokens(config: RunConfig, method: Method, problem: Problem) -> float:
 
     A query has some 16, and a subject of three tokens as many queries of its own.
     """
-    facts = len(problem.sentences.get("train", ())) * config.training.epochs
+    facts = len(problem.sentences.get("train", ())) * config.learning.epochs
     return 16.0 * facts * (4 if method.has_subject_prompt else 1)
 
 
@@ -186,7 +186,7 @@ def _learn(job: _Job) -> Vectors:
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
         if not method.encoders:
             history["seconds"] = _fit(job)
-        elif job.config.training.epochs:
+        elif job.config.learning.epochs:
             history = _train(job)
         folder.write_json(HISTORY, history)
         note: dict[str, Any] = {"relations": job.problem.relations}
@@ -235,7 +235,7 @@ def _train(job: _Job) -> dict[str, Any]:
         lambda: dev_scores(
             method,
             problem.sentences["dev"],
-            config.training,
+            config.learning,
             allowed=problem.allowed,
             max_tokens=config.max_tokens or problem.backbone.token_budget(),
         ),
@@ -265,7 +265,7 @@ def _make_learner(job: _Job) -> Learner:
         method,
         problem.sentences["train"],
         problem.relations,
-        config.training,
+        config.learning,
         seed=config.seed,
         max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
     )

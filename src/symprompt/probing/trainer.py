@@ -24,7 +24,7 @@ from torch import Tensor
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.errors import RunError, TrainingError
 from symprompt.files.progress import Tick, silent
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.passes import EpochPasses
 from symprompt.probing.queries import chunks
@@ -92,7 +92,7 @@ class Learner(ABC):
         method: Method,
         sentences: Sentences,
         relations: Sequence[str],
-        config: TrainingConfig,
+        config: LearningConfig,
         *,
         seed: int,
         max_tokens: int,
@@ -213,7 +213,7 @@ class Trainer(Learner):
         method: Method,
         sentences: Sentences,
         relations: Sequence[str],
-        config: TrainingConfig,
+        config: LearningConfig,
         *,
         seed: int,
         max_tokens: int,
@@ -316,7 +316,7 @@ class Trainer(Learner):
     @contextmanager
     def _dropout(self) -> Iterator[None]:
         """Switch the model's own dropout on if asked, drawn from (seed, epoch) alone."""
-        if not self.config.lm_dropout:
+        if not self.config.model_dropout:
             yield
             return
         devices = [self.device] if self.device.type == "cuda" else []
@@ -350,8 +350,8 @@ class Trainer(Learner):
             step = min(step, len(losses) - 1)
             raise TrainingError(
                 f"the loss of relation {self.relations[relation]} is not finite at epoch "
-                f"{self.epoch + 1}, step {step + 1}; lower training.rate (now "
-                f"{self.config.rate}) or set training.clip, or use dtype float32."
+                f"{self.epoch + 1}, step {step + 1}; lower learning.rate (now "
+                f"{self.config.rate}) or set learning.clip, or use dtype float32."
             )
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import derive_seed
 from symprompt.tasks.config import TaskConfig, TuneConfig
-from symprompt.tasks.data.examples import Example, TaskData, hold_out
+from symprompt.tasks.data.examples import TaskData, draw_limited, hold_out
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.data.own import Columns
 from symprompt.tasks.data.spans import identified
@@ -143,7 +142,7 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     limits = {"train": task.train_limit, HELD_OUT: task.dev_limit, "test": task.test_limit}
     limits["dev"] = task.test_limit if HELD_OUT in data.splits else task.dev_limit
     splits = {
-        name: _limited(examples, limits.get(name, 0), (task.split_seed, name))
+        name: draw_limited(examples, limits.get(name, 0), (task.split_seed, name))
         for name, examples in data.splits.items()
     }
     return replace(data, splits=splits)
@@ -184,16 +183,6 @@ def _needs_holding_out(data: TaskData, task: TaskConfig) -> bool:
     """Say whether nothing is left to choose the epoch by once results are reported."""
     both = bool(data.splits.get("dev")) and bool(data.splits.get("test"))
     return task.held_out > 0 and not both
-
-
-def _limited(
-    examples: Sequence[Example], limit: int, seed: tuple[object, ...]
-) -> Sequence[Example]:
-    if not limit or len(examples) <= limit:
-        return examples
-    random = np.random.default_rng(derive_seed(*seed, "limit"))
-    chosen = np.sort(random.permutation(len(examples))[:limit])
-    return [examples[row] for row in chosen]
 
 
 def columns_of(pairs: Sequence[str]) -> Columns:

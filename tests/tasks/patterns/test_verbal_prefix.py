@@ -90,7 +90,7 @@ def test_a_prefix_learns_and_the_model_stays(
     problem = make_problem(
         backbone, method="pt2", template=PLAIN, prefix_length=4, prefix_encoder=kind
     )
-    learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20, dropout=False)
+    learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20, model_dropout=False)
     with tuning(problem, learning) as tuner:
         assert all(name.startswith("extra.") for name in tuner.training.parameters)
         first = problem.look(tuner.model)[1]

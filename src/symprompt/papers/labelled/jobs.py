@@ -22,7 +22,7 @@ from symprompt.papers.labelled.plan import Job, LabelledPlan
 from symprompt.papers.pool import Outcome
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.multitask import tune_mixture
-from symprompt.tasks.patterns import load_for_tuning, tune_pattern
+from symprompt.tasks.patterns.train import load_for_tuning, tune_pattern
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import tune
 

@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from symprompt.errors import DataError
 from symprompt.runs.environment import derive_seed
+
+T = TypeVar("T")
 
 OUTSIDE = "O"
 NULL = "NULL"
@@ -311,6 +314,14 @@ def hold_out(
     splits["train"] = [example for row, example in enumerate(train) if row not in moved]
     splits[split] = [example for row, example in enumerate(train) if row in moved]
     return replace(data, splits=splits)
+
+
+def draw_limited(examples: Sequence[T], limit: int, seed: tuple[object, ...]) -> Sequence[T]:
+    """Return at most so many examples, drawn by the seed and in their order; 0 returns all."""
+    if not limit or len(examples) <= limit:
+        return examples
+    random = np.random.default_rng(derive_seed(*seed, "limit"))
+    return [examples[row] for row in np.sort(random.permutation(len(examples))[:limit])]
 
 
 def _draw(
