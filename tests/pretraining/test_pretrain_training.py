@@ -14,10 +14,6 @@ from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
 from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig
-<<<<<<<< HEAD:tests/pretraining/test_pretrain_training.py
-========
-from symprompt.pretraining.loop import Loop, Progress, load_state, save_state, short_number
->>>>>>>> main:tests/pretraining/test_pretrain_loop.py
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.tokenizer import Specials
