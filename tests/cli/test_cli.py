@@ -276,6 +276,7 @@ def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) ->
     said = train("my-facts", "--epochs", 2, "--batch", 4)
     lines = said.err.splitlines()
     assert [line.split(",")[0] for line in lines] == [
+        "acceleration: 1/1 plain: rows are packed on CUDA alone",
         "training: 1/2 epoch 1",
         "training: 2/2 epoch 2",
         "asking dev: 8/8",
@@ -385,7 +386,7 @@ def test_a_missing_flag_is_named(refused: Callable[..., str], name: str) -> None
         ("subject,relation,object\n", "has a header but no facts"),
         ("subject,relation,object\na,in,b\nc,in\n", "line 3: got 2 cell(s)"),
         ('subject,relation,object\na,in,b\nc,in,"d\n', "line 3: the cells cannot be read"),
-        ("subject,relation\na,in\n", "no column 'object'"),
+        ("subject,relation\na,in\n", "no column 'obj_label' or 'object'"),
         ("subject,relation,object\nParis,,b\n", "line 2: 'relation' is empty"),
     ],
 )
@@ -772,6 +773,7 @@ def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_pa
         "vocabulary",
         "reading",
         "tokenising",
+        "acceleration",
         "training",
     ]
     again = pretrain()
