@@ -20,10 +20,10 @@ from symprompt.tasks.patterns.layout import (
     lay_out,
     lay_out_heads,
 )
-from symprompt.tasks.patterns.measure import judge_spans, same_words, write_spans
 from symprompt.tasks.patterns.model import ClassHead, VerbalModel, make_encoder, passes, score_split
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
+from symprompt.tasks.patterns.writing import judge_spans, same_words, write_spans
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 
