@@ -86,7 +86,6 @@ def test_one_task_of_a_mixture_can_be_asked_for(bert: Path, tmp_path: Path) -> N
     ("changes", "words"),
     [
         ({"mixture": {"tasks": ["conll2003", "conll2003=x"]}}, "twice"),
-        ({"mixture": {"tasks": []}}, "need each other"),
         ({"task": {"name": "rte"}}, "not one of mixture.tasks"),
     ],
 )

@@ -25,6 +25,7 @@ from symprompt.tasks.patterns.config import (
 )
 from symprompt.tasks.patterns.published import PTUNING
 from symprompt.tasks.patterns.superglue import TASKS, VerbalExample, measure
+from symprompt.tasks.patterns.train import tune_pattern
 from tiny.labelled import write_long_model
 from tiny.superglue import write_task
 
