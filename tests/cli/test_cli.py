@@ -266,6 +266,7 @@ def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) ->
     said = train("my-facts", "--epochs", 2, "--batch", 4)
     lines = said.err.splitlines()
     assert [line.split(",")[0] for line in lines] == [
+        "acceleration: 1/1 plain: rows are packed on CUDA alone",
         "training: 1/2 epoch 1",
         "training: 2/2 epoch 2",
         "asking dev: 8/8",
@@ -755,6 +756,7 @@ def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_pa
         "vocabulary",
         "reading",
         "tokenising",
+        "acceleration",
         "training",
     ]
     again = pretrain()
