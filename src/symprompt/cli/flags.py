@@ -25,7 +25,7 @@ class TrainFlags:
     config: Positional[str]
     """A TOML file, or the name of a config that ships."""
     resume: Common[bool] = False
-    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+    """Go on with an unfinished run; its results are those of an unbroken one."""
 
 
 @settings
@@ -57,7 +57,7 @@ class TuneFlags:
     config: Positional[str]
     """A TOML file, or the name of a config that ships."""
     resume: Common[bool] = False
-    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+    """Go on with an unfinished run; its results are those of an unbroken one."""
 
 
 @settings
@@ -97,11 +97,11 @@ class AskFlags:
     relation: str
     """Relation to ask about, as the run names it."""
     subject: str | None = None
-    """Rank objects for this subject: forward, backward and joint log-probability. Only the run's
-    first K are asked back; those beyond follow in forward order."""
+    """Rank objects for this subject by object, subject and joint score. Only the run's first K are
+    re-ranked by the subject prompt; those beyond follow in the order of the object prompt."""
     object: str | None = None
-    """Rank the known subjects for this object: the way back. Their score is the mean over a
-    subject's tokens, also where the run sums them, so that long names do not lose by length."""
+    """Rank the known subjects for this object, by the subject prompt. Their score is the mean over
+    a subject's tokens, also where the run sums them, so that long names do not lose by length."""
     top: Positive = 10
     """How many answers."""
     model: str = ""
@@ -114,7 +114,7 @@ class AskFlags:
 
 @settings
 class RerankFlags:
-    """Ask back on top of any finished run: re-rank its stored candidates by an SPE run's way back.
+    """Re-rank the stored candidates of any finished run by an SPE run's subject prompts.
 
     Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
     """
@@ -122,11 +122,11 @@ class RerankFlags:
     run: Positional[str]
     """Run folder of any method."""
     with_: str
-    """Run folder of spe, whose way back is asked."""
+    """Run folder of spe, whose subject prompts score the candidates."""
     out: str
     """Run folder to write."""
     k: Count = 0
-    """Ask back this many of the stored candidates; 0 takes all."""
+    """Re-rank this many of the stored candidates; 0 takes all."""
     choose_weight: Literal["", "fixed", "dev", "dev-relation", "dev-fit"] = ""
     """Where the re-ranking weight comes from; empty does as the spe run does."""
     model: str = ""
@@ -166,16 +166,16 @@ class TableFlags:
     by: Literal["run", "relation"] = "run"
     """relation adds a row for each relation."""
     split: str = ""
-    """Which split: dev or test of facts; of a labelled task another one that it was asked about.
+    """Which split: dev or test of facts; of a labelled task another one that it was evaluated on.
     Empty takes test, and of a labelled task what it reports."""
     ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How ties count."""
     filtered: bool = False
     """Leave other true objects of the same subject out of the ranks."""
     forward: bool = False
-    """Add a row with each asked-back run's forward order."""
+    """Add a row with each re-ranked run's order by the object prompt alone."""
     k: Count = 0
-    """Ask back this many of the stored candidates; 0 takes all."""
+    """Re-rank this many of the stored candidates; 0 takes all."""
     weight: Amount | None = None
     """Re-rank with this weight instead of each run's own."""
     draws: Positive = 1000
@@ -188,13 +188,13 @@ class TableFlags:
 
 @settings
 class CheckFlags:
-    """Say what was read, what was dropped and why, what leaks, and the majority baseline."""
+    """Report what was read, what was dropped and why, what leaks, and the majority baseline."""
 
     source: Positional[str]
     """Folder or file of facts, or "world"."""
     facts: FactsConfig = FactsConfig()
     model: str = "shipped"
-    """A model whose tokenizer says which objects are one token; "" keeps all."""
+    """A model whose tokenizer decides which objects are one token; "" keeps all."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -256,7 +256,7 @@ class ReproduceFlags:
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
     prompts: Several[str] = ()
-    """Folders of written prompts; methods that need them say so in the tables when there are
+    """Folders of manual templates; methods that need them say so in the tables when there are
     none."""
     vocabulary: str = "full"
     """Allowed answers: full (every token), objects, or the path of a word list."""
@@ -379,12 +379,12 @@ class SimilarityFlags:
 
 @settings
 class IsotropyFlags:
-    """Say how much all word vectors point one way, and standardise them.
+    """Measure how much all word vectors point one way, and standardise them.
 
     The expected cosine of two random words, layer by layer, before and after subtracting each
     dimension's mean and dividing by its deviation, which are fitted on one text and measured on
     another; the dimensions that make it (rogue ones); and cosines by word frequency. OUT holds the
-    numbers, a picture, and standardisers for symprompt similarity.
+    results, a picture, and standardisers for symprompt similarity.
     """
 
     text: Positional[Several[str]]

@@ -13,7 +13,7 @@ import torch
 
 from symprompt import cli
 from symprompt.config import shipped_configs
-from symprompt.errors import ConfigError, DataError, RunError, TemplateError
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_json, read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.tasks import TaskResults
@@ -86,10 +86,6 @@ def test_every_task_has_a_config_with_its_papers_pattern() -> None:
 def test_a_shipped_config_runs_from_the_command_line(
     name: str, model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = shipped_configs()[name].read_text().splitlines()[0]
-    assert first.startswith("# ")
-    assert len(first) <= 102
-    assert first.endswith((".", ","))
     out = tmp_path / "run"
     place = ["--model", str(model), "--data", str(data), "--out", str(out), "--device", "cpu"]
     short = ["--seeds", "1", "2", "--epochs", "0", "--steps", "2", "--evaluate-every", "2"]
@@ -154,29 +150,6 @@ def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_
     first = LanguageModel.load(str(model), device="cpu")
     pairs = zip(stored.model.parameters(), first.model.parameters(), strict=True)
     assert any(not torch.equal(one, other) for one, other in pairs)
-
-
-@pytest.mark.parametrize(
-    ("sections", "kind", "message"),
-    [
-        ({"pattern": {"task": "record"}}, DataError, "tasks with patterns are"),
-        ({"pattern": {"template": "{passage} <1> [MASK]"}}, TemplateError, "rte has"),
-        ({"pattern": {"method": "mp", "train_model": False}}, ConfigError, "nothing to"),
-        ({"learning": {"rates": ["fast"]}}, ConfigError, "learning.rates"),
-        ({"learning": {"rates": [-1]}}, ConfigError, "above 0"),
-        ({"learning": {"batches": [0]}}, ConfigError, "at least 1"),
-        ({"learning": {"steps": 0}}, ConfigError, "learning.steps is 0"),
-        ({"learning": {"prompt_rate": 0.0}}, ConfigError, "prompt_rate"),
-        ({"seeds": [1, 1]}, ConfigError, "only once"),
-        ({"dtype": "bfloat16"}, ConfigError, "allowed are: auto, float32, float64"),
-        ({"pattern": {"spans": "two"}}, ConfigError, "together, one"),
-    ],
-)
-def test_a_bad_config_is_refused(
-    sections: dict[str, Any], kind: type[Exception], message: str, model: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(kind, match=message):
-        config_of(model, tmp_path, tmp_path / "run", **sections)
 
 
 @pytest.mark.parametrize(
