@@ -89,11 +89,11 @@ def load_text(tmp_path: Path, written: str) -> RunConfig:
     return load_config(str(path))
 
 
-def test_file_overrides_defaults_and_expected_block_is_ignored(tmp_path: Path) -> None:
+def test_file_overrides_defaults_and_published_block_is_ignored(tmp_path: Path) -> None:
     config = load_text(
         tmp_path,
         'seed = 7\n[learning]\nrate = 1\n[facts]\nrelations = ["P36"]\n'
-        "[expected]\nanything = [1, 2]\nnested.deep = true\n",
+        "[published]\nanything = [1, 2]\nnested.deep = true\n",
     )
     assert config == replace(
         RunConfig(seed=7),

@@ -25,8 +25,9 @@ OWN = [
 
 def test_every_task_of_the_paper_has_a_config() -> None:
     wanted = {"rte-pt2", "boolq-pt2", "cb-pt2", "sst2-pt2", "mnli-pt2", "squad-pt2", "squad2-pt2"}
-    wanted |= {f"conll200{n}-{method}" for n in (3, 4) for method in ("ft", "pt", "pt2", "lora")}
-    assert wanted | {"srl-pt2", "ner-mpt2", "squad-mpt2", "srl-mpt2"} <= set(OWN)
+    measured = ("rte", "boolq", "sst2", "conll2003", "conll2004", "squad", "srl")
+    wanted |= {f"{task}-{method}" for task in measured for method in ("ft", "pt", "pt2", "lora")}
+    assert wanted | {"ner-mpt2", "squad-mpt2", "srl-mpt2"} <= set(OWN)
 
 
 # Configs of the chapter on fine-tuning, which has no figures: named after what reads the labels.
@@ -49,12 +50,9 @@ def test_a_shipped_config_loads_and_says_what_it_is(name: str) -> None:
     named = [entry.partition("=")[0] for entry in config.mixture.tasks] or [config.task.name]
     assert set(named) <= set(SETS)
     text = shipped_configs()[name].read_text()
-    if name in CHAPTER:
-        return
-    expected = tomllib.loads(text)["expected"]
-    assert re.search(r"Table \d", expected.pop("source"))
-    assert set(expected) == {"bert-large", "roberta-large"}
-    assert all(0 < value <= 100 for numbers in expected.values() for value in numbers.values())
+    lines = text.splitlines()
+    assert all(line.startswith("# ") and len(line) <= 102 for line in lines[:2])
+    assert lines[1].endswith(".")
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if re.match(r"conll|ner", name)])

@@ -8,13 +8,13 @@ from symprompt.config.fields import (
     Amount,
     Common,
     Count,
-    Different,
     Positional,
     Positive,
     Seed,
     Several,
     settings,
 )
+from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
 from symprompt.probing.config import FactsConfig
 
 
@@ -227,8 +227,8 @@ class DemoFlags:
 
 
 @settings
-class ReproduceFlags:
-    """Make every run behind SPE's and P-tuning's tables, on your models, and write the tables.
+class ReproduceFlags(FactSettings):
+    """Make every run behind SPE's and P-tuning's tables of facts, on your models, and the tables.
 
     Every method x model x seed, one worker process per device; then OUT/report.md, report.html,
     results.json (symprompt table prints it again) and figures. Stop it whenever you like: the same
@@ -237,85 +237,41 @@ class ReproduceFlags:
     their own.
     """
 
-    data: str
-    """LAMA folder: P*/{train,dev,test}.jsonl."""
-    models: Several[str] = ("shipped",)
-    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
-    out: str = "reproduced"
-    """Folder for runs, tables and figures; models, methods and seeds may be added to it later."""
-    methods: Several[str] = ()
-    """Only these methods, such as manual,ptuning,spe; empty takes all."""
-    seeds: Different[Seed] = (34, 35, 36)
-    """Seeds of the methods that draw random numbers; the others are run once."""
-    relations: Several[str] = ()
-    """Only these relations, such as P36,P1376; empty takes all."""
-    limit: Count = 0
-    """Most facts of each relation in each split, for a trial; 0 takes all."""
-    epochs: Count = 0
-    """Training epochs, for a trial; 0 leaves them to each method's config."""
-    templates: str = ""
-    """File or folder of manual templates; empty looks beside the data."""
-    prompts: Several[str] = ()
-    """Folders of manual templates; methods that need them say so in the tables when there are
-    none."""
-    vocabulary: str = "full"
-    """Allowed answers: full (every token), objects, or the path of a word list."""
-    pool: Count = 30
-    """Largest K of SPE's Table 2, asked apart from SPE's own 15; 0 leaves it out."""
-    dtype: str = "auto"
-    """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
-    devices: Several[str] = ()
-    """Devices to work on, such as cuda:0,cuda:1 or cpu; empty takes every GPU, else the CPU."""
-    jobs: Positive = 1
-    """Workers on each device."""
-    memory_gib: Amount = 0.0
-    """Most memory to take on each GPU, in GiB; 0 sets no bound."""
-    compile: Literal["auto", "on", "off", "max-autotune"] = "auto"
-    """Compile layers and record training steps as CUDA graphs; auto does so on a GPU where it
-    pays, off never."""
-    draws: Positive = 10_000
-    """Bootstrap draws behind intervals and differences."""
-    dry_run: bool = False
+    dry_run: Common[bool] = False
     """Print the runs that would be made, and stop."""
 
 
 @settings
-class LabelledFlags:
+class LabelledFlags(TaskOptions):
     """Make every run behind a paper's tables of labelled tasks, on your models, and the tables.
 
     ptuning: P-tuning's Tables 3 to 6 and Figure 1, SuperGLUE through patterns. ptuning-v2: P-tuning
-    v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed, one after
-    the other; then OUT/report.md, report.html, results.json (symprompt table prints it again) and
-    figures. Stop it whenever you like: the same command goes on where it was. A run that fails is
-    named in the tables, the others go on, and the exit code is 1; a task whose files are not there
-    reads "not measured". The papers' own figures stand in columns of their own.
+    v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed; then
+    OUT/report.md, report.html, results.json (symprompt table prints it again) and figures. Stop it
+    whenever you like: the same command goes on where it was. A run that fails is named in the
+    tables, the others go on, and the exit code is 1; a task whose files are not there reads "not
+    measured". The papers' own figures stand in columns of their own.
     """
 
-    data: str = ""
-    """Folder of the tasks' folders: rte, boolq, conll2003, squad, FewGLUE_32dev and so on."""
-    models: Several[str] = ("shipped",)
-    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
-    out: str = "reproduced"
-    """Folder for runs, tables and figures; models, tasks, methods and seeds may be added later."""
-    tasks: Several[str] = ()
-    """Only these tasks, such as rte conll2003; NAME=PLACE says where in the data its files are."""
-    methods: Several[str] = ()
-    """Only these methods. ptuning-v2: ft pt pt2 mpt2 lora pt2-mlp pt2-verbalizer verbalizer;
-    ptuning: zero-shot cls mp ptuning pet table6 frozen. Without it all but frozen."""
-    seeds: Several[Seed] = ()
-    """Training seeds; 11 12 13 (ptuning-v2) or 42 to 46 (ptuning) if there are none."""
-    epochs: Count = 0
-    """Training epochs, for a trial; 0 leaves them to each task's recipe."""
-    limit: Count = 0
-    """Most examples of each split, for a trial; 0 takes all."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    dtype: str = "auto"
-    """Of the passes of ptuning-v2: auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
-    from_results: Several[str] = ()
+    from_results: Common[Several[str]] = ()
     """Make the tables from these stored results instead of runs: JSON files, or folders of them,
     such as experiments/results."""
-    dry_run: bool = False
+    dry_run: Common[bool] = False
+    """Print the runs that would be made, and stop."""
+
+
+@settings
+class SweepFlags(SweepSettings):
+    """Train a recipe over a grid of settings and seeds, and choose the best setting by dev.
+
+    symprompt sweep rte-pt2 --data $RTE --grid learning.rate=1e-3,1e-2 --seeds 11 12 13 trains every
+    combination with every seed, then prints all settings with dev and, of the best alone, test;
+    OUT/report.md, report.html and results.json hold the same. Keys are those of the recipe's
+    tables. Stop it whenever you like: the same command goes on where it was. A run that fails is
+    reported, the others go on, and the exit code is 1.
+    """
+
+    dry_run: Common[bool] = False
     """Print the runs that would be made, and stop."""
 
 
