@@ -12,9 +12,8 @@ from symprompt.errors import RunError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import RunFolder
 from symprompt.probing.trainer import Trainer, load_state, state_note, state_tensors
-from symprompt.runs.folder import STATE
+from symprompt.runs.folder import STATE, Folder
 from tiny.models import make_trainer, run_config
 
 Scores = dict[str, np.ndarray]
@@ -42,7 +41,7 @@ def parameters(trainer: Trainer) -> dict[str, torch.Tensor]:
 def test_a_trainer_put_into_a_stored_state_ends_like_the_one_that_went_on(
     bert: LanguageModel, facts: FactSet, tmp_path: Any, training: dict[str, Any]
 ) -> None:
-    folder = RunFolder(tmp_path)
+    folder = Folder(tmp_path)
     config = config_of(**training)
     _, _, whole = make_trainer(config, bert, facts)
     states: list[int] = []
@@ -72,7 +71,7 @@ def test_a_trainer_put_into_a_stored_state_ends_like_the_one_that_went_on(
 def test_writing_and_reading_the_state_changes_nothing_in_it(
     bert: LanguageModel, facts: FactSet, tmp_path: Any
 ) -> None:
-    folder = RunFolder(tmp_path)
+    folder = Folder(tmp_path)
     _, _, trainer = make_trainer(config_of(epochs=1), bert, facts)
     trainer.run(lambda: score(trainer))
     folder.write_tensors(STATE, state_tensors(trainer), state_note(trainer))

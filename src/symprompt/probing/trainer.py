@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.errors import RunError, TrainingError
@@ -31,7 +32,7 @@ from symprompt.probing.queries import chunks
 from symprompt.probing.recorded import CapturedSteps
 from symprompt.runs.environment import derive_seed, send
 from symprompt.runs.folder import STATE
-from symprompt.runs.shapes import Shape, require
+from symprompt.runs.manifest import validated
 
 DevScores = Callable[[], Mapping[str, np.ndarray]]
 
@@ -355,13 +356,12 @@ class Trainer(Learner):
             )
 
 
-_NOTE: Shape = {
-    "epoch": int,
-    "history": list,
-    "relations": list,
-    "seconds": float,
-    "recording": float,
-}
+class _Note(TypedDict):
+    epoch: int
+    history: list[Any]
+    relations: list[str]
+    seconds: float
+    recording: float
 
 
 def state_tensors(trainer: Learner) -> dict[str, Tensor]:
@@ -402,11 +402,9 @@ def load_state(trainer: Learner, tensors: dict[str, Tensor], note: Any) -> float
         RunError: the state is damaged, or of other relations or another shape of encoder.
     """
     try:
-        require(note, _NOTE)
-    except (TypeError, ValueError) as error:
-        raise RunError(
-            f"the note in {STATE} is damaged: {error}; delete that file to train from the start."
-        ) from error
+        validated(_Note, note, f"the note in {STATE}")
+    except RunError as error:
+        raise RunError(f"{error} Delete that file to train from the start.") from error
     if note["relations"] != trainer.relations:
         raise RunError("the stored training state is about other relations than the data now has.")
     try:
