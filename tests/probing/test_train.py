@@ -175,6 +175,7 @@ def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_p
         tick=lambda stage, done, total, _: ticks.append((stage, done, total)),
     )
     assert list(dict.fromkeys(stage for stage, _, _ in ticks)) == [
+        "acceleration",
         "training",
         "asking dev",
         "asking test",
@@ -317,9 +318,10 @@ def test_a_run_killed_in_training_ends_with_the_numbers_of_an_unbroken_one(
     assert not Folder(tmp_path / "run").finished
     with pytest.raises(RunError, match="--resume"):
         symprompt.train(config)
-    epochs: set[str] = set()
-    run = symprompt.train(config, resume=True, tick=lambda *tick: epochs.add(tick[3]))
-    assert epochs == {"epoch 4", "epoch 5", ""}  # the first three are not trained again
+    ticks: set[tuple[str, str]] = set()
+    run = symprompt.train(config, resume=True, tick=lambda *tick: ticks.add((tick[0], tick[3])))
+    assert {note for stage, note in ticks if stage == "training"} >= {"epoch 4", "epoch 5"}
+    assert {note for stage, note in ticks if stage == "training"} <= {"epoch 4", "epoch 5", ""}  # the first three are not trained again
     assert_same_results(run.folder.path, unbroken)
     assert files(run.folder.path) == FILES
 
@@ -358,7 +360,7 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
     stages: set[str] = set()
     config = make(folder, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     symprompt.train(config, resume=True, tick=lambda stage, *_: stages.add(stage))
-    assert stages == {"asking dev", "asking test"}
+    assert stages == {"acceleration", "asking dev", "asking test"}
     assert_same_results(folder, unbroken)
 
 
