@@ -15,6 +15,7 @@ from symprompt.config.fields import (
     Several,
     settings,
 )
+from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
 from symprompt.probing.config import FactsConfig
 
 # ------------------------------------------------------------------- what several commands have
