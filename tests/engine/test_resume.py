@@ -71,7 +71,7 @@ def run_and_kill(flow: Flow, inputs: Inputs, folder: Path, steps: int) -> int:
     ("name", "steps"),
     [
         ("spe", 4),
-        ("ptuning", 7),
+        ("ptuning", 4),
         ("optiprompt", 3),
         ("softprompt", 5),
         ("autoprompt", 4),

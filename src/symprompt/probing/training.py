@@ -317,8 +317,8 @@ class PromptTraining(FactTraining):
         self.epoch, place = divmod(number, self.epoch_steps)
         if place == 0:
             self._losses.zero_()
-            if self.config.lm_dropout:
-                torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch))
+        if self.config.lm_dropout:
+            torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch, place))
         epoch = self._begin()
         if place >= len(epoch.plan):
             # Only relations with more batches have not stopped.
