@@ -318,12 +318,13 @@ def test_every_relation_follows_its_own_schedule(
         total = epochs * count
         wanted = []
         for step in range(total):
-            now = {
-                "constant": rate,
-                "exponential": rate * decay ** (step // count),
-                "linear": rate * (1 - step / total),
+            rise = min(1.0, (step + 1) / (warmup * total)) if warmup else 1.0
+            share = {
+                "constant": rise,
+                "exponential": rise * decay ** (step // count),
+                "linear": min(rise, (total - step) / (total - warmup * total)),
             }[schedule]
-            wanted.append(now * (min(1.0, (step + 1) / (warmup * total)) if warmup else 1.0))
+            wanted.append(rate * share)
         assert found[relation] == pytest.approx(wanted, rel=1e-12)
 
 

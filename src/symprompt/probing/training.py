@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from symprompt.accel.recorder import Recorder
 from symprompt.engine.early_stopping import EarlyStopping, fill
 from symprompt.engine.loop import State
+from symprompt.engine.schedule import rate_share
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.errors import RunError
 from symprompt.probing.config import RunConfig, TrainingConfig
@@ -373,19 +374,17 @@ class PromptTraining(FactTraining):
         active = np.zeros((len(plan), len(self.relations)), dtype=bool)
         for step, batches in enumerate(plan):
             active[step, [self.owner[batch[0]] for batch in batches]] = True
-        total = np.maximum(active.sum(0), 1)
-        done = (self.epoch + (np.cumsum(active, axis=0) - 1) / total) / self.config.epochs
-        if self.config.schedule == "exponential":
-            rates = np.full_like(done, self.config.rate * self.config.decay**self.epoch)
-        elif self.config.schedule == "linear":
-            rates = self.config.rate * np.clip(1 - done, 0, 1)
-        else:
-            rates = np.full_like(done, self.config.rate)
-        if self.config.warmup:
-            rising = (done * self.config.epochs * total + 1) / (
-                self.config.warmup * self.config.epochs * total
-            )
-            rates = rates * np.clip(rising, 0, 1)
+        # Each relation counts its own steps.
+        own = np.maximum(active.sum(0), 1)
+        share = rate_share(
+            self.epoch * own + np.cumsum(active, axis=0) - 1,
+            self.config.epochs * own,
+            schedule=self.config.schedule,
+            warmup=self.config.warmup,
+            decay=self.config.decay,
+            epoch=self.epoch,
+        )
+        rates = np.broadcast_to(self.config.rate * share, active.shape).copy()
         return active, rates
 
     def _backward(self, batches: list[np.ndarray], losses: Tensor) -> None:
