@@ -6,8 +6,10 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+# Apart from the environment: the compiler of torch and mypy would find it there.
+TRITON = $(VENV)/triton-3.7.1
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint interpret clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +27,14 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+$(TRITON): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON).part triton==3.7.1
+	mv $(TRITON).part $(TRITON)
+
+# The CUDA kernels on a CPU, through Triton's interpreter.
+interpret: $(TRITON)
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest tests/accel/test_kernels_interpreted.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -112,7 +112,7 @@ class Case:
             self.method,
             self.problem.sentences["train"],
             self.problem.relations,
-            config.training,
+            config.learning,
             dict,
             seed=0,
             max_tokens=backbone.token_budget(training=True),

@@ -117,7 +117,7 @@ def main() -> None:
             "method": {"name": "optiprompt"},
             "prompt": {"template": f"<{VECTORS}> [X] [Y]", "encoder": "free"},
             "facts": {"relations": flags.relations, "train_limit": flags.train_limit},
-            "training": {"epochs": flags.epochs + 1, "batch": BATCH, "drop_last": False},
+            "learning": {"epochs": flags.epochs + 1, "batch": BATCH, "drop_last": False},
         }
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ def main() -> None:
         )
         Loop(trainer).run()
         stacked = (ends[-1] - ends[0]) / flags.epochs
-        peft = time_peft(model, problem, config.training.rate, flags.epochs)
+        peft = time_peft(model, problem, config.learning.rate, flags.epochs)
     found = {
         "model": flags.model or "GPT-2 4x512, random",
         "device": flags.device,

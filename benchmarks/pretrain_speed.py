@@ -66,7 +66,7 @@ class RandomSequences:
 def make_sequences(config: PretrainConfig) -> RandomSequences:
     """Make a few batches' worth of random sequences."""
     random = np.random.default_rng(0)
-    shape = (4 * config.optimizer.batch, config.corpus.length)
+    shape = (4 * config.learning.batch, config.corpus.length)
     ids = random.integers(5, config.vocabulary.size, shape).astype(np.uint16)
     ids[:, 0], ids[:, -1] = SPECIALS.cls, SPECIALS.sep
     return RandomSequences(ids)
@@ -92,7 +92,7 @@ def step_operations(config: PretrainConfig) -> float:
             (2 * hidden + 200) * hidden + hidden * embedding + embedding * config.vocabulary.size
         )
     states = {"mlm": asked, "mlm+nsp": asked + 1, "mlm+sbo": 3 * asked}[config.objective]
-    return 6.0 * config.optimizer.batch * (length * token + states * last + asked * head)
+    return 6.0 * config.learning.batch * (length * token + states * last + asked * head)
 
 
 def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
@@ -111,7 +111,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         )
         frequencies = torch.ones(config.vocabulary.size)
         frequencies[:5] = 0
-        feed = Feed(make_sequences(config), config.optimizer.batch)
+        feed = Feed(make_sequences(config), config.learning.batch)
         training = Pretraining(
             pretrainer,
             config,
@@ -123,7 +123,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
             padded=config.corpus.packing != "blocks",
             mode=mode,
         )
-        steps, device = config.optimizer.steps, group.device
+        steps, device = config.learning.steps, group.device
         warm = min(5, steps - 1)
         begun = first = steady = time.perf_counter()
         tokens = 0
@@ -154,7 +154,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
             "floor_ms": 1000 * floor,
             "product_tflops": rate / 1e12,
             "operations_per_token": step_operations(config)
-            / (config.optimizer.batch * config.corpus.length),
+            / (config.learning.batch * config.corpus.length),
             "fraction_of_floor": floor * timed / seconds,
             "memory_gib": torch.cuda.max_memory_allocated(device) / 2**30
             if device.type == "cuda"
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int)
     parser.add_argument("--length", type=int)
     parser.add_argument("--corruption", help="kind of corruption")
-    parser.add_argument("--compile", choices=["auto", "on", "off", "max-autotune"])
+    parser.add_argument("--compile", choices=["on", "off", "max-autotune"], default="on")
     parser.add_argument("--mode", help="torch.compile mode, such as reduce-overhead")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
@@ -183,14 +183,14 @@ def main() -> None:
         "steps": flags.steps,
         "batch": flags.batch,
         "micro_batch": flags.micro_batch,
-        "compile": flags.compile,
     }
     config = replace(
         config,
         device=flags.device,
         dtype=flags.dtype,
-        optimizer=replace(
-            config.optimizer, **{key: value for key, value in given.items() if value is not None}
+        compile=flags.compile,
+        learning=replace(
+            config.learning, **{key: value for key, value in given.items() if value is not None}
         ),
         corpus=replace(config.corpus, length=flags.length or config.corpus.length),
         corruption=replace(config.corruption, kind=flags.corruption or config.corruption.kind),

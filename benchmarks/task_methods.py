@@ -27,8 +27,10 @@ from measuring import body_weights, product_rate, wait
 from symprompt.accel.compiling import quick_products
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import choose_device, describe_environment
-from symprompt.tasks.batches import Batch
 from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.data.examples import LabelSet
+from symprompt.tasks.features import Batch
+from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.passes import Step
 from symprompt.tasks.trainables import make_body
@@ -36,6 +38,7 @@ from symprompt.tasks.training import TaskTraining
 
 METHODS = ("ft", "lora", "pt2", "pt")
 LABELS = 9
+TARGET = Target(LabelSet(tuple(map(str, range(LABELS)))))
 
 
 @dataclass
@@ -68,7 +71,7 @@ def make_inputs(backbone: LanguageModel, batch: int, width: int) -> Batch:
     ids = torch.randint(5, len(backbone.vocabulary), (batch, width), generator=generator)
     tags = torch.randint(0, LABELS, (batch, width), generator=generator)
     lengths = torch.full((batch,), width)
-    return Batch(ids=ids, lengths=lengths, labels=tags).to(backbone.device)
+    return Batch(ids, lengths, targets={"labels": tags}).to(backbone.device)
 
 
 def make_timed(
@@ -79,7 +82,7 @@ def make_timed(
     room = backbone.max_length - (flags.length if method == "pt" else 0)
     inputs = make_inputs(backbone, flags.batch, min(width, room))
     body = make_body(backbone, config, seed=(0,))
-    head = make_task_head("tagging", LABELS, body, config.head, seed=(0,))
+    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(0,))
     model = TaskModel(body, {"made up": head}, {"made up": inputs})
     size = int(inputs.ids.shape[1])
     trainer = TaskTraining(

@@ -121,7 +121,7 @@ def time_usual(problem: Problem, config: RunConfig, epochs: int) -> float:
             [fact for fact in problem.facts.facts(split) if fact.relation == name]
             for split in ("train", "dev")
         )
-        loop = UsualLoop(problem.backbone, config.training.rate)
+        loop = UsualLoop(problem.backbone, config.learning.rate)
         for epoch in range(epochs + 1):
             begun = time.perf_counter()
             loop.epoch(train, dev, random.permutation(len(train)))
@@ -140,7 +140,7 @@ def time_stacked(problem: Problem, config: RunConfig, epochs: int) -> float:
             dev_scores(
                 method,
                 problem.sentences["dev"],
-                config.training,
+                config.learning,
                 allowed=problem.allowed,
                 max_tokens=backbone.token_budget(),
             )
@@ -178,7 +178,7 @@ def main() -> None:
         {
             "method": {"name": "ptuning"},
             "facts": {"relations": flags.relations, **limits},
-            "training": {"epochs": flags.epochs + 1, "batch": BATCH, "select": "p@1"},
+            "learning": {"epochs": flags.epochs + 1, "batch": BATCH, "select": "p@1"},
         }
     )
     backbone = LanguageModel.load(flags.model, device=flags.device, dtype="float32")

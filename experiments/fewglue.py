@@ -36,20 +36,12 @@ from symprompt.models import LanguageModel
 from symprompt.papers.labelled.recipes import verbalized
 from symprompt.report.tasks import TaskResults
 from symprompt.runs.environment import describe_environment
-from symprompt.tasks.patterns import (
-    TASKS,
-    LearningConfig,
-    PatternConfig,
-    VerbalData,
-    VerbalProblem,
-    ask_zero_shot,
-    find_task,
-    load_pattern_config,
-    load_verbal,
-    manual_patterns,
-    reference_pattern,
-    tuning,
-)
+from symprompt.tasks.patterns.config import LearningConfig, PatternConfig, load_pattern_config
+from symprompt.tasks.patterns.data import load_verbal
+from symprompt.tasks.patterns.prepare import VerbalProblem
+from symprompt.tasks.patterns.published import manual_patterns, reference_pattern
+from symprompt.tasks.patterns.superglue import TASKS, VerbalData, find_task
+from symprompt.tasks.patterns.tuner import ask_zero_shot, tuning
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fewglue_entries import Cell, entries_of
@@ -140,7 +132,7 @@ def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, L
     """Return the shipped config's settings with what the command line changes."""
     if row.row == "pt2-verbalizer":
         config = verbalized(row.task, "pt2")
-        pattern = replace(config.pattern, val_limit=options.val_limit)
+        pattern = replace(config.pattern, test_limit=options.val_limit)
     else:
         name = f"superglue-{row.task}" if row.full else f"fewglue-{row.task}"
         config = load_pattern_config(name)
@@ -150,7 +142,7 @@ def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, L
             method=method,
             template=row.pattern or ("" if method == "cls" else config.pattern.template),
             train_model=row.row != "frozen",
-            val_limit=options.val_limit,
+            test_limit=options.val_limit,
         )
     changes: dict[str, Any] = {}
     for key in ("steps", "patience", "evaluate_every", "micro_batch", "epochs"):
@@ -162,8 +154,6 @@ def settings_of(row: Row, options: argparse.Namespace) -> tuple[PatternConfig, L
         changes["batches"] = tuple(options.batches)
     if options.prompt_rate:
         changes["prompt_rate"] = options.prompt_rate
-    if "steps" in changes:
-        changes["warmup"] = min(config.learning.warmup, changes["steps"] // 10)
     return pattern, replace(config.learning, **changes)
 
 

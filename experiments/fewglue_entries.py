@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from symprompt.papers.labelled.entries import LABELS
-from symprompt.tasks.patterns import MANUAL, TASKS, summarise_seeds
+from symprompt.tasks.patterns.published import MANUAL
+from symprompt.tasks.patterns.superglue import TASKS
+from symprompt.tasks.patterns.train import summarise_seeds
 
 # P-tuning, Table 5, 32 dev examples, albert-xxlarge-v2; main metric of each task.
 PAPER = "paper, ALBERT-xxlarge"

@@ -4,7 +4,7 @@
 
 Finished runs are not done again; stop it and start it as you like. With --jobs several runs share
 one GPU, which a single one leaves waiting for launches; time one alone. Needs no more than the
-compute core (no tyro). Afterwards compare them:
+compute core (no rich). Afterwards compare them:
 
     python experiments/compare.py --name lama34k --base ptuning --note "..." \
         manual=runs/lama/manual ptuning=runs/lama/ptuning-34,... spe=runs/lama/spe-34,...
@@ -53,8 +53,8 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
         for name, config, changes in (
             # As many vectors as SPE learns for both ways.
             ("ptuning-18-vectors", "lama-ptuning", {"prompt.template": "<6> [X] <6> [Y] <6>"}),
-            ("ptuning-12-epochs", "lama-ptuning", {"training.epochs": 12}),
-            ("spe-12-epochs", "lama-spe", {"training.epochs": 12}),
+            ("ptuning-12-epochs", "lama-ptuning", {"learning.epochs": 12}),
+            ("spe-12-epochs", "lama-spe", {"learning.epochs": 12}),
         )
         for seed in SEEDS
     },
@@ -86,7 +86,7 @@ def run_one(name: str, flags: argparse.Namespace) -> None:
     if flags.relations:
         given["facts.relations"] = tuple(flags.relations)
     if flags.epochs:
-        given["training.epochs"] = flags.epochs
+        given["learning.epochs"] = flags.epochs
     config = load_config(config_name)
     for key, value in {**changes, **given}.items():
         config = change(config, key, value)
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--prompts", nargs="*", default=[], help="folders of written prompts")
     parser.add_argument("--relations", nargs="*", default=[], help="these only, for a trial")
     parser.add_argument("--epochs", type=int, default=0, help="other epochs, for a trial")
-    parser.add_argument("--compile", action="store_true", help="compile the model's layers")
+    parser.add_argument("--compile", default="auto", help="auto, on, off or max-autotune")
     parser.add_argument("--only", nargs="*", default=list(JOBS), choices=list(JOBS))
     parser.add_argument("--jobs", type=int, default=1)
     flags = parser.parse_args()
@@ -118,7 +118,7 @@ def main() -> None:
     shared = [f"--{key}={getattr(flags, key)}" for key in keys]
     for key in ("prompts", "relations"):
         shared += [f"--{key}", *getattr(flags, key)]
-    shared += ["--compile"] * flags.compile
+    shared += ["--compile", flags.compile]
 
     def start(name: str) -> int:
         return subprocess.call([sys.executable, __file__, *shared, "--only", name])

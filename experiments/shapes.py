@@ -4,7 +4,7 @@
 
 The text is tokenised once, into RUNS/text. All shapes share the vocabulary, so their validation
 losses compare. With --jobs several runs share one GPU. Needs no more than the compute core (no
-tyro). Writes experiments/results/NAME.json with --name.
+rich). Writes experiments/results/NAME.json with --name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_config(name: str, flags: argparse.Namespace) -> PretrainConfig:
         prepared=str(Path(flags.runs) / "text"),
         evaluate_every=max(1, flags.steps // 4),
         shape=SHAPES[name],
-        optimizer=replace(config.optimizer, steps=flags.steps, batch=flags.batch),
+        learning=replace(config.learning, steps=flags.steps, batch=flags.batch),
     )
 
 

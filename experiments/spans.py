@@ -28,9 +28,9 @@ from symprompt.errors import SympromptError
 from symprompt.report.tasks import TaskResults, summarise
 from symprompt.tasks.config import SpanConfig, TuneConfig, load_tune_config, make_tune_config
 from symprompt.tasks.data.examples import SpanExample, spans_of
-from symprompt.tasks.decoding import SpanPrediction
 from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.metrics import seqeval_scores, span_metrics
+from symprompt.tasks.kinds.spans import SpanPrediction, span_metrics
+from symprompt.tasks.kinds.tags import seqeval_scores
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import tune
 

@@ -119,7 +119,7 @@ def plain_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def call(capsys: pytest.CaptureFixture[str], plain_wide_terminal: None) -> Call:
     """A function that runs one command and tells its exit code and what it printed."""
     # Imported here: other tests run without what only the command line needs.
-    from symprompt.cli import commands as cli
+    from symprompt import cli
 
     def run(*words: object) -> Said:
         capsys.readouterr()

@@ -1,87 +1,110 @@
 """symprompt: ask a frozen language model what it knows, both ways, through learned prompts."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from symprompt.config import override, shipped_configs
-from symprompt.embeddings import embed
-from symprompt.errors import SympromptError
-from symprompt.facts import Fact, FactSet, Relation, check, load_facts, world_facts
-from symprompt.models import LanguageModel
-from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
-from symprompt.pretraining.prepare import prepare_pretraining
-from symprompt.pretraining.train import pretrain
-from symprompt.probing.ask import Answer, Run
-from symprompt.probing.config import RunConfig, load_config, make_config
-from symprompt.probing.rerank import rerank_run
-from symprompt.probing.train import train
-from symprompt.prompts import Template
-from symprompt.prompts.exchange import read_peft, write_peft
-from symprompt.tasks.config import TuneConfig, load_tune_config
-from symprompt.tasks.multitask import tune_mixture
-from symprompt.tasks.predict import predict_file
-from symprompt.tasks.serve import Server
-from symprompt.tasks.stored import StoredPrompt
-from symprompt.tasks.train import tune
-
 if TYPE_CHECKING:
-    from symprompt.papers import reproduce
-    from symprompt.papers.settings import ReproduceSettings
-    from symprompt.report import show_progress
-else:
-
-    def __getattr__(name: str) -> object:
-        """Load what belongs to reports when it is first asked for: the core needs no rich."""
-        if name == "show_progress":
-            from symprompt.report import show_progress
-
-            return show_progress
-        if name == "reproduce":
-            from symprompt.papers import reproduce
-
-            return reproduce
-        if name == "ReproduceSettings":
-            from symprompt.papers.settings import ReproduceSettings
-
-            return ReproduceSettings
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+    from symprompt.config import override as override
+    from symprompt.config import shipped_configs as shipped_configs
+    from symprompt.embeddings import embed as embed
+    from symprompt.errors import SympromptError as SympromptError
+    from symprompt.facts import Fact as Fact
+    from symprompt.facts import FactSet as FactSet
+    from symprompt.facts import Relation as Relation
+    from symprompt.facts import check as check
+    from symprompt.facts import load_facts as load_facts
+    from symprompt.facts import world_facts as world_facts
+    from symprompt.models import LanguageModel as LanguageModel
+    from symprompt.papers import reproduce as reproduce
+    from symprompt.papers.settings import ReproduceSettings as ReproduceSettings
+    from symprompt.pretraining.config import PretrainConfig as PretrainConfig
+    from symprompt.pretraining.config import load_pretrain_config as load_pretrain_config
+    from symprompt.pretraining.prepare import prepare_pretraining as prepare_pretraining
+    from symprompt.pretraining.train import pretrain as pretrain
+    from symprompt.probing.ask import Answer as Answer
+    from symprompt.probing.ask import Run as Run
+    from symprompt.probing.config import RunConfig as RunConfig
+    from symprompt.probing.config import load_config as load_config
+    from symprompt.probing.config import make_config as make_config
+    from symprompt.probing.rerank import rerank_run as rerank_run
+    from symprompt.probing.train import train as train
+    from symprompt.prompts import Template as Template
+    from symprompt.prompts.exchange import read_peft as read_peft
+    from symprompt.prompts.exchange import write_peft as write_peft
+    from symprompt.report import show_progress as show_progress
+    from symprompt.tasks.config import TuneConfig as TuneConfig
+    from symprompt.tasks.config import load_tune_config as load_tune_config
+    from symprompt.tasks.multitask import tune_mixture as tune_mixture
+    from symprompt.tasks.predict import predict_file as predict_file
+    from symprompt.tasks.serve import Server as Server
+    from symprompt.tasks.stored import StoredPrompt as StoredPrompt
+    from symprompt.tasks.train import tune as tune
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Answer",
-    "Fact",
-    "FactSet",
-    "LanguageModel",
-    "PretrainConfig",
-    "Relation",
-    "ReproduceSettings",
-    "Run",
-    "RunConfig",
-    "Server",
-    "StoredPrompt",
-    "SympromptError",
-    "Template",
-    "TuneConfig",
-    "check",
-    "embed",
-    "load_config",
-    "load_facts",
-    "load_pretrain_config",
-    "load_tune_config",
-    "make_config",
-    "override",
-    "predict_file",
-    "prepare_pretraining",
-    "pretrain",
-    "read_peft",
-    "reproduce",
-    "rerank_run",
-    "shipped_configs",
-    "show_progress",
-    "train",
-    "tune",
-    "tune_mixture",
-    "world_facts",
-    "write_peft",
-]
+# What is public, by the module it stands in; loaded when it is first used.
+_PUBLIC = {
+    "symprompt.config": (
+        "override",
+        "shipped_configs",
+    ),
+    "symprompt.embeddings": ("embed",),
+    "symprompt.errors": ("SympromptError",),
+    "symprompt.facts": (
+        "Fact",
+        "FactSet",
+        "Relation",
+        "check",
+        "load_facts",
+        "world_facts",
+    ),
+    "symprompt.models": ("LanguageModel",),
+    "symprompt.papers": ("reproduce",),
+    "symprompt.papers.settings": ("ReproduceSettings",),
+    "symprompt.pretraining.config": (
+        "PretrainConfig",
+        "load_pretrain_config",
+    ),
+    "symprompt.pretraining.prepare": ("prepare_pretraining",),
+    "symprompt.pretraining.train": ("pretrain",),
+    "symprompt.probing.ask": (
+        "Answer",
+        "Run",
+    ),
+    "symprompt.probing.config": (
+        "RunConfig",
+        "load_config",
+        "make_config",
+    ),
+    "symprompt.probing.rerank": ("rerank_run",),
+    "symprompt.probing.train": ("train",),
+    "symprompt.prompts": ("Template",),
+    "symprompt.prompts.exchange": (
+        "read_peft",
+        "write_peft",
+    ),
+    "symprompt.report": ("show_progress",),
+    "symprompt.tasks.config": (
+        "TuneConfig",
+        "load_tune_config",
+    ),
+    "symprompt.tasks.multitask": ("tune_mixture",),
+    "symprompt.tasks.predict": ("predict_file",),
+    "symprompt.tasks.serve": ("Server",),
+    "symprompt.tasks.stored": ("StoredPrompt",),
+    "symprompt.tasks.train": ("tune",),
+}
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from symprompt.engine.stacked_adam import StackedAdam
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 
 
 def make(optimizer: str, decay: float, device: str) -> StackedAdam:
@@ -17,7 +17,7 @@ def make(optimizer: str, decay: float, device: str) -> StackedAdam:
         name: nn.Parameter(torch.randn(shape, generator=generator).to(device))
         for name, shape in shapes.items()
     }
-    return StackedAdam(parameters, TrainingConfig(optimizer=optimizer, weight_decay=decay))  # type: ignore[arg-type]
+    return StackedAdam(parameters, LearningConfig(optimizer=optimizer, weight_decay=decay))  # type: ignore[arg-type]
 
 
 def test_factors_are_for_cuda_in_float32_without_a_clip() -> None:

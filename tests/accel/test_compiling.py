@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 from transformers import BertConfig, BertModel
 
-from symprompt.accel import rows
+from symprompt.accel import rows, without
+from symprompt.accel.compiling import PAYS_AFTER, choose
 from symprompt.accel.rows import RowLayers
+from symprompt.accel.switches import SWITCHES
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.models import Inputs, LanguageModel, ReadOut, pack
-from symprompt.models.checks import can_pack, find_row_layers
-from symprompt.probing.config import TrainingConfig
+from symprompt.models.packing import can_pack, find_row_layers
+from symprompt.probing.config import LearningConfig
 from symprompt.prompts import PackedQuestion
 from symprompt.prompts.packed import _compiled
 
@@ -45,7 +47,7 @@ def test_every_kind_of_update_is_compiled(counter: CompileCounter) -> None:
     active = torch.tensor([True, False, True])
     rate = torch.tensor([1e-2, 1e-2, 3e-2], dtype=torch.float64)
     for kind, decay, clip in product(("adam", "adamw"), (0.0, 0.1), (0.0, 0.5)):
-        config = TrainingConfig(optimizer=kind, weight_decay=decay, clip=clip)  # type: ignore[arg-type]
+        config = LearningConfig(optimizer=kind, weight_decay=decay, clip=clip)  # type: ignore[arg-type]
         found = []
         for quick in (False, True):
             values = {name: nn.Parameter(value.clone()) for name, value in start.items()}
@@ -167,3 +169,43 @@ def test_compiled_layers_give_the_gradients_of_plain_ones_on_a_gpu() -> None:
             layers.compile()
         for one, other in zip(states_and_gradient(layers, 128, "cuda"), exact, strict=True):
             assert float((one - other).norm() / other.norm()) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "work", "compiled", "recorded"),
+    [
+        ("auto", "cuda", PAYS_AFTER, True, True),
+        ("auto", "cuda", PAYS_AFTER / 2, False, True),
+        ("auto", "cpu", PAYS_AFTER, False, False),
+        ("on", "cpu", 0.0, True, False),
+        ("on", "cuda", 0.0, True, True),
+        ("max-autotune", "cuda", 0.0, True, True),
+        ("off", "cuda", PAYS_AFTER, False, False),
+    ],
+)
+def test_a_run_compiles_and_records_where_it_pays(
+    wanted: Any, device: str, work: float, compiled: bool, recorded: bool
+) -> None:
+    found = choose(wanted, torch.device(device), work=work)
+    assert found[:2] == (compiled, recorded)
+    assert bool(found.options) == (wanted == "max-autotune")
+
+
+def test_what_a_run_chose_is_reported_and_undone_by_the_next(
+    family_folder: Callable[[str], Path],
+) -> None:
+    backbone = LanguageModel.load(str(family_folder("bert")), device="cpu")
+    assert backbone.accelerate("on").startswith("compiled layers; padded rows: ")
+    assert backbone.compiled
+    assert backbone.accelerate("auto", tokens=1e30).startswith("plain: rows are packed on CUDA")
+    assert backbone.acceleration == backbone.accelerate("off")
+    assert not backbone.compiled
+    assert not any(module._compiled_call_impl for module in backbone.model.modules())
+
+
+def test_a_switch_is_off_within_its_block_alone() -> None:
+    with without("gelu", "norm"):
+        assert not SWITCHES["gelu"]
+    assert all(SWITCHES.values())
+    with pytest.raises(KeyError, match="no acceleration is called 'gelo'"), without("gelo"):
+        pass

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.embeddings import sense_map as mapping
 from symprompt.embeddings.sense_map import (
     SenseMap,
@@ -103,7 +103,7 @@ def test_what_does_not_go_on_says_so(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("symprompt.cli.embeddings.measure_model", stop)
-    monkeypatch.setattr("symprompt.cli.embeddings.evaluate_senses", stop)
+    monkeypatch.setattr("symprompt.cli.senses.evaluate_senses", stop)
     text = place / "text.txt"
     out = ("--out", tmp_path / "out")
     words: tuple[object, ...] = ("isotropy", text, "--measure", text, *out, "--model", model)

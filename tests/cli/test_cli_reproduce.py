@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from symprompt.cli import commands as cli
 from tiny.calling import Call
 from tiny.lama import write_lama
 
@@ -46,27 +45,27 @@ def test_an_interrupted_command_says_how_to_go_on(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "reproduce", interrupt)
+    monkeypatch.setattr("symprompt.cli.reproduce.reproduce", interrupt)
     code, _, said = call("reproduce", "spe", "--data", data, "--out", "my folder")
     assert code == 130
-    assert f"go on with: symprompt reproduce spe --data {data} --out 'my folder'" in said
+    assert f"goes on where it was: symprompt reproduce spe --data {data} --out 'my folder'" in said
 
 
 def test_a_paper_that_is_not_known_is_told_all_that_are(call: Call) -> None:
     code, _, error = call("reproduce", "ptuning-v3", "--data", "x")
     assert code == 2
-    assert "'ptuning-v3'; reproduce takes one of: spe, ptuning, ptuning-v2." in error
+    assert "takes one of the commands spe, ptuning, ptuning-v2, got ptuning-v3" in error
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--seeds", "one"), "--seeds is 'one'; give whole numbers"),
+        (("--seeds", "one"), "seeds has 'one'; each must be of type int"),
         (("--methods", "nonsense"), "method 'nonsense' is not known; the methods are: majority"),
         (("--models", "/no/such"), "/no/such is not a model folder"),
         (("--models", "shipped,shipped"), "two models of the name shipped"),
         (("--relations", "P9"), "P9"),
-        (("--jobs", "0"), "--jobs is 0; it must be at least 1"),
+        (("--jobs", "0"), "jobs is 0; it must be at least 1"),
     ],
 )
 def test_bad_flags_are_one_sentence(
@@ -94,7 +93,7 @@ def test_the_plan_of_a_dry_run_makes_nothing(call: Call, data: Path, tmp_path: P
 
 def test_help_teaches(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, said, _ = call("reproduce", "--help")
+    code, said, _ = call("reproduce", "spe", "--help")
     assert code == 0
     for word in ("--models", "--data", "--memory-gib", "--prompts", "--dry-run", "Stop it"):
         assert word in said, word

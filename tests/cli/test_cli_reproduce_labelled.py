@@ -126,7 +126,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     monkeypatch.setattr(cli_reproduce, "reproduce_labelled", interrupt)
     code, _, said = call("reproduce", "ptuning", "--data", place / "data", "--out", "my folder")
     assert code == 130
-    assert "go on with: symprompt reproduce ptuning --data" in said
+    assert "goes on where it was: symprompt reproduce ptuning --data" in said
     assert "'my folder'" in said
 
 
@@ -134,11 +134,11 @@ def test_an_interrupted_command_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--seeds", "one"), "--seeds is 'one'; give whole numbers"),
+        (("--seeds", "one"), "seeds has 'one'; each must be of type int"),
         (("--methods", "nonsense"), "method 'nonsense' is not known; known are: "),
         (("--tasks", "nonsense"), "task 'nonsense' is not known; known are: "),
         (("--models", "/no/such"), "/no/such is not a model folder"),
-        (("--limit", "-1"), "--limit is -1; it must be at least 0"),
+        (("--limit", "-1"), "limit is -1; it must be at least 0"),
         (("--from-results", "x.json"), "--data is about runs, and --from-results makes none"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
 from tiny.tasks import write_toy
 
@@ -136,7 +136,7 @@ def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.value.code == 0
     out = capsys.readouterr().out
     assert "conll2003-pt2" in out
-    assert "--prefix.length" in out
+    assert "--prefix.length INT" in out
     assert "no config was named" in fails(["tune"], capsys)
 
 

@@ -23,10 +23,10 @@ from symprompt.errors import ConfigError
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config, make_pretrain_config
 from symprompt.probing.config import (
     FactsConfig,
+    LearningConfig,
     MethodConfig,
     PromptConfig,
     RunConfig,
-    TrainingConfig,
     TuningConfig,
     load_config,
     make_config,
@@ -54,8 +54,8 @@ configs = st.builds(
     ),
     prompt=st.builds(PromptConfig, template=text, lstm_hidden=st.integers(0, 1000)),
     method=st.builds(MethodConfig, k=st.integers(1, 100), weight=positive),
-    training=st.builds(
-        TrainingConfig, rate=positive, warmup=share, clip=st.integers(0, 5).map(float)
+    learning=st.builds(
+        LearningConfig, rate=positive, warmup=share, clip=st.integers(0, 5).map(float)
     ),
     tuning=st.builds(
         TuningConfig,
@@ -83,32 +83,32 @@ def load_text(tmp_path: Path, written: str) -> RunConfig:
 def test_file_overrides_defaults_and_expected_block_is_ignored(tmp_path: Path) -> None:
     config = load_text(
         tmp_path,
-        'seed = 7\n[training]\nrate = 1\n[facts]\nrelations = ["P36"]\n'
+        'seed = 7\n[learning]\nrate = 1\n[facts]\nrelations = ["P36"]\n'
         "[expected]\nanything = [1, 2]\nnested.deep = true\n",
     )
     assert config == replace(
         RunConfig(seed=7),
-        training=TrainingConfig(rate=1.0),
+        learning=LearningConfig(rate=1.0),
         facts=FactsConfig(relations=("P36",)),
     )
     # An integer was written where a float is meant; runs must not depend on that.
-    assert isinstance(config.training.rate, float)
+    assert isinstance(config.learning.rate, float)
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ({"sed": 3}, r"unknown key sed; did you mean seed\?"),
-        ({"training": {"rte": 1.0}}, r"unknown key training.rte; did you mean training.rate\?"),
+        ({"learning": {"rte": 1.0}}, r"unknown key learning.rte; did you mean learning.rate\?"),
         ({"zzzz": 3}, "unknown key zzzz; known: model, "),
-        ({"training": 3}, r"training is a table \(\[training\]\), got 3"),
+        ({"learning": 3}, r"learning is a table \(\[learning\]\), got 3"),
         ({"seed": "3"}, "seed is '3'; it must be of type int"),
         ({"seed": 3.0}, "it must be of type int"),
         ({"seed": True}, "it must be of type int"),
         ({"keep_encoder": 1}, "it must be of type bool"),
         ({"model": 5}, "it must be of type str"),
-        ({"training": {"rate": "fast"}}, "it must be of type float"),
-        ({"training": {"rate": True}}, "it must be of type float"),
+        ({"learning": {"rate": "fast"}}, "it must be of type float"),
+        ({"learning": {"rate": True}}, "it must be of type float"),
         ({"facts": {"relations": "P36"}}, "must be a list of strings"),
         ({"facts": {"relations": [1]}}, "facts.relations has 1; each must be of type str"),
         (
@@ -116,7 +116,7 @@ def test_file_overrides_defaults_and_expected_block_is_ignored(tmp_path: Path) -
             "method.name is 'bert'; allowed are: .*, ptuning, softprompt, spe",
         ),
         ({"method": {"masking": 1}}, "allowed are: one, whole"),
-        ({"training": {"select": []}}, "allowed are: p@1, mrr, loss"),
+        ({"learning": {"select": []}}, "allowed are: p@1, mrr, loss"),
     ],
 )
 def test_unknown_keys_and_wrong_types_are_refused(table: dict[str, Any], message: str) -> None:
@@ -131,19 +131,19 @@ def test_unknown_keys_and_wrong_types_are_refused(table: dict[str, Any], message
         "method.weight = -0.1",
         "method.weight = nan",
         "method.train_weight = -1.0",
-        "training.batch = 0",
-        "training.epochs = -1",
-        "training.patience = -1",
-        "training.weight_decay = -0.1",
-        "training.clip = -1.0",
-        "training.clip = nan",
-        "training.rate = 0.0",
-        "training.rate = nan",
-        "training.decay = 0.0",
-        "training.decay = 1.1",
-        "training.decay = nan",
-        "training.warmup = 1.0",
-        "training.warmup = -0.1",
+        "learning.batch = 0",
+        "learning.epochs = -1",
+        "learning.patience = -1",
+        "learning.weight_decay = -0.1",
+        "learning.clip = -1.0",
+        "learning.clip = nan",
+        "learning.rate = 0.0",
+        "learning.rate = nan",
+        "learning.decay = 0.0",
+        "learning.decay = 1.1",
+        "learning.decay = nan",
+        "learning.warmup = 1.0",
+        "learning.warmup = -0.1",
         "prompt.lstm_hidden = -2",
         "max_tokens = -1",
         "facts.train_limit = -1",
@@ -197,21 +197,21 @@ def test_a_config_of_the_other_command_is_refused_by_its_tables(tmp_path: Path) 
 @pytest.mark.parametrize(("kind", "command"), [(RunConfig, "train"), (PretrainConfig, "pretrain")])
 def test_tables_tell_whose_config_it_is(kind: type[Any], command: Command) -> None:
     tables = {entry.name for entry in fields(kind) if is_dataclass(getattr(kind(), entry.name))}
-    assert tables == TABLES[command]
+    assert tables == TABLES[command] | {"learning"}
 
 
 def test_a_pretraining_config_reads_back_and_differs_by_key(tmp_path: Path) -> None:
     config = make_pretrain_config({"seed": 5, "corpus": {"packing": "sentences"}})
     (tmp_path / "p.toml").write_text(to_toml(config))
     assert load_pretrain_config(str(tmp_path / "p.toml")) == config
-    other = replace(config, out="x", optimizer=replace(config.optimizer, rate=1.0, compile="off"))
-    assert differing_keys(config, other) == ["optimizer.rate"]
+    other = replace(config, out="x", compile="off", learning=replace(config.learning, rate=1.0))
+    assert differing_keys(config, other) == ["learning.rate"]
 
 
 def test_differing_keys_are_named_and_incidental_ones_left_out() -> None:
     one = RunConfig()
-    other = replace(one, seed=1, out="x", device="cpu", training=TrainingConfig(rate=1.0))
-    assert differing_keys(one, other) == ["seed", "training.rate"]
+    other = replace(one, seed=1, out="x", device="cpu", learning=LearningConfig(rate=1.0))
+    assert differing_keys(one, other) == ["seed", "learning.rate"]
     assert differing_keys(one, one) == []
     assert incidental_keys(PretrainConfig)[:2] == ["out", "device"]
 

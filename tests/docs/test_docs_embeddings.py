@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForMaskedLM, BertConfig
 
-from symprompt.cli.commands import main
+from symprompt.cli import main
 from tiny.models import SMALL, make_wordpiece
 from tiny.wordnet import write_semcor, write_test_set, write_wordnet
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.cli.commands import main
-from symprompt.tasks.data import load_task
+from symprompt.cli import main
+from symprompt.tasks.data.load import load_task
 from tiny.models import CITIES, COUNTRIES, FUNCTION_WORDS
 from tiny.spans import write_spans
 from tiny.tasks import write_toy

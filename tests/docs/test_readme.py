@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from symprompt.cli.commands import main
-from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.cli import main
+from symprompt.config import load
+from symprompt.pretraining.config import PretrainConfig
 from tiny.entities import write_entities
 from tiny.models import CITIES, COUNTRIES
 from tiny.text import pretrain_config, write_text
@@ -25,10 +27,10 @@ COMMANDS = [
 ]
 
 
-def load_tiny(name: str) -> PretrainConfig:
-    """Check that a config is there, and return one for the tiny text."""
-    load_pretrain_config(name)
-    return pretrain_config()
+def load_tiny(kind: type[Any], name: str) -> Any:
+    """Load a config; of pretraining return one for the tiny text instead."""
+    config = load(kind, name)
+    return pretrain_config() if kind is PretrainConfig else config
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def workplace(
     write_text(tmp_path / "my_text.txt")
     write_entities(tmp_path / "ner")
     (tmp_path / "my_sentences.conll").write_text("Ada\nsings\n\nOslo\nis\nquiet\n")
-    monkeypatch.setattr("symprompt.cli.commands.load_pretrain_config", load_tiny)
+    monkeypatch.setattr("symprompt.cli.parsing.load", load_tiny)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import wn
 
 from symprompt.embeddings.sense_evaluation import find_words
-from symprompt.embeddings.senses import Relations
 from symprompt.embeddings.wordnet import WordNet, load_wordnet
 from symprompt.errors import DataError
 from tiny.wordnet import MONEY, RIVER, write_lexicon, write_wordnet
@@ -67,21 +65,6 @@ def test_it_says_the_same_as_the_files(files: Path, name: str, version: str, key
     text = "The old banks took place; ancient 3 prime ministers lay."
     assert find_words(text, one) == find_words(text, other)
     assert one.synset("nothing") is other.synset("nothing") is None
-
-
-def test_senses_without_occurrences_are_reached(files: Path) -> None:
-    add(files, "oewn", "2024")
-    units = np.eye(2)
-    found = []
-    for wordnet in (WordNet.load(files), load_wordnet("wn")):
-        relations = Relations(wordnet, {MONEY: 0, RIVER: 1}, units)
-        vectors = [relations.vector(sense) for sense in wordnet.senses.values()]
-        keys = list(wordnet.senses)
-        found.append(
-            {k: None if v is None else v.tolist() for k, v in zip(keys, vectors, strict=True)}
-        )
-    assert found[0] == found[1]
-    assert found[0]["shore%1:17:00::"] == [0, 1]
 
 
 def test_the_files_come_first_and_wordnet_3_before_others(

@@ -41,13 +41,13 @@ def test_a_command_says_what_is_not_the_default_and_no_place(compare: ModuleType
             "start_from": "/tmp/other",
             "facts": {"templates": "/home/me/t", "vocabulary": "/v.txt", "relations": ["a b", "c"]},
             "method": {"name": "ptuning"},
-            "training": {"drop_last": False, "lm_dropout": True, "rate": 0.01},
+            "learning": {"drop_last": False, "model_dropout": True, "rate": 0.01},
         }
     )
     assert compare.train_command(config) == (
         "symprompt train defaults.toml --model $MODEL --data $DATA --out $RUN --start-from $START "
         "--relations 'a b' c --templates $TEMPLATES --vocabulary $VOCABULARY --name ptuning "
-        "--rate 0.01 --no-drop-last --lm-dropout"
+        "--rate 0.01 --no-drop-last --model-dropout"
     )
     assert compare.train_command(RunConfig(model="m", out="o")).endswith("--out $RUN")
 
@@ -64,10 +64,10 @@ def test_a_command_makes_the_config_it_was_made_from(
         found.append(config)
         raise symprompt.SympromptError("enough.")
 
-    monkeypatch.setattr("symprompt.cli.commands.train", keep)
+    monkeypatch.setattr("symprompt.cli.facts.train", keep)
     words = compare.shlex.split(compare.train_command(config))
     with pytest.raises(SystemExit):
-        symprompt.cli.commands.main(words[1:])
+        symprompt.cli.main(words[1:])
     mine, theirs = flatten(found[0]), flatten(config)
     assert {key for key in mine if mine[key] != theirs[key]} == {"data", "device"}
 
@@ -76,7 +76,7 @@ def test_runs_are_compared_and_the_files_name_their_commands(
     compare: ModuleType, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
-    place = {"model": str(family_folder("bert")), "data": str(data), "training": {"epochs": 0}}
+    place = {"model": str(family_folder("bert")), "data": str(data), "learning": {"epochs": 0}}
     for name, seed in (("ptuning", 34), ("ptuning", 35), ("manual", 34)):
         out = str(tmp_path / f"{name}{seed}")
         symprompt.train(run_config(**place, out=out, seed=seed, method={"name": name}))

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.papers.labelled import recipes
 from tiny.entities import write_entities
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import extract
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from tiny.causal import TEMPLATE, save_causal
 from tiny.entities import write_entities
 from tiny.lama import write_lama

@@ -160,7 +160,7 @@ def test_training_prompts_changes_no_bit_of_the_model(
 ) -> None:
     backbone = load_family(causal_family, "float32")
     before = digest(backbone)
-    config = causal_config(method={"name": method}, training={"epochs": 1})
+    config = causal_config(method={"name": method}, learning={"epochs": 1})
     trained = train(config, backbone, facts.select(["near"]))
     assert digest(backbone) == before
     assert not backbone.model.training

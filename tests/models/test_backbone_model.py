@@ -116,7 +116,7 @@ def test_training_prompts_changes_no_bit_of_the_model(
 ) -> None:
     backbone = load_family(family, "float32")
     before = digest(backbone)
-    config = run_config(training={"epochs": 1})
+    config = run_config(learning={"epochs": 1})
     trained = train(config, backbone, facts.select(["near"]))
     assert digest(backbone) == before
     assert not backbone.model.training

@@ -12,7 +12,7 @@ from transformers import BertConfig, FNetConfig, ModernBertConfig, PretrainedCon
 
 from symprompt.accel.packing import longest_on, packed_attention
 from symprompt.models import Inputs, LanguageModel, pack
-from symprompt.models.checks import can_pack
+from symprompt.models.packing import can_pack
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 

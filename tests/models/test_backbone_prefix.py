@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ModelError
-from symprompt.models import Inputs, LanguageModel, Prefix, body_states, prefix_shape
+from symprompt.models import Inputs, LanguageModel, Prefix
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 from tiny.prefix import by_cache, by_pairs, by_tokens
@@ -29,7 +29,7 @@ def make_inputs(backbone: LanguageModel, lengths: tuple[int, ...] = (7, 5, 6)) -
 
 
 def make_states(backbone: LanguageModel, length: int = 3, tasks: int = 1) -> Tensor:
-    layers, heads, size = prefix_shape(backbone)
+    layers, heads, size = backbone.prefix_shape
     draw = torch.Generator().manual_seed(1)
     return torch.randn((tasks, layers, 2, heads, length, size), generator=draw).to(backbone.dtype)
 
@@ -46,16 +46,16 @@ def test_every_layer_of_every_family_reads_its_prefix(
 ) -> None:
     backbone = load_family(name)
     inputs = make_inputs(backbone)
-    plain = body_states(backbone, inputs)
+    plain = backbone.states(inputs)
     assert plain.shape[:2] == inputs.embeddings.shape[:2]
     states = make_states(backbone).requires_grad_()
-    found = body_states(backbone, inputs, prefix=Prefix(states))
+    found = backbone.states(inputs, prefix=Prefix(states))
     assert found.shape == plain.shape
     assert not torch.allclose(found, plain, atol=1e-3)
     (slope,) = torch.autograd.grad(found[:, 0].square().sum(), states)
     assert (slope.abs().sum((0, 3, 5)) > 0).all()
     # And nothing stays behind.
-    close(body_states(backbone, inputs), plain, None, atol=0)
+    close(backbone.states(inputs), plain, None, atol=0)
 
 
 @pytest.mark.parametrize("shift", [False, True])
@@ -69,7 +69,7 @@ def test_every_family_equals_a_pass_without_the_interface(
     states = make_states(backbone).requires_grad_()
     slow = by_tokens if name in BESIDE else by_pairs if "deberta" in name else by_cache
     wanted = slow(backbone, inputs, states[0], shift=shift)
-    found = body_states(backbone, inputs, prefix=Prefix(states, shift_positions=shift))
+    found = backbone.states(inputs, prefix=Prefix(states, shift_positions=shift))
     # The scale of DeBERTa's position terms is float32 in transformers, rotary angles are too.
     exact = name in EXACT
     close(found, wanted, inputs.mask, atol=1e-9 if exact else 5e-5)
@@ -86,12 +86,12 @@ def test_a_prefix_of_no_keys_is_no_prefix(
 ) -> None:
     backbone = load_family(name)
     inputs = make_inputs(backbone)
-    plain = body_states(backbone, inputs)
-    none = body_states(backbone, inputs, prefix=Prefix(make_states(backbone, 0)))
+    plain = backbone.states(inputs)
+    none = backbone.states(inputs, prefix=Prefix(make_states(backbone, 0)))
     close(none, plain, None, atol=0)
     # Nor is one that no row sees.
     hidden = Prefix(make_states(backbone), visible=torch.zeros(1, 3, dtype=torch.bool))
-    close(body_states(backbone, inputs, prefix=hidden), plain, inputs.mask, atol=5e-5)
+    close(backbone.states(inputs, prefix=hidden), plain, inputs.mask, atol=5e-5)
 
 
 def test_a_family_that_bypasses_the_interface_is_refused(
@@ -99,13 +99,13 @@ def test_a_family_that_bypasses_the_interface_is_refused(
 ) -> None:
     backbone = load_family(REFUSED)
     with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
-        prefix_shape(backbone)
+        print(backbone.prefix_shape)
     # And is as it was: plain passes go on.
     inputs = make_inputs(backbone)
     states = torch.randn(1, 2, 2, 4, 3, 8).double()
     with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
-        body_states(backbone, inputs, prefix=Prefix(states))
-    assert body_states(backbone, inputs).isfinite().all()
+        backbone.states(inputs, prefix=Prefix(states))
+    assert backbone.states(inputs).isfinite().all()
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -117,10 +117,10 @@ def test_rows_of_two_tasks_in_one_batch_equal_each_alone(
     states = make_states(backbone, 4, tasks=2)
     visible = torch.arange(4) < torch.tensor([[4], [2]])
     row = torch.tensor([1, 0, 1])
-    mixed = body_states(backbone, inputs, prefix=Prefix(states, row, visible=visible))
+    mixed = backbone.states(inputs, prefix=Prefix(states, row, visible=visible))
     for task, length in ((0, 4), (1, 2)):
         rows = row == task
         assert inputs.mask is not None
         own = replace(inputs, embeddings=inputs.embeddings[rows], mask=inputs.mask[rows])
-        alone = body_states(backbone, own, prefix=Prefix(states[task : task + 1, ..., :length, :]))
+        alone = backbone.states(own, prefix=Prefix(states[task : task + 1, ..., :length, :]))
         close(mixed[rows], alone, own.mask, atol=5e-5)

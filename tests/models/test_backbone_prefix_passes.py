@@ -14,7 +14,7 @@ from test_backbone_prefix import SERVED, close, make_inputs, make_states
 from torch._dynamo.utils import counters
 
 from symprompt.errors import ModelError
-from symprompt.models import Inputs, LanguageModel, Prefix, body_states, prefix_shape
+from symprompt.models import Inputs, LanguageModel, Prefix
 from tiny.models import HIDES_DECODER
 
 
@@ -25,13 +25,13 @@ def test_half_precision_is_near_to_whole(
     whole, half = load_family(name, "float32"), load_family(name, "bfloat16")
     inputs = make_inputs(whole)
     states = make_states(whole) * 0.5
-    wanted = body_states(whole, inputs, prefix=Prefix(states))
+    wanted = whole.states(inputs, prefix=Prefix(states))
     rounded = replace(inputs, embeddings=inputs.embeddings.bfloat16())
     # Learned numbers stay float32; each pass rounds them as the model is rounded.
     learned = states.requires_grad_()
-    found = body_states(half, rounded, prefix=Prefix(learned))
+    found = half.states(rounded, prefix=Prefix(learned))
     assert found.dtype == torch.bfloat16
-    plain = body_states(half, rounded)
+    plain = half.states(rounded)
     error = (found - wanted)[inputs.mask].float().norm() / wanted[inputs.mask].norm()
     moved = (plain - wanted)[inputs.mask].float().norm() / wanted[inputs.mask].norm()
     assert error < 0.1 < moved
@@ -44,9 +44,9 @@ def test_half_precision_is_near_to_whole(
 def test_a_model_in_float32_runs_under_autocast(load_family: Callable[..., LanguageModel]) -> None:
     backbone = load_family("bert", "float32")
     inputs, prefix = make_inputs(backbone), Prefix(make_states(backbone))
-    wanted = body_states(backbone, inputs, prefix=prefix)
+    wanted = backbone.states(inputs, prefix=prefix)
     with torch.autocast("cpu", torch.bfloat16):
-        found = body_states(backbone, inputs, prefix=prefix)
+        found = backbone.states(inputs, prefix=prefix)
     close(found, wanted, inputs.mask, atol=0.3)
 
 
@@ -54,18 +54,18 @@ def test_a_batch_without_padding_needs_no_mask(bert: LanguageModel, gpt2: Langua
     for backbone in (bert, gpt2):
         inputs = make_inputs(backbone, (6, 6))
         prefix = Prefix(make_states(backbone))
-        wanted = body_states(backbone, inputs, prefix=prefix)
-        found = body_states(backbone, replace(inputs, mask=None), prefix=prefix)
+        wanted = backbone.states(inputs, prefix=prefix)
+        found = backbone.states(replace(inputs, mask=None), prefix=prefix)
         close(found, wanted, None, atol=1e-12)
 
 
 def test_a_mask_that_the_caller_made_is_widened(bert: LanguageModel) -> None:
     inputs = make_inputs(bert)
     prefix = Prefix(make_states(bert))
-    wanted = body_states(bert, inputs, prefix=prefix)
+    wanted = bert.states(inputs, prefix=prefix)
     assert inputs.mask is not None
     made = torch.zeros(3, 1, 7, 7).double().masked_fill(~inputs.mask[:, None, None], -1e9)
-    found = body_states(bert, replace(inputs, mask=made), prefix=prefix)
+    found = bert.states(replace(inputs, mask=made), prefix=prefix)
     close(found, wanted, inputs.mask, atol=1e-12)
 
 
@@ -74,9 +74,9 @@ def test_padding_changes_nothing(load_family: Callable[..., LanguageModel]) -> N
         backbone = load_family(name)
         inputs = make_inputs(backbone)
         prefix = Prefix(make_states(backbone))
-        both = body_states(backbone, inputs, prefix=prefix)
+        both = backbone.states(inputs, prefix=prefix)
         alone = Inputs(inputs.embeddings[1:2, :5], torch.ones(1, 5, dtype=torch.bool))
-        close(both[1:2, :5], body_states(backbone, alone, prefix=prefix), None, atol=5e-5)
+        close(both[1:2, :5], backbone.states(alone, prefix=prefix), None, atol=5e-5)
 
 
 def test_logits_are_asked_after_a_prefix_too(bert: LanguageModel) -> None:
@@ -84,7 +84,7 @@ def test_logits_are_asked_after_a_prefix_too(bert: LanguageModel) -> None:
     prefix = Prefix(make_states(bert))
     at = torch.tensor([1, 3, 2])
     found = bert.logits_at(replace(inputs, prefix=prefix), at)
-    wanted = bert.model.cls(body_states(bert, inputs, prefix=prefix))[torch.arange(3), at]
+    wanted = bert.model.cls(bert.states(inputs, prefix=prefix))[torch.arange(3), at]
     close(found, wanted, None)
 
 
@@ -92,8 +92,8 @@ def test_what_is_added_between_layers_goes_with_a_prefix(bert: LanguageModel) ->
     inputs = make_inputs(bert)
     prefix = Prefix(make_states(bert))
     moved = replace(inputs, added=lambda layer: torch.ones(3, 7, 32).double())
-    both = body_states(bert, moved, prefix=prefix)
-    for other in (body_states(bert, moved), body_states(bert, inputs, prefix=prefix)):
+    both = bert.states(moved, prefix=prefix)
+    for other in (bert.states(moved), bert.states(inputs, prefix=prefix)):
         assert not torch.allclose(both, other, atol=1e-3)
 
 
@@ -103,8 +103,8 @@ def test_dropout_is_drawn_for_each_row_and_scaled(bert: LanguageModel) -> None:
     prefix = Prefix(make_states(bert), dropout=0.5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        one, other = body_states(bert, same, prefix=prefix)
-        again = body_states(bert, same, prefix=prefix)[0]
+        one, other = bert.states(same, prefix=prefix)
+        again = bert.states(same, prefix=prefix)[0]
     assert not torch.allclose(one, other, atol=1e-3)
     assert not torch.allclose(one, again, atol=1e-3)
     slots = [layer.attention.self.prefix_slot for layer in bert.model.bert.encoder.layer]
@@ -140,14 +140,14 @@ def test_compiled_layers_read_it(
     # Before it is set up for prefixes.
     backbone.compile_layers(backend="eager")
     inputs, prefix = make_inputs(backbone), Prefix(make_states(backbone, 4))
-    wanted = body_states(whole, inputs, prefix=prefix)
+    wanted = whole.states(inputs, prefix=prefix)
     for _ in range(2):
-        close(body_states(backbone, inputs, prefix=prefix), wanted, inputs.mask, 1e-5)
+        close(backbone.states(inputs, prefix=prefix), wanted, inputs.mask, 1e-5)
     # One graph serves all layers: nothing is compiled again for a count of calls.
     assert counted["unique_graphs"] == 1
     if name == "bert":
-        close(body_states(backbone, inputs), body_states(whole, inputs), inputs.mask, 1e-5)
-        close(body_states(backbone, inputs, prefix=prefix), wanted, inputs.mask, 1e-5)
+        close(backbone.states(inputs), whole.states(inputs), inputs.mask, 1e-5)
+        close(backbone.states(inputs, prefix=prefix), wanted, inputs.mask, 1e-5)
 
 
 # torch looks at the gradient of every tensor it meets; its warning is hidden unless an error.
@@ -162,7 +162,7 @@ def test_gradients_go_through_compiled_layers(
     backbone.compile_layers(backend="eager")
     inputs, prefix = make_inputs(backbone), Prefix(make_states(backbone, 4).requires_grad_())
     slopes = [
-        torch.autograd.grad(body_states(own, inputs, prefix=prefix)[:, 0].sum(), prefix.states)[0]
+        torch.autograd.grad(own.states(inputs, prefix=prefix)[:, 0].sum(), prefix.states)[0]
         for own in (whole, backbone)
     ]
     close(*slopes, None, 1e-4)
@@ -172,27 +172,25 @@ def test_gradients_go_through_compiled_layers(
 
 def test_only_the_prefix_of_a_frozen_model_learns(bert: LanguageModel) -> None:
     inputs, states = make_inputs(bert), make_states(bert).requires_grad_()
-    assert not body_states(bert, inputs).requires_grad
-    body_states(bert, inputs, prefix=Prefix(states)).sum().backward()
+    assert not bert.states(inputs).requires_grad
+    bert.states(inputs, prefix=Prefix(states)).sum().backward()
     assert states.grad is not None
     assert all(own.grad is None for own in bert.model.parameters())
     with torch.no_grad():
-        assert not body_states(bert, inputs, prefix=Prefix(states)).requires_grad
+        assert not bert.states(inputs, prefix=Prefix(states)).requires_grad
 
 
 def test_a_model_may_learn_with_its_prefix(family_folder: Callable[[str], Path]) -> None:
     backbone = LanguageModel.load(str(family_folder("bert")), device="cpu", dtype="float32")
     backbone.model.base_model.requires_grad_(True)
     inputs, states = make_inputs(backbone), make_states(backbone).requires_grad_()
-    found = body_states(backbone, inputs, prefix=Prefix(states), grad_model=True)
+    found = backbone.states(inputs, prefix=Prefix(states), grad_model=True)
     found.square().sum().backward()
     weight = backbone.model.bert.encoder.layer[1].attention.self.key.weight
     assert weight.grad is not None
     assert weight.grad.abs().sum() > 0
-    assert body_states(backbone, inputs, grad_model=True).requires_grad
-    assert not body_states(
-        backbone, replace(inputs, embeddings=inputs.embeddings.detach())
-    ).requires_grad
+    assert backbone.states(inputs, grad_model=True).requires_grad
+    assert not backbone.states(replace(inputs, embeddings=inputs.embeddings.detach())).requires_grad
 
 
 def test_token_types_reach_models_that_know_them(load_family: Callable[..., LanguageModel]) -> None:
@@ -211,13 +209,15 @@ def test_token_types_reach_models_that_know_them(load_family: Callable[..., Lang
         inputs = make_inputs(backbone)
         types = torch.ones(3, 7, dtype=torch.long)
         types[:, :3] = 0
-        plain = body_states(backbone, inputs)
-        zeros = body_states(backbone, replace(inputs, types=torch.zeros_like(types)))
+        plain = backbone.states(inputs)
+        zeros = backbone.states(replace(inputs, types=torch.zeros_like(types)))
         close(zeros, plain, inputs.mask, atol=1e-12)
-        typed = body_states(backbone, replace(inputs, types=types))
+        typed = backbone.states(replace(inputs, types=types))
         if known is not None:
-            assert backbone.places.reads_types == known
-        assert torch.allclose(typed[inputs.mask], plain[inputs.mask]) != backbone.places.reads_types
+            assert backbone.positions.reads_types == known
+        assert (
+            torch.allclose(typed[inputs.mask], plain[inputs.mask]) != backbone.positions.reads_types
+        )
 
 
 def wrong(bert: LanguageModel, **more: Any) -> Prefix:
@@ -226,7 +226,7 @@ def wrong(bert: LanguageModel, **more: Any) -> Prefix:
 
 def test_a_prefix_that_does_not_fit_is_refused(bert: LanguageModel, gpt2: LanguageModel) -> None:
     inputs = make_inputs(bert)
-    plain = body_states(bert, inputs)
+    plain = bert.states(inputs)
     cases = [
         (wrong(bert, states=torch.zeros(1, 3, 2, 4, 3, 8)), "serves only the model it was learned"),
         (wrong(bert, states=torch.zeros(1, 2, 2, 4, 3)), "serves only the model it was learned"),
@@ -235,13 +235,13 @@ def test_a_prefix_that_does_not_fit_is_refused(bert: LanguageModel, gpt2: Langua
     ]
     for prefix, said in cases:
         with pytest.raises(ModelError, match=said):
-            body_states(bert, inputs, prefix=prefix)
+            bert.states(inputs, prefix=prefix)
     long = Prefix(make_states(bert, 42), shift_positions=True)
     with pytest.raises(ModelError, match=r"7 tokens after a prefix of 42 .* and the model has 48"):
-        body_states(bert, inputs, prefix=long)
+        bert.states(inputs, prefix=long)
     # Without a shift there is no limit to a prefix.
-    assert body_states(bert, inputs, prefix=replace(long, shift_positions=False)).isfinite().all()
-    close(body_states(bert, inputs), plain, None, atol=0)
+    assert bert.states(inputs, prefix=replace(long, shift_positions=False)).isfinite().all()
+    close(bert.states(inputs), plain, None, atol=0)
 
 
 def test_a_pass_that_leaves_layers_out_is_refused(family_folder: Callable[[str], Path]) -> None:
@@ -251,13 +251,13 @@ def test_a_pass_that_leaves_layers_out_is_refused(family_folder: Callable[[str],
     kept = last.forward
     last.forward = lambda hidden_states, *_args, **_more: hidden_states
     with pytest.raises(ModelError, match="BertModel read the prefix in 1 of its 2 layers"):
-        body_states(backbone, inputs, prefix=prefix)
+        backbone.states(inputs, prefix=prefix)
     last.forward = kept
-    assert body_states(backbone, inputs, prefix=prefix).isfinite().all()
-    assert prefix_shape(backbone) == (2, 4, 8)
+    assert backbone.states(inputs, prefix=prefix).isfinite().all()
+    assert backbone.prefix_shape == (2, 4, 8)
 
 
 def test_shapes_follow_key_value_heads(load_family: Callable[..., LanguageModel]) -> None:
-    assert prefix_shape(load_family("llama")) == (2, 2, 8)
-    assert prefix_shape(load_family("albert")) == (2, 4, 8)
-    assert prefix_shape(load_family("deberta")).width == 32
+    assert load_family("llama").prefix_shape == (2, 2, 8)
+    assert load_family("albert").prefix_shape == (2, 4, 8)
+    assert load_family("deberta").prefix_shape.width == 32

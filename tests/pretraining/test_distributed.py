@@ -24,7 +24,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     text = write_text(tmp_path / "text.txt")
     # Adam's first steps are as large for a gradient of rounding errors as for any other.
     config = pretrain_config(
-        tmp_path / "two", optimizer={"steps": 11, "epsilon": 1e-3, "micro_batch": 3}
+        tmp_path / "two", learning={"steps": 11, "epsilon": 1e-3, "micro_batch": 3}
     )
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),

@@ -198,28 +198,6 @@ def test_sbo_follows_equations_11_17_to_11_20(family: str) -> None:
 
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
-def test_the_head_at_the_asked_positions_equals_the_whole_forward(
-    family: str, objective: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
-    output, _ = full_forward(pretrainer, corrupted)
-    logits = output.prediction_logits if objective == "mlm+nsp" else output.logits
-    rows = torch.arange(ROWS)[:, None]
-    seen: list[Tensor] = []
-    predict = pretrainer._predict
-
-    def watched(hidden: Tensor) -> Tensor:
-        seen.append(predict(hidden))
-        return seen[-1]
-
-    monkeypatch.setattr(pretrainer, "_predict", watched)
-    losses_of(pretrainer, corrupted)
-    expected = logits[rows, corrupted.positions].flatten(0, 1)
-    torch.testing.assert_close(seen[0], expected, rtol=1e-11, atol=1e-11)
-    assert seen[0].shape == (corrupted.positions.numel(), VOCABULARY)
-
-
-@pytest.mark.parametrize(("family", "objective"), CASES)
 def test_micro_batches_add_up_to_the_gradient_of_the_batch(family: str, objective: str) -> None:
     pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
     is_next = make_batch().is_next

@@ -41,7 +41,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, text: Path) -> PretrainRes
         corpus={"packing": "sentences"},
         corruption={"share": 0.25},
         shape={"hidden": 64},
-        optimizer={"batch": 48, "steps": 300, "rate": 6e-3},
+        learning={"batch": 48, "steps": 300, "rate": 6e-3},
     )
     return pretrain(config, [str(text)])
 
@@ -123,9 +123,9 @@ def test_the_work_folder_is_gone_and_the_config_repeats_the_run(
 ) -> None:
     assert [path.name for path in learned.folder.parent.iterdir()] == ["colours"]
     config = load_pretrain_config(str(learned.folder / "pretrain.toml"))
-    assert config.optimizer.steps == 300
-    short = replace(config.optimizer, steps=2)
-    again = pretrain(replace(config, out=str(tmp_path / "m"), optimizer=short), [str(text)])
+    assert config.learning.steps == 300
+    short = replace(config.learning, steps=2)
+    again = pretrain(replace(config, out=str(tmp_path / "m"), learning=short), [str(text)])
     assert again.training["inputs"] == learned.training["inputs"]
 
 
@@ -145,7 +145,7 @@ def test_a_finished_run_is_recognised_and_not_redone(
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_weights_are_stored_as_asked(tmp_path: Path, text: Path, dtype: str) -> None:
-    config = pretrain_config(tmp_path / "m", save_dtype=dtype, optimizer={"steps": 2})
+    config = pretrain_config(tmp_path / "m", save_dtype=dtype, learning={"steps": 2})
     made = pretrain(config, [str(text)])
     stored = load_file(made.folder / "model.safetensors")
     assert {str(value.dtype) for value in stored.values()} == {f"torch.{dtype}"}
@@ -154,7 +154,7 @@ def test_weights_are_stored_as_asked(tmp_path: Path, text: Path, dtype: str) -> 
 def test_languages_are_counted_before_and_after_sampling(tmp_path: Path) -> None:
     large = write_text(tmp_path / "large.txt", documents=90)
     small = write_text(tmp_path / "small.txt", documents=30, seed=2)
-    config = pretrain_config(tmp_path / "m", corpus={"alpha": 0.3}, optimizer={"steps": 2})
+    config = pretrain_config(tmp_path / "m", corpus={"alpha": 0.3}, learning={"steps": 2})
     made = pretrain(config, [f"en={large}", f"xx={small}"])
     rows = {row["language"]: row for row in made.training["corpus"]["languages"]}
     assert set(rows) == {"en", "xx"}
@@ -172,7 +172,7 @@ def test_listed_words_and_a_given_tokenizer_are_taken(
     words = tmp_path / "words.txt"
     words.write_text("chartreuse\nmauve\n")
     config = pretrain_config(
-        tmp_path / "m", vocabulary={"whole_words": str(words)}, optimizer={"steps": 2}
+        tmp_path / "m", vocabulary={"whole_words": str(words)}, learning={"steps": 2}
     )
     made = pretrain(config, [str(text)])
     tokenizer = AutoTokenizer.from_pretrained(made.folder)
@@ -182,7 +182,7 @@ def test_listed_words_and_a_given_tokenizer_are_taken(
         "words.txt"
     )
     config = pretrain_config(
-        tmp_path / "given", vocabulary={"tokenizer": str(learned.folder)}, optimizer={"steps": 2}
+        tmp_path / "given", vocabulary={"tokenizer": str(learned.folder)}, learning={"steps": 2}
     )
     given = pretrain(config, [str(text)])
     assert "the tokenizer given as colours" in (given.folder / "README.md").read_text()
@@ -199,7 +199,7 @@ def test_resuming_with_another_config_text_or_tokenizer_is_refused(
     config = pretrain_config(tmp_path / "m")
     work = unfinished(config, own)
     kept = (work / "state.safetensors").read_bytes()
-    changed = replace(config, optimizer=replace(config.optimizer, rate=1.0))
+    changed = replace(config, learning=replace(config.learning, rate=1.0))
     with pytest.raises(RunError, match=r"another optimizer\.rate"):
         pretrain(changed, [str(own)], resume=True)
     # A letter is changed and nothing else: names and sizes stay.
@@ -226,7 +226,7 @@ def test_resuming_with_a_changed_word_list_is_refused(tmp_path: Path, text: Path
 def test_what_was_prepared_before_a_kill_is_taken_up(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = pretrain_config(tmp_path / "m", optimizer={"steps": 1})
+    config = pretrain_config(tmp_path / "m", learning={"steps": 1})
     with monkeypatch.context() as patch:
         patch.setattr(run_module, "_train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -237,7 +237,7 @@ def test_what_was_prepared_before_a_kill_is_taken_up(
 
 
 def test_resume_with_nothing_to_resume_just_begins(tmp_path: Path, text: Path) -> None:
-    config = pretrain_config(tmp_path / "m", optimizer={"steps": 2})
+    config = pretrain_config(tmp_path / "m", learning={"steps": 2})
     assert pretrain(config, [str(text)], resume=True).training["steps"] == 2
 
 
@@ -249,7 +249,7 @@ def test_a_folder_of_something_else_is_refused_before_anything_is_done(
 ) -> None:
     out = tmp_path / "m"
     out.mkdir()
-    config = pretrain_config(out, optimizer={"steps": 1})
+    config = pretrain_config(out, learning={"steps": 1})
     (out / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="exists and holds no model of this command"):
         pretrain(config, ["nowhere.txt"])
@@ -267,12 +267,12 @@ def test_a_folder_of_something_else_is_refused_before_anything_is_done(
 
 def test_too_little_text_says_how_much_there_is(tmp_path: Path) -> None:
     text = write_text(tmp_path / "few.txt", documents=60)
-    config = pretrain_config(tmp_path / "m", corpus={"held_out": 0.0}, optimizer={"batch": 512})
+    config = pretrain_config(tmp_path / "m", corpus={"held_out": 0.0}, learning={"batch": 512})
     with pytest.raises(DataError, match=r"gives \d+ sequences of 16 tokens, fewer than one batch"):
         pretrain(config, [str(text)])
     assert not (tmp_path / "m").exists()
     # What was prepared is no run to be resumed, and does not stand in the way.
-    fewer = replace(config, optimizer=replace(config.optimizer, batch=8, steps=1))
+    fewer = replace(config, learning=replace(config.learning, batch=8, steps=1))
     assert pretrain(fewer, [str(text)]).training["steps"] == 1
     text.write_text("")
     with pytest.raises(DataError, match="empty"):
@@ -290,7 +290,7 @@ def test_a_missing_out_and_a_bad_dtype_are_refused() -> None:
 def test_a_full_disk_at_the_end_leaves_no_half_model_and_loses_nothing(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = pretrain_config(tmp_path / "m", optimizer={"steps": 3})
+    config = pretrain_config(tmp_path / "m", learning={"steps": 3})
 
     def full(self: Pretrainer, folder: Path, dtype: torch.dtype) -> None:
         (folder / "half").write_bytes(b"half")

@@ -66,7 +66,7 @@ def make_training(config: PretrainConfig) -> Pretraining:
     return Pretraining(
         Pretrainer(model, config.objective, seed=config.seed),
         config,
-        Feed(Rows(), config.optimizer.batch),
+        Feed(Rows(), config.learning.batch),
         Rows().batch(np.arange(8), 0).to(CPU),
         specials=SPECIALS,
         frequencies=frequencies / frequencies.sum(),
@@ -132,7 +132,7 @@ def test_results_do_not_depend_on_the_micro_batch(objective: str) -> None:
     if objective == "mlm+nsp":
         changes["corpus"] = {"packing": "pairs"}
     whole, pieces = (
-        weights_after(optimizer={"micro_batch": micro, "steps": 4, "epsilon": 1e-3}, **changes)
+        weights_after(learning={"micro_batch": micro, "steps": 4, "epsilon": 1e-3}, **changes)
         for micro in (0, 5)
     )
     torch.testing.assert_close(whole, pieces, atol=2e-6, rtol=1e-4)
@@ -149,7 +149,7 @@ def test_dropout_is_drawn_from_the_step_and_not_from_the_global_state() -> None:
 def test_passes_in_bfloat16_learn_the_same_thing_roughly() -> None:
     losses = []
     for dtype in ("float32", "bfloat16"):
-        config = pretrain_config(dtype=dtype, optimizer={"steps": 30, "rate": 5e-3})
+        config = pretrain_config(dtype=dtype, learning={"steps": 30, "rate": 5e-3})
         training = make_training(config)
         losses.append([row["loss"] for row in run(training).history])
         assert training.optimizer.values.dtype == torch.float32
@@ -227,7 +227,7 @@ def test_gradients_of_bfloat16_passes_are_those_of_float32(family: str) -> None:
             dtype=dtype,
             shape={"family": family, "layers": 1, "hidden": 16, "heads": 2, "embedding": 16},
             corpus={"length": 16},
-            optimizer={"batch": 512, "steps": 1, "clip": 0.0},
+            learning={"batch": 512, "steps": 1, "clip": 0.0},
         )
         training = make_training(config)
         training.learn(0, Rows(512).batch(np.arange(512), 0).to(CPU))

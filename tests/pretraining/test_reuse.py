@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from symprompt import prepare_pretraining, pretrain
-from symprompt.cli import commands as cli
+from symprompt import cli, prepare_pretraining, pretrain
 from symprompt.errors import ConfigError, RunError
 from symprompt.pretraining import prepare as prepare_module
 from symprompt.pretraining import prepare as reuse
@@ -50,9 +49,9 @@ def test_a_run_on_prepared_text_is_the_run_on_the_text_itself(
         own.folder / "model.safetensors"
     ).read_bytes()
     changing = {"seconds", "first_step_seconds", "tokens_per_second", "history", "inputs"}
-    for key in set(own.training) - changing:
-        assert made.training[key] == own.training[key], key
-    assert made.training["inputs"].items() >= own.training["inputs"].items()
+    for key in set(own.learning) - changing:
+        assert made.training[key] == own.learning[key], key
+    assert made.training["inputs"].items() >= own.learning["inputs"].items()
     assert made.training["inputs"]["prepared text"]["seed"] == 1
     assert "made beforehand, with seed 1." in (made.folder / "README.md").read_text()
     assert 'prepared = "texts"' in (made.folder / "pretrain.toml").read_text()

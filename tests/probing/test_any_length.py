@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import symprompt
-from symprompt import Run
-from symprompt.cli import commands as cli
+from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact
 from symprompt.probing.config import RunConfig
@@ -30,9 +29,9 @@ def make(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPath
         place = {"model": str(family_folder("bert")), "data": str(data), "dtype": "float32"}
         facts = {"objects": "any-length", "vocabulary": "objects", **sections.pop("facts", {})}
         method = {"name": "spe", "k": 3, "weight": 1.7, **sections.pop("method", {})}
-        training = {"epochs": 1, **sections.pop("training", {})}
+        training = {"epochs": 1, **sections.pop("learning", {})}
         return run_config(
-            **(place | sections), out=str(out), facts=facts, method=method, training=training
+            **(place | sections), out=str(out), facts=facts, method=method, learning=training
         )
 
     return config
@@ -121,7 +120,7 @@ def test_a_run_with_further_candidates_can_be_asked_when_the_file_is_gone(
 
 
 def test_a_killed_run_resumes_to_the_same_numbers(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "whole", training={"epochs": 3}, checkpoint_seconds=0.0)
+    config = make(tmp_path / "whole", learning={"epochs": 3}, checkpoint_seconds=0.0)
     whole = symprompt.train(config)
 
     class KilledError(Exception):

@@ -207,7 +207,7 @@ def test_answers_beyond_the_candidates_follow_in_forward_order(finished: Run) ->
 
 def test_there_are_no_more_answers_than_are_allowed(make: Make, tmp_path: Path) -> None:
     facts = {"vocabulary": "objects"}
-    run = symprompt.train(make(tmp_path / "run", facts=facts, training={"epochs": 0}))
+    run = symprompt.train(make(tmp_path / "run", facts=facts, learning={"epochs": 0}))
     assert len(run.ask("capital", subject="France", top=1000)) == 5
 
 
@@ -218,7 +218,7 @@ def test_subjects_are_ranked_by_a_mean_over_their_tokens_even_if_the_run_sums(
         tmp_path / "run",
         start_from=str(finished.folder.path),
         method={**SEPARATE, "average": "sum"},
-        training={"epochs": 0},
+        learning={"epochs": 0},
     )
     summed = symprompt.train(config)
     # The finished run has the same vectors and takes means.

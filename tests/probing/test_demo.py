@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.facts import world_facts
 from symprompt.probing.demo import (
     METHODS,
@@ -44,7 +44,7 @@ def made(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 @pytest.fixture
 def small_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "make_demo", partial(make_demo, size=SMALL))
+    monkeypatch.setattr("symprompt.cli.facts.make_demo", partial(make_demo, size=SMALL))
     monkeypatch.setenv("COLUMNS", "160")
 
 
@@ -249,4 +249,4 @@ def test_a_causal_model_is_asked_with_the_object_last() -> None:
         masked, causal = (_config(name, "any", SMALL, causal=kind) for kind in (False, True))
         assert causal.method.name == masked.method.name == name
         assert Template.parse(causal.prompt.template).ends_with_object == (name != "manual")
-        assert causal.training == masked.training
+        assert causal.learning == masked.learning

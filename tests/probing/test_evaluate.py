@@ -11,7 +11,7 @@ import torch
 
 from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.rank import ranks
@@ -20,7 +20,7 @@ from tiny.models import Trained, run_config, train
 
 @pytest.fixture(scope="module")
 def run(bert: LanguageModel, facts: FactSet) -> Trained:
-    return train(run_config(training={"epochs": 1}, dtype="float64"), bert, facts)
+    return train(run_config(learning={"epochs": 1}, dtype="float64"), bert, facts)
 
 
 def assert_same(one: Predictions, other: Predictions) -> None:
@@ -94,7 +94,7 @@ def test_filtered_ranks_leave_out_the_other_true_objects(bert: LanguageModel) ->
     objects = ("Paris", "Rome", "Madrid", "Tokyo")
     several = tuple(Fact("r", "France", name) for name in objects)
     facts = FactSet((Relation("r", several[:1], several[1:2], several[2:]),), "made up", "table")
-    run = train(run_config(training={"epochs": 0}, dtype="float64"), bert, facts)
+    run = train(run_config(learning={"epochs": 0}, dtype="float64"), bert, facts)
     found = run.predict()
     tokens = torch.tensor(bert.vocabulary.single_tokens(list(objects)))
     sentences = run.problem.sentences["test"]
@@ -130,7 +130,7 @@ def test_dev_scores_are_means_per_relation(run: Trained, select: str) -> None:
     found = dev_scores(
         run.method,
         sentences,
-        TrainingConfig(select=select),  # type: ignore[arg-type]
+        LearningConfig(select=select),  # type: ignore[arg-type]
         allowed=run.problem.allowed,
         max_tokens=50,
     )["forth"]

@@ -17,7 +17,7 @@ from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.errors import RunError, TrainingError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.config import RunConfig, TrainingConfig
+from symprompt.probing.config import LearningConfig, RunConfig
 from symprompt.probing.evaluate import predict
 from symprompt.probing.training import PromptTraining
 from symprompt.runs.statistics import hits
@@ -31,11 +31,11 @@ def run_torch(
     gradients: list[list[Tensor]],
     active: list[bool],
     rates: list[float],
-    config: TrainingConfig,
+    config: LearningConfig,
 ) -> list[Tensor]:
     """One relation trained by torch's own optimizer, over the steps in which it is active."""
     parameters = [nn.Parameter(start.clone()) for start in starts]
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    kind = torch.optim.Adam if config.learning == "adam" else torch.optim.AdamW
     optimizer = kind(parameters, lr=1.0, weight_decay=config.weight_decay)
     for step, on in enumerate(active):
         if not on:
@@ -55,7 +55,7 @@ def run_torch(
 def test_stacked_adam_equals_torchs_for_each_relation(
     optimizer: Any, decay: float, clip: float
 ) -> None:
-    config = TrainingConfig(optimizer=optimizer, weight_decay=decay, clip=clip)
+    config = LearningConfig(optimizer=optimizer, weight_decay=decay, clip=clip)
     generator = torch.Generator().manual_seed(0)
     relations, steps = 3, 12
     shapes = [(4, 5), (6,)]
@@ -104,7 +104,7 @@ def test_adam_and_adamw_decay_differently() -> None:
     ends = []
     for optimizer in ("adam", "adamw"):
         value = nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
-        adam = StackedAdam({"v": value}, TrainingConfig(optimizer=optimizer, weight_decay=0.1))
+        adam = StackedAdam({"v": value}, LearningConfig(optimizer=optimizer, weight_decay=0.1))
         value.grad = torch.ones_like(value)
         adam.step(torch.tensor([True, False]), torch.full((2,), 0.5, dtype=torch.float64))
         ends.append(value.detach()[0, 0].item())
@@ -143,15 +143,15 @@ def check_same(stacked: Trained, alone: Trained, relation: int, tolerance: float
 CASES: dict[str, dict[str, Any]] = {
     "ptuning": {
         "method": {"name": "ptuning"},
-        "training": {"schedule": "exponential", "decay": 0.8, "select": "loss"},
+        "learning": {"schedule": "exponential", "decay": 0.8, "select": "loss"},
     },
     "spe shared": {
         "method": {"name": "spe"},
-        "training": {"schedule": "linear", "clip": 0.05, "select": "loss"},
+        "learning": {"schedule": "linear", "clip": 0.05, "select": "loss"},
     },
     "spe separate": {
         "method": {"name": "spe", "vectors": "separate"},
-        "training": {
+        "learning": {
             "schedule": "exponential",
             "decay": 0.9,
             "clip": 0.1,
@@ -162,21 +162,21 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "spe whole kept": {
         "method": {"name": "spe", "vectors": "separate", "masking": "whole", "blanks": "kept"},
-        "training": {"schedule": "linear", "warmup": 0.2, "select": "loss", "weight_decay": 0.01},
+        "learning": {"schedule": "linear", "warmup": 0.2, "select": "loss", "weight_decay": 0.01},
     },
     "spe free": {
         "prompt": {"encoder": "free"},
         "method": {"name": "spe"},
-        "training": {"schedule": "constant", "select": "p@1", "drop_last": True},
+        "learning": {"schedule": "constant", "select": "p@1", "drop_last": True},
     },
 }
 
 
 def case_config(name: str) -> RunConfig:
     case = CASES[name]
-    training = {"epochs": 8, "patience": 2, "rate": 0.03, **case["training"]}
+    training = {"epochs": 8, "patience": 2, "rate": 0.03, **case["learning"]}
     return run_config(
-        **{**case, "training": training, "dtype": "float64"},
+        **{**case, "learning": training, "dtype": "float64"},
     )
 
 
@@ -188,7 +188,7 @@ def test_relations_trained_in_one_stack_equal_each_trained_alone(
     stacked = train(config, bert, facts)
     sizes = [len(rows) for rows in stacked.trainer.rows]
     assert len(set(sizes)) == 3
-    assert min(sizes) < config.training.batch < max(sizes)
+    assert min(sizes) < config.learning.batch < max(sizes)
     for relation, relation_name in enumerate(facts.names):
         alone = train(config, bert, facts.select([relation_name]))
         check_same(stacked, alone, relation, tolerance=1e-6)
@@ -205,7 +205,7 @@ def test_a_relation_that_stops_early_is_frozen_while_others_go_on(
     assert len(set(lasts)) > 1
     assert len(stacked.dev_history) == max(lasts)
     steps = stacked.trainer.optimizers["forth"].steps.tolist()
-    batches = [-(-len(rows) // config.training.batch) for rows in stacked.trainer.rows]
+    batches = [-(-len(rows) // config.learning.batch) for rows in stacked.trainer.rows]
     assert steps == [last * count for last, count in zip(lasts, batches, strict=True)]
     assert any(progress.best < np.array(lasts) - 1)
 
@@ -227,7 +227,7 @@ def test_a_step_follows_the_gradient_of_each_relations_mean_loss(
 ) -> None:
     # Adam hides a wrong scale of the gradient, so the gradient itself is looked at.
     config = run_config(
-        prompt={"encoder": "free"}, training={"batch": 8, "epochs": 1}, dtype="float64"
+        prompt={"encoder": "free"}, learning={"batch": 8, "epochs": 1}, dtype="float64"
     )
     _, method, trainer = make_trainer(config, bert, facts, max_tokens=max_tokens)
     leaf = method.vectors()["forth"].detach().requires_grad_()
@@ -254,7 +254,7 @@ def test_a_step_follows_the_gradient_of_each_relations_mean_loss(
 def test_small_passes_are_really_made(
     bert: LanguageModel, facts: FactSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = run_config(training={"epochs": 1}, dtype="float64")
+    config = run_config(learning={"epochs": 1}, dtype="float64")
     sizes: list[int] = []
     original = bert.logits_at
 
@@ -273,10 +273,10 @@ def test_small_passes_are_really_made(
 
 
 def test_the_same_seed_repeats_and_another_does_not(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(training={"epochs": 2}, dtype="float64")
+    config = run_config(learning={"epochs": 2}, dtype="float64")
     first, again = train(config, bert, facts), train(config, bert, facts)
     assert torch.equal(first.vectors()["forth"], again.vectors()["forth"])
-    other = train(run_config(training={"epochs": 2}, dtype="float64", seed=35), bert, facts)
+    other = train(run_config(learning={"epochs": 2}, dtype="float64", seed=35), bert, facts)
     assert not torch.allclose(first.vectors()["forth"], other.vectors()["forth"])
 
 
@@ -309,7 +309,7 @@ def test_every_relation_follows_its_own_schedule(
     config = run_config(
         prompt={"encoder": "free"},
         method={"name": "ptuning"},
-        training={
+        learning={
             "schedule": schedule, "warmup": warmup, "epochs": epochs, "rate": rate, "decay": decay
         },
     )  # fmt: skip
@@ -332,7 +332,7 @@ def test_every_relation_follows_its_own_schedule(
 def test_an_epoch_reads_each_fact_once(
     drop_last: bool, counts: list[int], bert: LanguageModel, facts: FactSet
 ) -> None:
-    config = run_config(training={"drop_last": drop_last, "epochs": 1}, method={"name": "ptuning"})
+    config = run_config(learning={"drop_last": drop_last, "epochs": 1}, method={"name": "ptuning"})
     _, method, trainer = make_trainer(config, bert, facts)
     seen: list[int] = []
     original = method.loss
@@ -349,7 +349,7 @@ def test_an_epoch_reads_each_fact_once(
 
 
 def test_epochs_are_shuffled_differently(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(training={"epochs": 2, "batch": 1}, method={"name": "ptuning"})
+    config = run_config(learning={"epochs": 2, "batch": 1}, method={"name": "ptuning"})
     _, method, trainer = make_trainer(config, bert, facts.select(["in"]))
     seen: list[int] = []
     original = method.loss
@@ -367,7 +367,7 @@ def test_epochs_are_shuffled_differently(bert: LanguageModel, facts: FactSet) ->
 def test_the_best_epochs_parameters_are_loaded_at_the_end(
     bert: LanguageModel, facts: FactSet
 ) -> None:
-    config = run_config(training={"epochs": 3}, dtype="float64")
+    config = run_config(learning={"epochs": 3}, dtype="float64")
     _, method, trainer = make_trainer(config, bert, facts)
     script = iter([[0.0, 2.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     vectors: list[Tensor] = []
@@ -383,7 +383,7 @@ def test_the_best_epochs_parameters_are_loaded_at_the_end(
 
 
 def test_no_epochs_leave_the_prompts_as_drawn(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(training={"epochs": 0}, dtype="float64")
+    config = run_config(learning={"epochs": 0}, dtype="float64")
     _, method, trainer = make_trainer(config, bert, facts)
     before = method.vectors()["forth"].detach()
     run_training(trainer, lambda: pytest.fail("dev was scored without an epoch"))
@@ -391,7 +391,7 @@ def test_no_epochs_leave_the_prompts_as_drawn(bert: LanguageModel, facts: FactSe
 
 
 def test_dropout_of_the_model_is_on_in_training_only(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(training={"epochs": 1, "lm_dropout": True}, method={"name": "ptuning"})
+    config = run_config(learning={"epochs": 1, "model_dropout": True}, method={"name": "ptuning"})
     _, method, trainer = make_trainer(config, bert, facts)
     modes: list[bool] = []
     original = method.loss
@@ -422,7 +422,7 @@ def poison(encoder: nn.Module, relation: int) -> None:
 def test_a_loss_that_is_not_finite_names_relation_epoch_and_step(
     bert: LanguageModel, facts: FactSet
 ) -> None:
-    config = run_config(training={"epochs": 3}, dtype="float64")
+    config = run_config(learning={"epochs": 3}, dtype="float64")
     _, method, trainer = make_trainer(config, bert, facts)
     poison(method.encoders["forth"], 1)
     with pytest.raises(TrainingError, match=r"relation in is not finite at epoch 1, step 1;.*rate"):
@@ -430,7 +430,7 @@ def test_a_loss_that_is_not_finite_names_relation_epoch_and_step(
 
 
 def test_a_later_broken_epoch_is_named_too(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(training={"epochs": 3}, dtype="float64")
+    config = run_config(learning={"epochs": 3}, dtype="float64")
     _, method, trainer = make_trainer(config, bert, facts)
 
     def scores() -> dict[str, np.ndarray]:
@@ -443,7 +443,7 @@ def test_a_later_broken_epoch_is_named_too(bert: LanguageModel, facts: FactSet) 
 
 def test_an_absurd_rate_is_reported_with_its_value(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(
-        prompt={"encoder": "free"}, training={"rate": 1e300, "epochs": 4}, dtype="float64"
+        prompt={"encoder": "free"}, learning={"rate": 1e300, "epochs": 4}, dtype="float64"
     )
     _, _, trainer = make_trainer(config, bert, facts)
     with pytest.raises(TrainingError, match=r"step 2.*1e\+300"):
@@ -466,7 +466,7 @@ def test_prompts_learn_to_ask_for_facts_never_asked_in_training(
     config = run_config(
         prompt={"template": "<3> [X] <3> [Y] <3>"},
         method=method,
-        training={"epochs": 40, "rate": 0.005, "batch": 8, "select": "loss"},
+        learning={"epochs": 40, "rate": 0.005, "batch": 8, "select": "loss"},
     )
     problem, fresh, _ = make_trainer(config, knowing_bert, facts)
     drawn = {part: value.detach() for part, value in fresh.vectors().items()}
@@ -506,7 +506,7 @@ class EndedError(Exception):
 def test_a_training_goes_on_from_any_step(
     ended: int, training: dict[str, Any], bert: LanguageModel, facts: FactSet, tmp_path: Path
 ) -> None:
-    config = run_config(method={"vectors": "separate"}, training={"epochs": 4, **training})
+    config = run_config(method={"vectors": "separate"}, learning={"epochs": 4, **training})
 
     def make() -> PromptTraining:
         _, _, trainer = make_trainer(config, bert, facts)

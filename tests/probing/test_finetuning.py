@@ -48,7 +48,7 @@ def make(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPath
             "out": str(out),
             "method": {"name": "finetune"},
             "prompt": {"template": "manual"},
-            "training": {"epochs": 3, "rate": 5e-3},
+            "learning": {"epochs": 3, "rate": 5e-3},
             "tuning": {"at_once": 1},
         }
         for key, value in sections.items():
@@ -131,7 +131,7 @@ def test_the_size_of_a_stack_changes_rounding_alone(
 
 
 def test_without_epochs_the_numbers_are_those_of_manual_prompts(make: Make, tmp_path: Path) -> None:
-    tuned = symprompt.train(make(tmp_path / "tuned", training={"epochs": 0}))
+    tuned = symprompt.train(make(tmp_path / "tuned", learning={"epochs": 0}))
     manual = symprompt.train(make(tmp_path / "manual", method={"name": "manual"}))
     assert tuned.metrics["test"] == manual.metrics["test"]
 

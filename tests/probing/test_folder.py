@@ -17,7 +17,7 @@ import torch
 from symprompt.config import incidental_keys
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
-from symprompt.probing.config import FactsConfig, RunConfig, TrainingConfig
+from symprompt.probing.config import FactsConfig, LearningConfig, RunConfig
 from symprompt.probing.folder import CARD, FACTS, PROMPTS, RunFolder
 from symprompt.probing.predictions import Predictions
 from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS
@@ -135,7 +135,7 @@ def test_an_unfinished_run_is_taken_up_only_when_asked(folder: RunFolder) -> Non
         ({"seed": 35}, "seed"),
         ({"dtype": "float64"}, "dtype"),
         ({"start_from": "elsewhere"}, "start_from"),
-        ({"training": TrainingConfig(rate=1.0)}, "training.rate"),
+        ({"training": LearningConfig(rate=1.0)}, "learning.rate"),
         ({"facts": FactsConfig(relations=("P36",))}, "facts.relations"),
     ],
 )
@@ -159,7 +159,7 @@ def test_incidental_keys_may_differ_between_the_halves_of_a_run(folder: RunFolde
         "device": "cpu",
         "max_tokens": 77,
         "checkpoint_seconds": 1.5,
-        "compile": True,
+        "compile": "on",
         "keep_encoder": False,
     }
     tuning = replace(RunConfig().tuning, at_once=3)

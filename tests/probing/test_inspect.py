@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import symprompt
-from symprompt import LanguageModel, Run, Template
-from symprompt.cli import commands as cli
+from symprompt import LanguageModel, Run, Template, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.inspect import describe_prompts, write_template
@@ -41,7 +40,7 @@ def make(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Make:
 @pytest.fixture(scope="module")
 def spe(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("spe") / "run"
-    return symprompt.train(make(out, method={"vectors": "separate"}, training={"epochs": 1}))
+    return symprompt.train(make(out, method={"vectors": "separate"}, learning={"epochs": 1}))
 
 
 @pytest.mark.parametrize("by", ["cosine", "euclidean"])
@@ -84,7 +83,7 @@ def test_vectors_that_start_from_words_are_nearest_to_them(make: Make, tmp_path:
             tmp_path / "run",
             method={"name": "optiprompt"},
             prompt={"encoder": "free", "start": "manual"},
-            training={"epochs": 0},
+            learning={"epochs": 0},
         )
     )
     views = describe_prompts(run, top=1, device="cpu")
@@ -132,7 +131,7 @@ def test_words_that_were_found_and_tuned_models_are_told(
 ) -> None:
     prompt = {"template": "manual"} if name == "finetune" else {"encoder": "free"}
     run = symprompt.train(
-        make(tmp_path / "run", method={"name": name}, prompt=prompt, training={"epochs": 1})
+        make(tmp_path / "run", method={"name": name}, prompt=prompt, learning={"epochs": 1})
     )
     for view in describe_prompts(run, top=1, device="cpu"):
         if name == "autoprompt":

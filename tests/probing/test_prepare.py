@@ -68,7 +68,7 @@ def test_relation_without_usable_facts_is_named_with_the_reason(bert: LanguageMo
         prepare(run_config(), bert, one_relation([], GOOD, GOOD))
 
 
-@pytest.mark.parametrize("sections", [{"method": {"name": "manual"}}, {"training": {"epochs": 0}}])
+@pytest.mark.parametrize("sections", [{"method": {"name": "manual"}}, {"learning": {"epochs": 0}}])
 def test_without_training_test_facts_are_enough(
     bert: LanguageModel, sections: dict[str, Any]
 ) -> None:

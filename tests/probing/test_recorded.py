@@ -18,7 +18,7 @@ from tiny.models import make_trainer, run_config, run_training
 
 CASES: dict[str, dict[str, Any]] = {
     "ptuning": {"method": {"name": "ptuning"}},
-    "spe shared": {"method": {"name": "spe"}, "training": {"clip": 0.05}},
+    "spe shared": {"method": {"name": "spe"}, "learning": {"clip": 0.05}},
     "spe separate": {"method": {"name": "spe", "vectors": "separate", "train_weight": 0.3}},
     "spe free": {"prompt": {"encoder": "free"}, "method": {"name": "spe"}},
 }
@@ -37,8 +37,8 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
 ) -> None:
     monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
     case = CASES[name]
-    training = {"epochs": 3, "rate": 0.03, "schedule": "linear", **case.get("training", {})}
-    config = run_config(**{**case, "training": training, "dtype": "float64"})
+    training = {"epochs": 3, "rate": 0.03, "schedule": "linear", **case.get("learning", {})}
+    config = run_config(**{**case, "learning": training, "dtype": "float64"})
     found = {}
     for capture in (False, True):
         _, method, trainer = make_trainer(
@@ -68,8 +68,8 @@ def test_recorded_graphs_train_as_kernels_launched_one_by_one(
     facts: FactSet,
 ) -> None:
     case = CASES[name]
-    training = {"epochs": 3, "rate": 1e-3, "schedule": "linear", **case.get("training", {})}
-    config = run_config(**{**case, "training": training})
+    training = {"epochs": 3, "rate": 1e-3, "schedule": "linear", **case.get("learning", {})}
+    config = run_config(**{**case, "learning": training})
     backbone = LanguageModel.load(str(family_folder("bert")), device="cuda", dtype=dtype)
     assert (backbone.longest_packed > 0) == (dtype == "bfloat16")
     found = {}

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import symprompt
-from symprompt import LanguageModel, Run
-from symprompt.cli import commands as cli
+from symprompt import LanguageModel, Run, cli
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
@@ -59,7 +58,7 @@ def make(model: Path, data: Path) -> Make:
 
 def method_sections(name: str) -> dict[str, Any]:
     prompt = {"template": "manual"} if name == "finetune" else {}
-    return {"method": {"name": name}, "prompt": prompt, "training": {"epochs": 1}}
+    return {"method": {"name": name}, "prompt": prompt, "learning": {"epochs": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def spe(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """An SPE run that chose its weight on dev; tests must not change its folder."""
     out = tmp_path_factory.mktemp("spe") / "run"
     method = {**SEPARATE, "choose_weight": "dev-relation", "average": "sum"}
-    return symprompt.train(make(out, method=method, training={"epochs": 2}))
+    return symprompt.train(make(out, method=method, learning={"epochs": 2}))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def test_an_spe_runs_own_order_and_way_back_give_the_spe_run(
         more = {"masking": "whole", "blanks": "kept"} if variant != "shared" else {}
         own = {"vectors": "shared" if variant == "shared" else "separate", **more}
         config = make(tmp_path / "spe", method={**own, "choose_weight": "dev"})
-        spe = symprompt.train(replace(config, training=replace(config.training, epochs=1)))
+        spe = symprompt.train(replace(config, learning=replace(config.learning, epochs=1)))
     again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
     assert timeless(again) == timeless(spe)
     for split in ("dev", "test"):
@@ -188,7 +187,7 @@ def test_a_causal_models_runs_are_reranked(
     family_folder: Callable[[str], Path], data: Path, tmp_path: Path
 ) -> None:
     place = {"model": str(family_folder("gpt2")), "data": str(data), "dtype": "float32"}
-    base: dict[str, Any] = {**place, "prompt": {"template": TEMPLATE}, "training": {"epochs": 1}}
+    base: dict[str, Any] = {**place, "prompt": {"template": TEMPLATE}, "learning": {"epochs": 1}}
     spe = symprompt.train(
         run_config(out=str(tmp_path / "spe"), method={"name": "spe", "weight": 2.0}, **base)
     )
@@ -257,7 +256,7 @@ def test_other_relations_and_facts_are_refused(
 ) -> None:
     base = others["manual"].folder.path
     small = symprompt.train(
-        make(tmp_path / "small", facts={"relations": ["in"]}, training={"epochs": 0})
+        make(tmp_path / "small", facts={"relations": ["in"]}, learning={"epochs": 0})
     )
     with pytest.raises(RunError, match="has no relation capital; it has: in"):
         rerank_run(base, small.folder.path, tmp_path / "run", device="cpu")
@@ -268,7 +267,7 @@ def test_other_relations_and_facts_are_refused(
     run = rerank_run(part.folder.path, spe.folder.path, tmp_path / "part again", device="cpu")
     assert list(run.metrics["weights"]) == ["in"]
     limited = symprompt.train(
-        make(tmp_path / "limited", facts={"train_limit": 2}, training={"epochs": 0})
+        make(tmp_path / "limited", facts={"train_limit": 2}, learning={"epochs": 0})
     )
     with pytest.raises(RunError, match="other train facts of relation capital: 2 there, 5 here"):
         rerank_run(base, limited.folder.path, tmp_path / "run", device="cpu")
@@ -279,7 +278,7 @@ def test_objects_read_as_other_tokens_are_refused(
     family_folder: Callable[[str], Path], data: Path, tmp_path: Path
 ) -> None:
     place = {"model": str(family_folder("roberta")), "data": str(data), "dtype": "float32"}
-    training = {"training": {"epochs": 0}}
+    training = {"learning": {"epochs": 0}}
     runs = [
         symprompt.train(
             run_config(**place, **training, out=str(tmp_path / str(n)), prompt={"template": text})

@@ -31,7 +31,7 @@ from tiny.search import Searched, make_search, search, search_config, slow_searc
 def test_the_search_takes_the_words_that_a_search_in_loops_takes(
     bert: LanguageModel, facts: FactSet
 ) -> None:
-    config = search_config(search={"candidates": 4}, training={"epochs": 2})
+    config = search_config(search={"candidates": 4}, learning={"epochs": 2})
     found = search(config, bert, facts)
     for relation, name in enumerate(facts.names[:2]):
         wanted = slow_search(config, bert, name, found.problem, found.method.usable[relation])
@@ -40,8 +40,8 @@ def test_the_search_takes_the_words_that_a_search_in_loops_takes(
 
 CASES: dict[str, dict[str, Any]] = {
     "masks": {},
-    "early stops": {"training": {"patience": 1, "epochs": 8}, "search": {"steps": 2}},
-    "manual": {"prompt": {"start": "manual"}, "training": {"select": "loss"}},
+    "early stops": {"learning": {"patience": 1, "epochs": 8}, "search": {"steps": 2}},
+    "manual": {"prompt": {"start": "manual"}, "learning": {"select": "loss"}},
 }
 
 
@@ -111,7 +111,7 @@ def test_prompts_are_words_that_may_be_taken_and_masks_never_win(
     bert: LanguageModel, facts: FactSet
 ) -> None:
     mask = bert.vocabulary.mask_id
-    made = make_search(search_config(training={"epochs": 12}, search={"steps": 1}), bert, facts)
+    made = make_search(search_config(learning={"epochs": 12}, search={"steps": 1}), bert, facts)
     scored: list[torch.Tensor] = []
 
     def falling() -> dict[str, np.ndarray]:
@@ -131,7 +131,7 @@ def test_prompts_are_words_that_may_be_taken_and_masks_never_win(
 def test_a_search_that_ends_early_keeps_the_last_prompt(
     bert: LanguageModel, facts: FactSet
 ) -> None:
-    config = search_config(training={"epochs": 2}, search={"steps": 1})
+    config = search_config(learning={"epochs": 2}, search={"steps": 1})
     found = search(config, bert, facts)
     assert found.method.unfilled().all()
     assert torch.equal(found.method.triggers.tokens, found.tokens[-1])
@@ -144,7 +144,7 @@ def test_other_seeds_search_otherwise(bert: LanguageModel, facts: FactSet) -> No
 
 
 def test_causal_models_are_searched(causal: LanguageModel, facts: FactSet) -> None:
-    config = search_config(prompt={"template": "<1> [X] <2> [Y]"}, training={"epochs": 5})
+    config = search_config(prompt={"template": "<1> [X] <2> [Y]"}, learning={"epochs": 5})
     found = search(config, causal, facts)
     assert not found.method.unfilled().any()
     assert found.method.usable.gather(1, found.method.triggers.tokens).all()
@@ -185,7 +185,7 @@ def learn(backbone: LanguageModel, template: str, *relations: str) -> Searched:
     config = search_config(
         dtype="float32",
         prompt={"template": template},
-        training={"epochs": 4, "batch": 8},
+        learning={"epochs": 4, "batch": 8},
     )
     return search(config, backbone, world_facts().select(relations))
 
@@ -234,9 +234,9 @@ def make(
 
     def config(out: Path, **sections: Any) -> RunConfig:
         place = {"model": str(family_folder("bert")), "data": str(data), "out": str(out)}
-        training = {"epochs": 5, **sections.pop("training", {})}
+        training = {"epochs": 5, **sections.pop("learning", {})}
         more = {"dtype": "float32", "checkpoint_seconds": 0.0, **sections}
-        return search_config(**place, **more, training=training)
+        return search_config(**place, **more, learning=training)
 
     return config
 
@@ -305,7 +305,7 @@ def test_a_search_goes_on_from_another_runs_words(
     make: Callable[..., RunConfig], unbroken: Path, tmp_path: Path
 ) -> None:
     start = {"start_from": str(unbroken), "seed": 5}
-    same = symprompt.train(make(tmp_path / "same", training={"epochs": 0}, **start))
+    same = symprompt.train(make(tmp_path / "same", learning={"epochs": 0}, **start))
     assert (same.folder.path / "predictions/test.jsonl").read_bytes() == (
         unbroken / "predictions/test.jsonl"
     ).read_bytes()
@@ -315,7 +315,7 @@ def test_a_search_goes_on_from_another_runs_words(
         about["words"] for about in theirs.values()
     ]
     # The words it goes on from compete on dev, so dev gets no worse (and may get no better).
-    more = symprompt.train(make(tmp_path / "more", training={"epochs": 1}, **start))
+    more = symprompt.train(make(tmp_path / "more", learning={"epochs": 1}, **start))
     before, after = (RunFolder(path).load_metrics()["dev"] for path in (unbroken, more.folder.path))
     for name, numbers in before["relations"].items():
         assert after["relations"][name]["mrr"] >= numbers["mrr"] - 1e-9

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tokenizers import normalizers
 
-from symprompt import LanguageModel
-from symprompt.cli import commands as cli
+from symprompt import LanguageModel, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet, Relation, load_word_list
 from symprompt.models import Vocabulary, load_vocabulary

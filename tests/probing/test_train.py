@@ -117,10 +117,10 @@ def test_stored_metrics_are_those_of_the_stored_predictions(finished: Run) -> No
 
 
 def test_every_read_fact_is_asked_or_counted_as_dropped(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "run", training={"epochs": 0})
+    config = make(tmp_path / "run", learning={"epochs": 0})
     lines = Path(config.data).read_text() + "Oslo,in,Unheardof,test,[X] lies in [Y] .\n"
     (tmp_path / "more.csv").write_text(lines)
-    more = make(tmp_path / "run", data=str(tmp_path / "more.csv"), training={"epochs": 0})
+    more = make(tmp_path / "run", data=str(tmp_path / "more.csv"), learning={"epochs": 0})
     metrics = symprompt.train(more).metrics
     assert metrics["dropped"] == {"object is not one token of the model": 1}
     assert metrics["dev"]["facts"] + metrics["test"]["facts"] == 8 + 8
@@ -158,7 +158,7 @@ def test_training_with_the_models_dropout_also_depends_on_the_seed_alone(
     prompts = []
     for number in (1, 2):
         torch.manual_seed(number)
-        run = symprompt.train(make(tmp_path / f"run{number}", training={"lm_dropout": True}))
+        run = symprompt.train(make(tmp_path / f"run{number}", learning={"model_dropout": True}))
         prompts.append((run.folder.path / "prompts.safetensors").read_bytes())
     assert prompts[0] == prompts[1]
 
@@ -219,7 +219,7 @@ def test_the_metrics_are_written_last(
         "write",
         lambda self, name, content: (written.append(name), write(self, name, content))[1],
     )
-    symprompt.train(make(tmp_path / "run", training={"epochs": 0}))
+    symprompt.train(make(tmp_path / "run", learning={"epochs": 0}))
     assert written[-2:] == ["prompts.json", "metrics.json"]
 
 
@@ -236,7 +236,7 @@ def test_a_loss_that_is_not_finite_names_step_and_relation(make: Make, tmp_path:
     with pytest.raises(
         TrainingError, match=r"relation (capital|in) is not finite at epoch \d, step"
     ):
-        symprompt.train(make(tmp_path / "run", training={"rate": 1e30}))
+        symprompt.train(make(tmp_path / "run", learning={"rate": 1e30}))
     assert not (tmp_path / "run/metrics.json").exists()
 
 
@@ -255,7 +255,7 @@ def test_choosing_the_weight_on_dev_wants_dev_facts(
     sections: dict[str, Any] = {
         "data": str(tmp_path / "test.csv"),
         "start_from": str(finished.folder.path),
-        "training": {"epochs": 0},
+        "learning": {"epochs": 0},
     }
     method = {**SEPARATE, "choose_weight": "dev"}
     with pytest.raises(DataError, match=r"choose_weight = \"dev\" needs dev facts"):
@@ -278,7 +278,7 @@ TRAINING = {"epochs": 5, "patience": 2, "rate": 0.05}
 @pytest.fixture(scope="module")
 def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("unbroken") / "run"
-    config = make(out, method=METHOD, training=TRAINING, checkpoint_seconds=0.0)
+    config = make(out, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     return symprompt.train(config).folder.path
 
 
@@ -290,7 +290,7 @@ class Killed(BaseException):
 def test_a_run_stopped_at_any_stage_resumes_to_the_same_numbers(
     make: Make, unbroken: Path, tmp_path: Path, moment: str
 ) -> None:
-    config = make(tmp_path / "run", method=METHOD, training=TRAINING, checkpoint_seconds=1000.0)
+    config = make(tmp_path / "run", method=METHOD, learning=TRAINING, checkpoint_seconds=1000.0)
 
     def kill(stage: str, done: int, total: int, note: str) -> None:
         if stage == moment:
@@ -310,7 +310,7 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
     (folder / "metrics.json").unlink()
     shutil.rmtree(folder / "predictions")
     stages: set[str] = set()
-    config = make(folder, method=METHOD, training=TRAINING, checkpoint_seconds=0.0)
+    config = make(folder, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     symprompt.train(config, resume=True, tick=lambda stage, *_: stages.add(stage))
     assert stages == {"asking dev", "asking test"}
     assert_same_results(folder, unbroken)
@@ -319,7 +319,7 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
 def test_the_time_of_training_adds_up_over_the_processes(
     make: Make, unbroken: Path, tmp_path: Path
 ) -> None:
-    config = make(tmp_path / "run", method=METHOD, training=TRAINING, checkpoint_seconds=0.0)
+    config = make(tmp_path / "run", method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
 
     def kill(stage: str, done: int, total: int, note: str) -> None:
         if note == "epoch 3":
@@ -356,7 +356,7 @@ def test_a_damaged_file_of_a_run_taken_up_again_is_named(
 ) -> None:
     folder = unfinish(unbroken, tmp_path / "run")
     (folder / name).write_text(content)
-    config = make(folder, method=METHOD, training=TRAINING, checkpoint_seconds=0.0)
+    config = make(folder, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     with pytest.raises(RunError, match=rf"{name} is damaged: .*\.$"):
         symprompt.train(config, resume=True)
 
@@ -384,7 +384,7 @@ def test_a_run_whose_facts_changed_since_is_refused(
 ) -> None:
     folder = unfinish(unbroken, tmp_path / "run")
     shutil.copy(data, tmp_path / "facts.csv")
-    config = make(folder, data=str(tmp_path / "facts.csv"), method=METHOD, training=TRAINING)
+    config = make(folder, data=str(tmp_path / "facts.csv"), method=METHOD, learning=TRAINING)
     (folder / "config.toml").write_text(to_toml(config))
     text = (tmp_path / "facts.csv").read_text()
     (tmp_path / "facts.csv").write_text(text.replace("Oslo,in,Peru", "Oslo,in,Cuba"))
@@ -398,7 +398,7 @@ def test_a_run_whose_model_changed_since_is_refused(
     make: Make, unbroken: Path, model: Path, tmp_path: Path
 ) -> None:
     folder = unfinish(unbroken, tmp_path / "run")
-    config = make(folder, model=str(tmp_path / "model"), method=METHOD, training=TRAINING)
+    config = make(folder, model=str(tmp_path / "model"), method=METHOD, learning=TRAINING)
     (folder / "config.toml").write_text(to_toml(config))
     other_model(model, tmp_path / "model")
     with pytest.raises(RunError, match="begun with other model"):
@@ -411,7 +411,7 @@ def test_a_run_begun_in_another_dtype_is_refused(
     folder = unfinish(unbroken, tmp_path / "run")
     path = folder / "environment.json"
     path.write_text(path.read_text().replace('"float32"', '"bfloat16"'))
-    config = make(folder, method=METHOD, training=TRAINING)
+    config = make(folder, method=METHOD, learning=TRAINING)
     with pytest.raises(RunError, match="begun in bfloat16 and would go on in float32"):
         symprompt.train(config, resume=True)
 
@@ -434,7 +434,7 @@ def test_no_epochs_from_stored_prompts_keeps_them_and_their_answers(
         tmp_path / "run",
         start_from=str(finished.folder.path),
         method=SEPARATE,
-        training={"epochs": 0},
+        learning={"epochs": 0},
     )
     run = symprompt.train(config)
     for name in ("prompts.safetensors", "encoder.safetensors", "predictions/test.jsonl"):
@@ -450,7 +450,7 @@ def test_some_relations_of_a_run_can_be_trained_further(
         start_from=str(finished.folder.path),
         facts={"relations": ["in"]},
         method={"vectors": "separate"},
-        training={"epochs": 0},
+        learning={"epochs": 0},
     )
     run = symprompt.train(config)
     mine, _ = run.folder.read_tensors("prompts.safetensors")
@@ -459,7 +459,7 @@ def test_some_relations_of_a_run_can_be_trained_further(
 
 
 def test_a_run_that_kept_no_encoder_cannot_be_trained_further(make: Make, tmp_path: Path) -> None:
-    first = symprompt.train(make(tmp_path / "one", keep_encoder=False, training={"epochs": 0}))
+    first = symprompt.train(make(tmp_path / "one", keep_encoder=False, learning={"epochs": 0}))
     assert files(first.folder.path) == FILES - {"encoder.safetensors"}
     with pytest.raises(RunError, match="keeps no encoder"):
         symprompt.train(make(tmp_path / "two", start_from=str(tmp_path / "one")))
@@ -518,18 +518,18 @@ def test_prompts_of_another_template_cannot_be_trained_further(
 def test_prompts_of_another_way_back_cannot_be_trained_further(
     make: Make, finished: Run, tmp_path: Path
 ) -> None:
-    start = {"start_from": str(finished.folder.path), "training": {"epochs": 0}}
+    start = {"start_from": str(finished.folder.path), "learning": {"epochs": 0}}
     other = {**SEPARATE, "blanks": "kept"}
     with pytest.raises(RunError, match=r'method.blanks = "swapped", not "kept"'):
         symprompt.train(make(tmp_path / "run", method=other, **start))
     # P-tuning has no way back, so nothing of its prompts depends on the blanks.
-    symprompt.train(make(tmp_path / "one", method={"name": "ptuning"}, training={"epochs": 0}))
+    symprompt.train(make(tmp_path / "one", method={"name": "ptuning"}, learning={"epochs": 0}))
     start["start_from"] = str(tmp_path / "one")
     symprompt.train(make(tmp_path / "two", method={"blanks": "kept"}, **start))
 
 
 def test_relations_without_stored_prompts_are_named(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "one", facts={"relations": ["in"]}, training={"epochs": 0})
+    config = make(tmp_path / "one", facts={"relations": ["in"]}, learning={"epochs": 0})
     symprompt.train(config)
     with pytest.raises(RunError, match="no prompts for relation capital"):
         symprompt.train(make(tmp_path / "two", start_from=str(tmp_path / "one")))

@@ -27,7 +27,7 @@ def test_what_every_process_recorded_adds_up(
 ) -> None:
     data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
     place = {"model": str(family_folder("bert")), "data": str(data), "out": str(tmp_path / "run")}
-    more = {"training": {"epochs": 4}, "dtype": "float32", "checkpoint_seconds": 0.0}
+    more = {"learning": {"epochs": 4}, "dtype": "float32", "checkpoint_seconds": 0.0}
     config = run_config(**place, **more, method={"name": "ptuning"})
     count, begin = Loop._count_seconds, PromptTraining._begin
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from symprompt.errors import ModelError, RunError
-from symprompt.models import Inputs, LanguageModel, Prefix, body_states, prefix_shape
+from symprompt.models import Inputs, LanguageModel, Prefix
 from symprompt.prompts.exchange import read_peft, write_peft
 
 AGREED = ("bert", "roberta", "xlm-roberta", "electra", "gpt2", "llama", "qwen2", "qwen3", "gemma")
@@ -37,7 +37,7 @@ def make_batch(backbone: LanguageModel) -> tuple[Tensor, Tensor]:
 
 
 def make_prefix(backbone: LanguageModel, length: int = 4, tasks: int = 1, **more: Any) -> Prefix:
-    layers, heads, size = prefix_shape(backbone)
+    layers, heads, size = backbone.prefix_shape
     draw = torch.Generator().manual_seed(1)
     states = torch.randn((tasks, layers, 2, heads, length, size), generator=draw)
     return Prefix(states, shift_positions=True, **more)
@@ -64,7 +64,7 @@ def test_peft_reads_what_is_written(
     with torch.no_grad():
         wanted = adapted(input_ids=ids, attention_mask=mask.long()).last_hidden_state
     own = Prefix(prefix.states, torch.ones(3, dtype=torch.long), True, visible)
-    found = body_states(backbone, Inputs(backbone.embed(ids), mask), prefix=own)
+    found = backbone.states(Inputs(backbone.embed(ids), mask), prefix=own)
     torch.testing.assert_close(found[mask], wanted[mask], rtol=0, atol=5e-5)
 
 
@@ -94,7 +94,7 @@ def test_what_peft_saves_is_read(
     read = read_peft(tmp_path, backbone)
     assert read.task_type == "FEATURE_EXTRACTION"
     assert not read.others
-    found = body_states(backbone, Inputs(backbone.embed(ids), mask), prefix=read.prefix)
+    found = backbone.states(Inputs(backbone.embed(ids), mask), prefix=read.prefix)
     torch.testing.assert_close(found[mask], wanted[mask], rtol=0, atol=5e-5)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError
-from symprompt.models import Inputs, LanguageModel, PrefixShape, body_states, prefix_shape
+from symprompt.models import Inputs, LanguageModel, PrefixShape
 from symprompt.prompts import PrefixEncoder
 from tiny.models import LANDS, TOWNS, world_objects
 
@@ -77,7 +77,7 @@ def train(
     """A few steps towards states whose first token has large numbers, task by task."""
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
     for inputs, row in batches:
-        states = body_states(backbone, inputs, prefix=encoder.prefix(row))
+        states = backbone.states(inputs, prefix=encoder.prefix(row))
         optimizer.zero_grad()
         (states[:, 0] - 1).square().sum().backward()
         optimizer.step()
@@ -94,7 +94,7 @@ def test_tasks_trained_in_one_mixed_batch_equal_each_trained_alone(
         ids = torch.randint(6, len(bert.vocabulary), (5, 6), generator=draw)
         mask = torch.arange(6) < torch.randint(3, 7, (5, 1), generator=draw)
         batches.append((ids, mask, torch.randint(0, 2, (5,), generator=draw)))
-    shape, more = prefix_shape(bert), {"kind": kind, "hidden": 6}
+    shape, more = bert.prefix_shape, {"kind": kind, "hidden": 6}
     both = PrefixEncoder(tuple(lengths), shape, tuple(lengths.values()), **more).double()
     train(both, bert, [(Inputs(bert.embed(ids), mask), row) for ids, mask, row in batches])
     for task, name in enumerate(lengths):
@@ -127,7 +127,7 @@ def test_a_prefix_learns_what_a_frozen_model_is_to_say(knowing_bert: LanguageMod
         1,
     )
     at = torch.full_like(towns, 2)
-    encoder = PrefixEncoder(("land",), prefix_shape(knowing_bert), 3)
+    encoder = PrefixEncoder(("land",), knowing_bert.prefix_shape, 3)
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
     losses, right = [], []
     for _ in range(60):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 import symprompt
 from symprompt import Answer, Run
-from symprompt.cli.commands import main
+from symprompt.cli import main
 from symprompt.errors import RunError, SympromptError
 from symprompt.report import comparison, figures, load_scores
 from symprompt.report.series import Bar, KCurve, Panel, k_curve, method_bars, question_panels
@@ -197,12 +196,6 @@ def test_without_matplotlib_one_sentence_says_what_to_install(
     assert not figures.can_draw()
     with pytest.raises(SympromptError, match=r"pip install symprompt\[report\]"):
         figures.draw_k_curve(CURVE, title="Curve", caption="About.")
-
-
-def test_neither_the_package_nor_the_command_line_loads_matplotlib() -> None:
-    code = "import symprompt.cli.commands, sys; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def texts(figure: Any) -> list[str]:

@@ -12,13 +12,16 @@ from torch import Tensor
 from symprompt.engine.loop import Loop
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
-from symprompt.models.language_model import Inputs, body_states
-from symprompt.tasks.batches import Batch
-from symprompt.tasks.config import HeadConfig, LearningConfig, TuneConfig, make_tune_config
+from symprompt.models.language_model import Inputs
+from symprompt.tasks.config import LearningConfig, TuneConfig, make_tune_config
+from symprompt.tasks.data.examples import LabelSet
+from symprompt.tasks.features import Batch
+from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.trainables import Body, FullWeights, make_body
 from symprompt.tasks.training import TaskTraining
 
+TARGET = Target(LabelSet.of_tags(["B-X"]))
 METHODS = ("ft", "pt", "pt2", "lora")
 # MPNet has attention of its own, which reads no prefix: it is refused by name.
 NO_PREFIX = ("mpnet",)
@@ -34,12 +37,12 @@ def make_batch(backbone: LanguageModel, *, rows: int = 6, width: int = 5) -> Bat
     lengths = torch.tensor([width - row % 3 for row in range(rows)])
     ids[torch.arange(width) >= lengths[:, None]] = backbone.vocabulary.pad_id
     labels = torch.where(torch.arange(width) < lengths[:, None], ids % 3, -100)
-    return Batch(ids=ids, lengths=lengths, labels=labels)
+    return Batch(ids, lengths, targets={"labels": labels})
 
 
 def make_model(backbone: LanguageModel, method: str, batch: Batch) -> TaskModel:
     body = make_body(backbone, config_of(method), seed=(1,))
-    head = make_task_head("tagging", 3, body, HeadConfig(dropout=0.0), seed=(1,))
+    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(1,))
     return TaskModel(body, {"toy": head}, {"toy": batch})
 
 
@@ -97,7 +100,7 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
     backbone = load_family("bert", "float32" if method == "ft" else "bfloat16")
     batch = make_batch(backbone)
     body = make_body(backbone, config_of(method, dtype="bfloat16"), seed=(1,))
-    head = make_task_head("tagging", 3, body, HeadConfig(dropout=0.0), seed=(1,))
+    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(1,))
     model = TaskModel(body, {"toy": head}, {"toy": batch})
     config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
     with torch.no_grad():
@@ -148,14 +151,14 @@ def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: LanguageModel)
         body.load({"prompt.vectors": bert.embed(words)[0]})
         ids = torch.cat((words, batch.ids), 1)
         inputs = Inputs(bert.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-        wanted = body_states(bert, inputs)[:, 3:]
+        wanted = bert.states(inputs)[:, 3:]
         torch.testing.assert_close(body.states(batch), wanted)
 
 
 def test_fresh_adapters_and_weights_change_nothing(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     with torch.no_grad():
-        plain = body_states(bert, Inputs(bert.embed(batch.ids), batch.mask))
+        plain = bert.states(Inputs(bert.embed(batch.ids), batch.mask))
         for method in ("ft", "lora"):
             states = make_body(bert, config_of(method), seed=(1,)).states(batch)
             torch.testing.assert_close(states, plain)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.tasks.config import load_tune_config, make_tune_config
-from symprompt.tasks.data import NAMES
+from symprompt.tasks.data import SETS
 from tiny.entities import write_entities
 
 # Configs with a pattern are another module's.
@@ -49,7 +49,7 @@ def test_a_shipped_config_loads_and_says_what_it_is(name: str) -> None:
     assert name.endswith(f"-{config.method}") or name in CHAPTER
     assert (config.out, config.data, config.model) == ("", "", "shipped")
     named = [entry.partition("=")[0] for entry in config.mixture.tasks] or [config.task.name]
-    assert set(named) <= set(NAMES)
+    assert set(named) <= set(SETS)
     text = shipped_configs()[name].read_text()
     lines = text.splitlines()
     assert all(line.startswith("# ") and len(line) <= 102 for line in lines[:2])

@@ -11,8 +11,8 @@ import torch
 from symprompt.errors import ConfigError, ModelError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
-from symprompt.tasks.batches import Batch
 from symprompt.tasks.config import make_tune_config
+from symprompt.tasks.features import Batch
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.trainables import FullWeights, trained_parameters
 from tiny.tasks import run_toy, write_toy

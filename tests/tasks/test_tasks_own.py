@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.tasks.data import Columns, load_examples, load_task
 from symprompt.tasks.data.examples import (
     Answer,
     PairExample,
     QuestionExample,
     RolesExample,
     TaggedExample,
-    TaskKind,
     TextExample,
 )
+from symprompt.tasks.data.load import load_examples, load_task
+from symprompt.tasks.data.own import Columns
 
 
 def write(path: Path, text: str) -> Path:
@@ -176,7 +176,7 @@ def test_questions_in_a_table(tmp_path: Path) -> None:
     ],
 )
 def test_files_to_predict(
-    name: str, kind: TaskKind, text: str, wanted: list[object], tmp_path: Path
+    name: str, kind: str, text: str, wanted: list[object], tmp_path: Path
 ) -> None:
     assert load_examples(write(tmp_path / name, text), kind) == wanted
 
@@ -218,7 +218,7 @@ def test_files_to_predict(
     ],
 )
 def test_bad_files_are_refused_in_one_sentence(
-    name: str, kind: TaskKind, text: str, message: str, tmp_path: Path
+    name: str, kind: str, text: str, message: str, tmp_path: Path
 ) -> None:
     write(tmp_path / name, text)
     with pytest.raises(DataError, match=message) as caught:
@@ -247,7 +247,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="say what its examples are"):
         load_task(str(tmp_path))
     with pytest.raises(ConfigError, match="only sequence, pair"):
-        load_task(str(tmp_path), kind="regression")  # type: ignore[arg-type]
+        load_task(str(tmp_path), kind="regression")
     path = write(tmp_path / "two.csv", "text,label\nx,a\ny,b\n")
     with pytest.raises(DataError, match="cannot be parted"):
         load_task(str(path), kind="sequence")

@@ -162,9 +162,6 @@ def test_the_part_held_out_chooses_where_there_is_no_test_split(bert: Path, tmp_
         ({"learning__choose": "bleu"}, ConfigError, "measures: f1"),
         ({"prefix__length": 60, "method": "pt"}, DataError, r"prefix\.length"),
         ({"method": "mpt2"}, ConfigError, r"mixture\.tasks"),
-        ({"method": "pt", "prefix__encoder": "mlp"}, ConfigError, 'prefixes of method = "pt2" al'),
-        ({"method": "ft", "prefix__shift_positions": True}, ConfigError, "shift_positions is true"),
-        ({"task__choose_threshold": True}, ConfigError, "about the kinds question, spans"),
         ({"out": ""}, ConfigError, "--out"),
     ],
 )
@@ -244,39 +241,7 @@ def test_a_config_reads_back_from_a_run(bert: Path, tagged: Path, tmp_path: Path
     assert tune(config).folder.load_config() == config
 
 
-@pytest.mark.parametrize(
-    ("kind", "key", "value"),
-    [
-        *((kind, "length", 3) for kind in KINDS),
-        ("tagging", "overlaps", "nested"),
-        ("roles", "negatives", 4),
-    ],
-)
-def test_settings_of_spans_are_refused_for_other_kinds(
-    kind: str, key: str, value: object, bert: Path, tmp_path: Path
-) -> None:
-    data = write_toy(tmp_path / "data", kind)
-    message = f"span.{key} is {value!r}, and the task's kind is '{kind}', which scores no spans"
-    with pytest.raises(ConfigError, match=message):
-        run_toy(data, bert, tmp_path / "run", kind, **{f"span__{key}": value})
-    assert not (tmp_path / "run").exists()
-
-
-def test_settings_of_tags_are_refused_for_texts(bert: Path, tmp_path: Path) -> None:
-    data = write_toy(tmp_path / "data", "sequence")
-    message = r"task\.label_all_tokens is about the kinds tagging, roles, and the task's kind"
-    with pytest.raises(ConfigError, match=message):
-        run_toy(data, bert, tmp_path / "run", "sequence", task__label_all_tokens=True)
-    assert not (tmp_path / "run").exists()
-
-
 def test_settings_of_spans_that_are_the_defaults_do_no_harm(bert: Path, tmp_path: Path) -> None:
     data = write_toy(tmp_path / "data", "tagging")
     config = toy_config(data, bert, tmp_path / "run", "tagging", span__length=8, learning__epochs=1)
     tune(config)
-    # A run from before, when other values did nothing, still predicts.
-    card = tmp_path / "run/card.json"
-    stored = json.loads(card.read_text())
-    stored["span"]["length"] = 3
-    card.write_text(json.dumps(stored))
-    assert predict_file(str(tmp_path / "run"), str(data / "test.jsonl"), device="cpu").rows

@@ -12,7 +12,7 @@ import torch
 from symprompt.errors import ConfigError, RunError
 from symprompt.models import LanguageModel
 from symprompt.prompts.exchange import read_peft, write_peft
-from symprompt.tasks.data import load_examples
+from symprompt.tasks.data.load import load_examples
 from symprompt.tasks.serve import Server
 from symprompt.tasks.stored import StoredPrompt
 from tiny.tasks import KINDS, run_toy, write_toy
@@ -114,7 +114,7 @@ def test_what_cannot_be_served_is_refused(
     data = runs["tagging"].parent / "data" / "tagging"
     bert = family_folder("bert")
     run_toy(data, bert, tmp_path / "pt", "tagging", method="pt", learning__epochs=1)
-    with pytest.raises(RunError, match="trained by pt; only deep prefixes"):
+    with pytest.raises(RunError, match="trained by pt, which learns no prefix"):
         Server(backbone, [StoredPrompt.load(tmp_path / "pt")])
     run_toy(
         data,

@@ -298,7 +298,7 @@ def run_config(**sections: Any) -> RunConfig:
         "device": "cpu",
         "prompt": {"template": "<2> [X] <1> [Y] <2>"},
         "method": {"name": "spe", "k": 5},
-        "training": {"batch": 4, "epochs": 3, "rate": 0.01, "drop_last": False},
+        "learning": {"batch": 4, "epochs": 3, "rate": 0.01, "drop_last": False},
     }
     for key, value in sections.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
@@ -347,7 +347,7 @@ def make_trainer(
         method,
         problem.sentences["train"],
         problem.relations,
-        config.training,
+        config.learning,
         lambda: {part: np.zeros(len(problem.relations)) for part in method.encoders},
         seed=config.seed,
         max_tokens=max_tokens,
@@ -374,7 +374,7 @@ def train(
             dev_scores(
                 method,
                 problem.sentences["dev"],
-                config.training,
+                config.learning,
                 allowed=problem.allowed,
                 max_tokens=max_tokens,
             )

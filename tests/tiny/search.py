@@ -29,7 +29,7 @@ def search_config(**sections: Any) -> RunConfig:
     defaults: dict[str, dict[str, Any]] = {
         "method": {"name": "autoprompt"},
         "prompt": {"template": TEMPLATE, "encoder": "free"},
-        "training": {"batch": 4, "epochs": 4, "select": "mrr"},
+        "learning": {"batch": 4, "epochs": 4, "select": "mrr"},
         "search": {"steps": 3, "candidates": 5},
     }
     for name, table in defaults.items():
@@ -54,7 +54,7 @@ class Searched:
         found = dev_scores(
             self.method,
             self.problem.sentences["dev"],
-            self.config.training,
+            self.config.learning,
             allowed=self.problem.allowed,
             max_tokens=4096,
         )
@@ -74,7 +74,7 @@ def make_search(
         method,
         problem.sentences["train"],
         problem.relations,
-        config.training,
+        config.learning,
         dict,
         seed=config.seed,
         max_tokens=max_tokens,
@@ -151,9 +151,9 @@ def slow_search(
     mask = backbone.vocabulary.mask_id
     assert mask is not None
     tokens, found = [mask] * template.vectors, []
-    for step in range(config.training.epochs * config.search.steps):
+    for step in range(config.learning.epochs * config.search.steps):
         random = np.random.default_rng(derive_seed(config.seed, "search", name, step))
-        size = min(config.training.batch, len(relation.train))
+        size = min(config.learning.batch, len(relation.train))
         draws = [random.choice(len(relation.train), size, replace=False) for _ in range(2)]
         first, second = ([relation.train[index] for index in draw] for draw in draws)
         place = int(random.integers(template.vectors))

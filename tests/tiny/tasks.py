@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.data.examples import Example, LabelSet
+from symprompt.tasks.features import Features
+from symprompt.tasks.kinds import KINDS as ALL_KINDS
+from symprompt.tasks.kinds import Target
+from symprompt.tasks.rows import Sheet
 from symprompt.tasks.train import TaskRun, tune
 from tiny.models import LANDS, PLAIN_WORDS, TONGUES
 
@@ -78,3 +85,19 @@ def toy_config(data: Path, model: Path, out: Path, kind: str, **changes: Any) ->
 def run_toy(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TaskRun:
     """Make a short run."""
     return tune(toy_config(data, model, out, kind, **changes))
+
+
+def tensorise(
+    kind: str,
+    examples: Sequence[Example],
+    labels: LabelSet,
+    vocabulary: Vocabulary,
+    *,
+    max_length: int,
+    stride: int = 8,
+    token_types: bool | None = None,
+    **target: Any,
+) -> Features:
+    """Return examples of a kind as rows."""
+    sheet = Sheet.make(vocabulary, max_length=max_length, stride=stride, token_types=token_types)
+    return ALL_KINDS[kind].tensorise(examples, sheet, Target(labels, **target))

@@ -49,7 +49,7 @@ def pretrain_config(out: Path | str = "", **changes: Any) -> PretrainConfig:
         "corpus": {"length": 16, "held_out": 0.1},
         "corruption": {},
         "shape": {"layers": 1, "hidden": 16, "heads": 2},
-        "optimizer": {"batch": 16, "steps": 12, "rate": 2e-3, "warmup": 0.1},
+        "learning": {"batch": 16, "steps": 12, "rate": 2e-3, "warmup": 0.1},
     }
     for key, value in changes.items():
         table[key] = {**table[key], **value} if isinstance(value, dict) else value

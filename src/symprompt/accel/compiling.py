@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
+from torch import nn
+
+from symprompt.config.fields import Compile
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Compile = Literal["auto", "on", "off", "max-autotune"]
 PAYS_AFTER = 5e14
 """Tokens times weights of a training that compiling pays for: some 20 s of SPE on an H200 with a
 BERT of 8 layers and width 512, as long as compiling takes."""
@@ -54,6 +56,13 @@ def choose(wanted: Compile, device: torch.device, *, work: float = 0.0) -> Choic
     )
     options = {"max_autotune": True, "coordinate_descent_tuning": True}
     return Choice(compiled, on_gpu and wanted != "off", options if wanted == "max-autotune" else {})
+
+
+def weights_per_token(body: nn.Module) -> int:
+    """Return how many weights of a model's body every token is multiplied by: all but tables."""
+    tables = {id(module.weight) for module in body.modules() if isinstance(module, nn.Embedding)}
+    values = body.parameters()
+    return sum(one.numel() for one in values if one.dim() > 1 and id(one) not in tables)
 
 
 def compile_function(work: Callable[P, R], **options: Any) -> Callable[P, R]:

@@ -1,6 +1,6 @@
 """GELU on half-precision states, as one CUDA kernel each way, written in Triton.
 
-The library's error function takes longer than reading and writing its numbers. Here the tail of the
+The library's error function takes longer than reading and writing the states. Here the tail of the
 normal distribution is a polynomial times exp(-x^2 / 2) (Abramowitz and Stegun 7.1.26, off by 1e-7
 at most), which the gradient needs as well.
 """

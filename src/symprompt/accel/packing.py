@@ -6,8 +6,8 @@ Here the tokens of all sentences stand in one row, [1, n, h], and attention, a f
 with transformers' attention interface, looks within each sentence alone. Which sentence a token is
 of travels as the attention mask, which transformers hands through when it has four axes.
 
-On CUDA attention is one kernel each way (``packed_kernels``), in half precision alone, else plain
-tensors: the same numbers.
+On CUDA attention is one kernel forward and one backward (``attention_kernels``), in half precision
+alone; elsewhere plain tensors, with the same results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Packing:
     Attributes:
         starts: [s + 1] int32, each sentence's first token, then the end of the last; tokens after
             it belong to no sentence, and a sentence may have none.
-        place: [n] int64, each token's place in its sentence, from 0.
+        place: [n] int64, each token's position in its sentence, from 0.
         longest: no sentence has more tokens; ``LONGEST`` at most.
         within: [n + w + 1] int32, each token's sentence, -1 for none; then where w windows start,
             and the end of the last. A window has whole sentences, ``window`` tokens at most.

@@ -85,7 +85,7 @@ def _product(rows: Tensor, parts: Tensor, count: int = 3) -> Tensor:
 
 
 def _first(rows: Tensor, parts: Tensor) -> int:
-    """Return where the first part starts, after the bias."""
+    """Return the column where the first part starts, after the bias."""
     return parts.shape[1] - 3 * rows.shape[1]
 
 
@@ -109,7 +109,7 @@ class _Logits(torch.autograd.Function):
 
 
 class _Losses(torch.autograd.Function):
-    """The gradient is made on the way forth, while the logits are there."""
+    """The gradient is computed in the forward pass, while the logits are there."""
 
     @staticmethod
     def forward(

@@ -1,20 +1,20 @@
-"""BERT's kind of layers over a packed row: the same numbers from fewer and larger products.
+"""BERT's kind of layers over a packed row: the same states from fewer and larger products.
 
 Queries, keys and values of a layer are one product instead of three, computed with the layer below:
 the gradients of its states are then added up where they are used. Of the last layer only what is
-asked for is computed, at one position of each sentence, and neither keys nor values: with W the
+queried is computed, at one position of each sentence, and neither keys nor values: with W the
 keys' weights of a head, q · (W x) = (Wᵀ q) · x, so each query is multiplied instead of every token,
 and so are weighted sums of states instead of values. The keys' bias is left out, since it moves all
 scores of a query alike.
 The weights are frozen, so their joined copies stay true; ``fits`` sees to it. The gradient of a
-norm is made from what it gave, which the next product reads anyway, so that what it was given need
-not be written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel of its own
+norm is computed from its output, which the next product reads anyway, so that its input need not be
+written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel of its own
 (``gelu_kernels``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -38,7 +38,7 @@ Norm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 """Takes a sum's two parts, weight, bias and epsilon."""
 _SELF = ("query", "key", "value")
 _MOST_BIAS = 32
-"""Of a norm's weight: beyond it, what a norm gave says too little of what it was given."""
+"""Of a norm's weight: beyond it, a norm's output determines its input too badly."""
 _FUSING: dict[str, Any] = {"pattern_matcher": False}
 """A product is never added to what is there: that is copied first, which a sum alone is not."""
 
@@ -85,22 +85,26 @@ class RowLayers:
             # Some part has another name, or is not there.
             return None
 
-    def compile(self) -> None:
+    def compile(self, options: Mapping[str, Any] | None = None) -> None:
         """Fuse element-wise work; functions are compiled for all layers and shapes at once.
 
         ``_layer`` is compiled once more for the layer that no product follows.
+
+        Args:
+            options: more of torch's compiler.
         """
-        self._first_product = compile_function(_first_product, options=_FUSING)
-        self._layer = compile_function(_layer, options=_FUSING)
-        self._last = compile_function(_last_layer, options=_FUSING)
+        options = _FUSING | dict(options or {})
+        self._first_product = compile_function(_first_product, options=options)
+        self._layer = compile_function(_layer, options=options)
+        self._last = compile_function(_last_layer, options=options)
         # Fused it saves memory's time; one kernel after the other it would cost some.
         if SWITCHES["norm"] and all(
-            _tells_enough(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])
+            _determines(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])
         ):
             self._norm = _norm
 
     def fits(self, inputs: Inputs) -> bool:
-        """Say whether a row can be read: nothing but embeddings, and the weights as they were."""
+        """Return whether a row can be read: embeddings alone, and the weights as they were."""
         plain = inputs.added is None and inputs.prefix is None and inputs.types is None
         return plain and not self._body.training and self._marks() == self._seen
 
@@ -157,8 +161,8 @@ def _gelu(states: Tensor) -> Tensor:
     return cast(Tensor, gelu_kernels.gelu(states))
 
 
-def _tells_enough(weight: Tensor, bias: Tensor) -> bool:
-    """Say whether what a norm gave tells what it was given as exactly as a copy would."""
+def _determines(weight: Tensor, bias: Tensor) -> bool:
+    """Return whether a norm's output determines its input as exactly as a copy would."""
     return bool(((weight != 0) & (bias.abs() <= _MOST_BIAS * weight.abs())).all())
 
 
@@ -172,7 +176,7 @@ def _norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: flo
 
 
 class _Norm(torch.autograd.Function):
-    """The norm of a sum, of frozen weights; its gradient reads what it gave alone."""
+    """The norm of a sum, of frozen weights; its gradient reads the output alone."""
 
     @staticmethod
     def forward(

@@ -1,5 +1,278 @@
-"""The command line."""
+"""The command line: a table of commands, each of which takes flags and calls one function."""
 
-from symprompt.cli.commands import main as main
+from __future__ import annotations
 
-__all__ = ["main"]
+import io
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from symprompt import __version__
+from symprompt.cli.parsing import parse
+from symprompt.config.explain import nearest
+from symprompt.errors import SympromptError
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command is called with: names of modules and what is in them, loaded when needed.
+
+    Attributes:
+        about: what it does, in a few words.
+        flags: the class of its flags.
+        run: the function that gets them, and the config if it takes one.
+        configs: the classes that a config of this command may be of; its tables tell which.
+        goes_on: how the command goes on after it was interrupted.
+    """
+
+    about: str
+    flags: str
+    run: str
+    configs: tuple[str, ...] = ()
+    goes_on: Literal["never", "with --resume", "by itself"] = "never"
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "train a method on facts and write a run folder",
+        "symprompt.cli.flags:TrainFlags",
+        "symprompt.cli.facts:run_train",
+        ("symprompt.probing.config:RunConfig",),
+        "with --resume",
+    ),
+    "pretrain": Command(
+        "train a masked language model on text from scratch",
+        "symprompt.cli.flags:PretrainFlags",
+        "symprompt.cli.pretraining:run_pretrain",
+        ("symprompt.pretraining.config:PretrainConfig",),
+        "with --resume",
+    ),
+    "tune": Command(
+        "train a prompt, adapters or all weights on a labelled task",
+        "symprompt.cli.flags:TuneFlags",
+        "symprompt.cli.tasks:run_tune",
+        ("symprompt.tasks.config:TuneConfig", "symprompt.tasks.patterns.config:PatternRunConfig"),
+        "with --resume",
+    ),
+    "predict": Command(
+        "predict for a file with what tune has learned",
+        "symprompt.cli.flags:PredictFlags",
+        "symprompt.cli.tasks:run_predict",
+    ),
+    "ask": Command(
+        "ask a run for objects or subjects",
+        "symprompt.cli.flags:AskFlags",
+        "symprompt.cli.facts:run_ask",
+    ),
+    "table": Command(
+        "compare runs", "symprompt.cli.flags:TableFlags", "symprompt.cli.table:run_table"
+    ),
+    "rerank": Command(
+        "re-rank any run's candidates by an SPE run's subject prompts",
+        "symprompt.cli.flags:RerankFlags",
+        "symprompt.cli.facts:run_rerank",
+    ),
+    "prompts show": Command(
+        "show the words nearest to a run's learned vectors",
+        "symprompt.cli.flags:PromptsFlags",
+        "symprompt.cli.facts:run_prompts",
+    ),
+    "data check": Command(
+        "look at facts: counts, what is dropped, what leaks",
+        "symprompt.cli.flags:CheckFlags",
+        "symprompt.cli.data:run_check",
+    ),
+    "data vocabulary": Command(
+        "write the words that are one token of several models",
+        "symprompt.cli.flags:VocabularyFlags",
+        "symprompt.cli.data:run_vocabulary",
+    ),
+    "embed": Command(
+        "write a contextual vector of every word of a text",
+        "symprompt.cli.flags:EmbedFlags",
+        "symprompt.cli.embeddings:run_embed",
+        goes_on="by itself",
+    ),
+    "similarity": Command(
+        "compare word occurrences by cosine",
+        "symprompt.cli.flags:SimilarityFlags",
+        "symprompt.cli.embeddings:run_similarity",
+    ),
+    "isotropy": Command(
+        "measure how alike all word vectors are, layer by layer; standardise",
+        "symprompt.cli.flags:IsotropyFlags",
+        "symprompt.cli.embeddings:run_isotropy",
+    ),
+    "senses train": Command(
+        "make sense vectors from tagged text",
+        "symprompt.cli.flags:SensesTrainFlags",
+        "symprompt.cli.senses:run_train",
+        goes_on="by itself",
+    ),
+    "senses evaluate": Command(
+        "score sense vectors on the five standard test sets",
+        "symprompt.cli.flags:SensesEvaluateFlags",
+        "symprompt.cli.senses:run_evaluate",
+    ),
+    "senses tag": Command(
+        "tag every content word of a text with its sense",
+        "symprompt.cli.flags:SensesTagFlags",
+        "symprompt.cli.senses:run_tag",
+    ),
+    "senses map": Command(
+        "draw a word's occurrences in the plane",
+        "symprompt.cli.flags:SensesMapFlags",
+        "symprompt.cli.senses:run_map",
+    ),
+    "reproduce spe": Command(
+        "make SPE's and P-tuning's tables of facts on your models",
+        "symprompt.cli.flags:ReproduceFlags",
+        "symprompt.cli.reproduce:run_spe",
+        goes_on="by itself",
+    ),
+    "reproduce ptuning": Command(
+        "make P-tuning's tables of SuperGLUE on your models",
+        "symprompt.cli.flags:LabelledFlags",
+        "symprompt.cli.reproduce:run_ptuning",
+        goes_on="by itself",
+    ),
+    "reproduce ptuning-v2": Command(
+        "make P-tuning v2's tables of labelled tasks on your models",
+        "symprompt.cli.flags:LabelledFlags",
+        "symprompt.cli.reproduce:run_ptuning_v2",
+        goes_on="by itself",
+    ),
+    "demo": Command(
+        "see it all at work on facts about the world, without a download",
+        "symprompt.cli.flags:DemoFlags",
+        "symprompt.cli.facts:run_demo",
+        goes_on="by itself",
+    ),
+    "configs": Command(
+        "list the configs that ship, or print one",
+        "symprompt.cli.flags:ConfigsFlags",
+        "symprompt.cli.configs:run_configs",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake ends in one sentence and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or pipe that cannot show a character gets its code, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if not words or words[0] in ("-h", "--help"):
+        print(_help())
+        raise SystemExit(0 if words else 2)
+    if words[0] == "--version":
+        print(__version__)
+        return
+    try:
+        _run(words)
+    except SympromptError as error:
+        _fail(str(error))
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        _fail("the device ran out of memory; lower --max-tokens (now chosen by device) or --batch.")
+    except KeyboardInterrupt:
+        print(how_to_go_on(words), file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `symprompt table RUN | head`.
+        sys.stderr.close()
+
+
+def _run(words: list[str]) -> None:
+    name = _find(words)
+    if name is None:
+        print(_help(words[0]))
+        return
+    command = COMMANDS[name]
+    kinds = [load_attribute(kind) for kind in command.configs]
+    given = parse(name, load_attribute(command.flags), words[len(name.split()) :], kinds)
+    run = load_attribute(command.run)
+    if "transformers" in sys.modules:
+        _silence_transformers()
+    run(*given)
+
+
+def _find(words: Sequence[str]) -> str | None:
+    """Return the command that the first words name; None asks for the help of a group.
+
+    Raises:
+        SympromptError: there is no such command.
+    """
+    for count in (2, 1):
+        if " ".join(words[:count]) in COMMANDS:
+            return " ".join(words[:count])
+    group = [name.split()[1] for name in COMMANDS if name.split()[0] == words[0]]
+    if not group:
+        known = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+        near = nearest(words[0], known)
+        raise SympromptError(
+            f"{words[0]!r} is no command{f' (did you mean {near}?)' if near else ''}; the commands "
+            f"are: {', '.join(known)}."
+        )
+    if words[1:2] in (["-h"], ["--help"]):
+        return None
+    raise SympromptError(
+        f"{words[0]} takes one of the commands {', '.join(group)}, got "
+        f"{words[1] if len(words) > 1 else 'nothing'}: symprompt {words[0]} {group[0]} --help."
+    )
+
+
+def load_attribute(place: str) -> Any:
+    """Import "module:attribute" and return the attribute."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def how_to_go_on(words: Sequence[str]) -> str:
+    """Return what is said when a command is interrupted.
+
+    Args:
+        words: the command and what follows it.
+    """
+    names = (" ".join(words[:2]), " ".join(words[:1]))
+    given = shlex.join(["symprompt", *words])
+    goes_on = next((COMMANDS[name].goes_on for name in names if name in COMMANDS), "never")
+    if goes_on == "with --resume":
+        return "interrupted; a run in training goes on with --resume."
+    if goes_on == "by itself":
+        return f"interrupted; the same command goes on where it was: {given}"
+    return "interrupted; this command does not go on: given again, it starts from the beginning."
+
+
+def _help(group: str = "") -> str:
+    """Return the table of all commands, or of those of a group."""
+    names = [name for name in COMMANDS if name.startswith(group)]
+    width = max(map(len, names))
+    lines = [f"  {name:<{width}}  {COMMANDS[name].about}" for name in names]
+    usage = f"usage: symprompt {group or 'COMMAND'}{' COMMAND' if group else ''} [flags]"
+    head = f"symprompt {__version__}: ask a frozen language model what it knows, both ways\n\n"
+    return f"{'' if group else head}{usage}      (each has a --help of its own)\n\n" + "\n".join(
+        lines
+    )
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+
+
+def _silence_transformers() -> None:
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _fail(message: str) -> None:
+    print(f"symprompt: {message}", file=sys.stderr)
+    raise SystemExit(2)

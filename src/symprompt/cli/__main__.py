@@ -1,5 +1,5 @@
 """Run the command line as a module, for torchrun."""
 
-from symprompt.cli.commands import main
+from symprompt.cli import main
 
 main()

@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from symprompt.cli.flags import CheckFlags, VocabularyFlags, parse
-from symprompt.errors import ConfigError, SympromptError
+from symprompt.cli.flags import CheckFlags, VocabularyFlags
+from symprompt.cli.output import print_json
+from symprompt.errors import ConfigError
 from symprompt.facts import check, load_facts, uhn
 from symprompt.files.atomic import write_file
 from symprompt.models import load_vocabulary
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
 from symprompt.probing.prepare import drop_unusable, load_config_facts
-from symprompt.probing.shared_vocabulary import require_several, share_vocabulary, split_names
+from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
 from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from symprompt.report import show
 from symprompt.report.answers import check_table, vocabulary_table
 
 
-def run_data(arguments: Sequence[str]) -> None:
-    """Run ``symprompt data check SOURCE`` or ``symprompt data vocabulary --models A,B``."""
-    if arguments[:1] in (["-h"], ["--help"]):
-        print(
-            "usage: symprompt data check SOURCE [flags]      (data check --help tells the flags)\n"
-            "       symprompt data vocabulary --models A,B --out FILE [flags]"
-        )
-        return
-    commands = {"check": _check_data, "vocabulary": _share_vocabulary}
-    if not arguments or arguments[0] not in commands:
-        got = arguments[0] if arguments else "nothing"
-        raise SympromptError(
-            f"data takes the command check or vocabulary, got {got}: symprompt data check FOLDER."
-        )
-    commands[arguments[0]](arguments[1:])
-
-
-def _share_vocabulary(arguments: Sequence[str]) -> None:
-    flags = parse(VocabularyFlags, arguments, "symprompt data vocabulary")
-    names = split_names(flags.models)
-    require_several(names)
-    facts = load_facts(flags.data) if flags.data else None
-    shared = share_vocabulary({name: load_vocabulary(name) for name in names}, facts)
-    write_file(Path(flags.out), "".join(word + "\n" for word in shared.words).encode())
-    report = asdict(shared)
-    if flags.json:
-        print_json(report | {"words": len(shared.words), "file": flags.out})
-        return
-    show(vocabulary_table(report))
-    print(f"word list: {flags.out}")
-    print(f"use it: symprompt train CONFIG --model MODEL --vocabulary {flags.out}")
-
-
-def _check_data(arguments: Sequence[str]) -> None:
-    flags = parse(CheckFlags, arguments, "symprompt data check")
+def run_check(flags: CheckFlags) -> None:
+    """Run ``symprompt data check SOURCE``."""
     for name in ("strict", "vocabulary"):
         if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
             raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
@@ -74,6 +39,17 @@ def _check_data(arguments: Sequence[str]) -> None:
         show(check_table(report))
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON that people can read."""
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+def run_vocabulary(flags: VocabularyFlags) -> None:
+    """Run ``symprompt data vocabulary --models A,B --out FILE``."""
+    names = list(flags.models)
+    require_several(names)
+    facts = load_facts(flags.data) if flags.data else None
+    shared = share_vocabulary({name: load_vocabulary(name) for name in names}, facts)
+    write_file(Path(flags.out), "".join(word + "\n" for word in shared.words).encode())
+    report = asdict(shared)
+    if flags.json:
+        print_json(report | {"words": len(shared.words), "file": flags.out})
+        return
+    show(vocabulary_table(report))
+    print(f"word list: {flags.out}")
+    print(f"use it: symprompt train CONFIG --model MODEL --vocabulary {flags.out}")

@@ -1,54 +1,98 @@
-"""The flags of every command, as dataclasses that tyro reads; the command line's own."""
+"""The flags of every command; what a config has is a flag too and not repeated here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-import tyro
+from symprompt.config.fields import (
+    Amount,
+    Common,
+    Count,
+    Different,
+    Positional,
+    Positive,
+    Seed,
+    Several,
+    settings,
+)
+from symprompt.probing.config import FactsConfig
 
-from symprompt.config import flatten
-from symprompt.errors import ConfigError
-from symprompt.models import SHIPPED
-from symprompt.papers.settings import ReproduceSettings
-from symprompt.pretraining.config import PretrainConfig
-from symprompt.probing.config import FactsConfig, RunConfig
 
-
-@dataclass(frozen=True)
+@settings
 class TrainFlags:
     """Train a method on all relations in one run, evaluate it and write a run folder."""
 
-    config: Annotated[RunConfig, tyro.conf.arg(name="")]
-    resume: bool = False
+    config: Positional[str]
+    """A TOML file, or the name of a config that ships."""
+    resume: Common[bool] = False
     """Go on with an unfinished run; the numbers are those of an unbroken one."""
 
 
-@dataclass(frozen=True)
+@settings
 class PretrainFlags:
     """Train a masked language model from scratch on running text; write a transformers folder.
 
-    Every setting of the config is a flag: --optimizer.batch 64, or --batch 64 where only one table
-    has that name. Several GPUs: torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ...
+    Several GPUs: torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ...
     """
 
-    config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
-    text: tuple[str, ...] = ()
+    config: Positional[str]
+    """A TOML file, or the name of a config that ships."""
+    text: Common[Several[str]] = ()
     """Text files or folders: UTF-8 text, documents parted by blank lines, or JSON lines with a
     "text"; .gz, .xz, .bz2 too. de=FILE says that a file is in language de."""
-    resume: bool = False
+    resume: Common[bool] = False
     """Go on with an unfinished run; the weights are those of an unbroken one."""
     prepare_only: bool = False
     """Learn the vocabulary and tokenise the text, write both to OUT and stop; runs take them with
     --prepared OUT, so that several of them tokenise once."""
 
 
-@dataclass(frozen=True)
+@settings
+class TuneFlags:
+    """Train a prompt, adapters or all weights on a labelled task; write a run folder.
+
+    A config with a pattern answers a SuperGLUE task through it: tune CONFIG --help has its flags.
+    """
+
+    config: Positional[str]
+    """A TOML file, or the name of a config that ships."""
+    resume: Common[bool] = False
+    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+
+
+@settings
+class PredictFlags:
+    """Predict for the examples of a file with what a run of tune has learned.
+
+    Of a run through a pattern the seed that did best on dev answers.
+    """
+
+    run: Positional[str]
+    """Run folder of tune."""
+    file: Positional[str]
+    """Your examples: JSON lines, CSV, TSV, text or CoNLL columns; labels are taken if there are."""
+    columns: Several[str] = ()
+    """Names of columns in your file, as text=review or label=stars; of a run through a pattern the
+    names are its task's, as premise=text."""
+    out: str = ""
+    """File of JSON lines to write; without it the first predictions are shown."""
+    model: str = ""
+    """Where the model is now, if it moved since the run was made."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    dtype: str = "auto"
+    """auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
+    max_tokens: Count = 0
+    """Most tokens in one pass through the model; 0 chooses by device."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@settings
 class AskFlags:
     """Ask a finished run for the object of a subject, or for the subject of an object."""
 
-    run: tyro.conf.Positional[str]
+    run: Positional[str]
     """Run folder."""
     relation: str
     """Relation to ask about, as the run names it."""
@@ -58,7 +102,7 @@ class AskFlags:
     object: str | None = None
     """Rank the known subjects for this object: the way back. Their score is the mean over a
     subject's tokens, also where the run sums them, so that long names do not lose by length."""
-    top: int = 10
+    top: Positive = 10
     """How many answers."""
     model: str = ""
     """Where the model is now, if it moved since the run was made."""
@@ -68,20 +112,20 @@ class AskFlags:
     """Print JSON instead of a table."""
 
 
-@dataclass(frozen=True)
+@settings
 class RerankFlags:
     """Ask back on top of any finished run: re-rank its stored candidates by an SPE run's way back.
 
     Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
     """
 
-    run: tyro.conf.Positional[str]
+    run: Positional[str]
     """Run folder of any method."""
-    way_back: Annotated[str, tyro.conf.arg(name="with")]
+    with_: str
     """Run folder of spe, whose way back is asked."""
     out: str
     """Run folder to write."""
-    k: int = 0
+    k: Count = 0
     """Ask back this many of the stored candidates; 0 takes all."""
     choose_weight: Literal["", "fixed", "dev", "dev-relation", "dev-fit"] = ""
     """Where the re-ranking weight comes from; empty does as the spe run does."""
@@ -89,19 +133,19 @@ class RerankFlags:
     """Where the model is now, if it moved since the runs were made."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    max_tokens: int = 0
+    max_tokens: Count = 0
     """Most tokens in one pass through the model; 0 chooses by device."""
 
 
-@dataclass(frozen=True)
+@settings
 class PromptsFlags:
     """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
 
-    run: tyro.conf.Positional[str]
+    run: Positional[str]
     """Run folder."""
-    relations: tuple[str, ...] = ()
+    relations: Several[str] = ()
     """Only these relations; empty takes all."""
-    top: int = 5
+    top: Positive = 5
     """How many words of each vector."""
     by: Literal["cosine", "euclidean"] = "cosine"
     """Nearness to the input embeddings: cosine (larger is nearer) or distance (smaller is)."""
@@ -113,11 +157,11 @@ class PromptsFlags:
     """Print JSON instead of a table."""
 
 
-@dataclass(frozen=True)
+@settings
 class TableFlags:
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
 
-    runs: tyro.conf.Positional[tuple[str, ...]]
+    runs: Positional[Several[str]]
     """Run folders; or results stored as JSON, by reproduce or in experiments/results."""
     by: Literal["run", "relation"] = "run"
     """relation adds a row for each relation."""
@@ -130,11 +174,11 @@ class TableFlags:
     """Leave other true objects of the same subject out of the ranks."""
     forward: bool = False
     """Add a row with each asked-back run's forward order."""
-    k: int = 0
+    k: Count = 0
     """Ask back this many of the stored candidates; 0 takes all."""
-    weight: float | None = None
+    weight: Amount | None = None
     """Re-rank with this weight instead of each run's own."""
-    draws: int = 1000
+    draws: Positive = 1000
     """Bootstrap draws."""
     markdown: bool = False
     """Print Markdown instead of a terminal table."""
@@ -142,27 +186,27 @@ class TableFlags:
     """Print JSON instead of a table."""
 
 
-@dataclass(frozen=True)
+@settings
 class CheckFlags:
     """Say what was read, what was dropped and why, what leaks, and the majority baseline."""
 
-    source: tyro.conf.Positional[str]
+    source: Positional[str]
     """Folder or file of facts, or "world"."""
-    facts: Annotated[FactsConfig, tyro.conf.arg(name="")] = field(default_factory=FactsConfig)
-    model: str = SHIPPED
+    facts: FactsConfig = FactsConfig()
+    model: str = "shipped"
     """A model whose tokenizer says which objects are one token; "" keeps all."""
     json: bool = False
     """Print JSON instead of a table."""
 
 
-@dataclass(frozen=True)
+@settings
 class VocabularyFlags:
     """Write the words that are one token of several models, to compare them on the same answers.
 
     Use the file as --vocabulary of train and data check: it restricts facts and answers.
     """
 
-    models: tuple[str, ...]
+    models: Several[str]
     """Folders or hub names of two or more models, parted by commas or spaces."""
     out: str
     """File to write, one word a line."""
@@ -172,17 +216,17 @@ class VocabularyFlags:
     """Print the counts as JSON instead of a table."""
 
 
-@dataclass(frozen=True)
+@settings
 class DemoFlags:
     """Compare manual prompts, P-tuning and SPE on facts about the world, and draw the figures."""
 
     out: str = "demo"
     """Folder for the runs and figures; each model and setting gets one of its own in it."""
-    model: str = SHIPPED
+    model: str = "shipped"
     """Folder or hub name of a masked language model; "shipped" is the one in the package."""
 
 
-@dataclass(frozen=True)
+@settings
 class ReproduceFlags:
     """Make every run behind SPE's and P-tuning's tables, on your models, and write the tables.
 
@@ -190,129 +234,298 @@ class ReproduceFlags:
     results.json (symprompt table prints it again) and figures. Stop it whenever you like: the same
     command goes on where it was and ends with the same tables. A run that fails is named in the
     tables, the others go on, and the exit code is 1. The papers' own figures stand in columns of
-    their own. Lists are parted by commas.
-
-    Tables of labelled tasks: reproduce ptuning (SuperGLUE) and reproduce ptuning-v2; each has flags
-    of its own, which reproduce ptuning-v2 --help tells.
+    their own.
     """
 
-    paper: tyro.conf.Positional[Literal["spe"]]
-    """Which paper's tables; P-tuning's of facts are among SPE's."""
     data: str
     """LAMA folder: P*/{train,dev,test}.jsonl."""
-    models: str = SHIPPED
+    models: Several[str] = ("shipped",)
     """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
     out: str = "reproduced"
     """Folder for runs, tables and figures; models, methods and seeds may be added to it later."""
-    methods: str = ""
+    methods: Several[str] = ()
     """Only these methods, such as manual,ptuning,spe; empty takes all."""
-    seeds: str = "34,35,36"
+    seeds: Different[Seed] = (34, 35, 36)
     """Seeds of the methods that draw random numbers; the others are run once."""
-    relations: str = ""
+    relations: Several[str] = ()
     """Only these relations, such as P36,P1376; empty takes all."""
-    limit: int = 0
+    limit: Count = 0
     """Most facts of each relation in each split, for a trial; 0 takes all."""
-    epochs: int = 0
+    epochs: Count = 0
     """Training epochs, for a trial; 0 leaves them to each method's config."""
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
-    prompts: str = ""
+    prompts: Several[str] = ()
     """Folders of written prompts; methods that need them say so in the tables when there are
     none."""
     vocabulary: str = "full"
     """Allowed answers: full (every token), objects, or the path of a word list."""
-    pool: int = 30
+    pool: Count = 30
     """Largest K of SPE's Table 2, asked apart from SPE's own 15; 0 leaves it out."""
     dtype: str = "auto"
     """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
-    devices: str = ""
+    devices: Several[str] = ()
     """Devices to work on, such as cuda:0,cuda:1 or cpu; empty takes every GPU, else the CPU."""
-    jobs: int = 1
+    jobs: Positive = 1
     """Workers on each device."""
-    memory_gib: float = 0.0
+    memory_gib: Amount = 0.0
     """Most memory to take on each GPU, in GiB; 0 sets no bound."""
-    compile: bool = False
-    """Compile the model's layers: faster passes on a GPU after a slower start, which the runs of
-    one worker share."""
-    draws: int = 10_000
+    compile: Literal["auto", "on", "off", "max-autotune"] = "auto"
+    """Compile layers and record training steps as CUDA graphs; auto does so on a GPU where it
+    pays, off never."""
+    draws: Positive = 10_000
     """Bootstrap draws behind intervals and differences."""
     dry_run: bool = False
     """Print the runs that would be made, and stop."""
 
-    def settings(self) -> ReproduceSettings:
-        """Return what reproduce is called with."""
-        try:
-            seeds = tuple(int(word) for word in _words(self.seeds))
-        except ValueError:
-            raise ConfigError(
-                f"--seeds is {self.seeds!r}; give whole numbers parted by commas."
-            ) from None
-        return ReproduceSettings(
-            data=self.data,
-            out=self.out,
-            models=_words(self.models),
-            methods=_words(self.methods),
-            seeds=seeds,
-            relations=_words(self.relations),
-            limit=self.limit,
-            epochs=self.epochs,
-            templates=self.templates,
-            prompts=_words(self.prompts),
-            vocabulary=self.vocabulary,
-            pool=self.pool,
-            dtype=self.dtype,
-            devices=_words(self.devices),
-            jobs=self.jobs,
-            memory_gib=self.memory_gib,
-            compile=self.compile,
-            draws=self.draws,
-        )
 
+@settings
+class LabelledFlags:
+    """Make every run behind a paper's tables of labelled tasks, on your models, and the tables.
 
-def _words(text: str) -> tuple[str, ...]:
-    """Return the parts of a list with commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def full_names(arguments: Sequence[str], config: object) -> list[str]:
-    """Put the table before every flag that has none: --batch becomes --optimizer.batch."""
-    words = []
-    for word in arguments:
-        name, *value = word.split("=", 1) if word.startswith("--") else [word]
-        bare = name.removeprefix("--").removeprefix("no-").replace("-", "_")
-        found = [key for key in flatten(config) if key.endswith(f".{bare}")]
-        if not name.startswith("--") or bare in flatten(config) or not found:
-            words.append(word)
-            continue
-        if len(found) > 1:
-            raise ConfigError(
-                f"{name} may be {' or '.join('--' + key for key in found)}; say which."
-            )
-        table = found[0].split(".")[0]
-        words.append("=".join([f"--{table}.{name.removeprefix('--')}", *value]))
-    return words
-
-
-def parse(
-    kind: type[Any],
-    arguments: Sequence[str],
-    prog: str,
-    default: Any = None,
-    *,
-    pairs: bool = False,
-    prefixes: bool = False,
-) -> Any:
-    """Read flags; with ``pairs`` every switch has both forms, --x and --no-x.
-
-    With ``prefixes`` a table's name stands before its flags, as several tables have the same key.
+    ptuning: P-tuning's Tables 3 to 6 and Figure 1, SuperGLUE through patterns. ptuning-v2: P-tuning
+    v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed, one after
+    the other; then OUT/report.md, report.html, results.json (symprompt table prints it again) and
+    figures. Stop it whenever you like: the same command goes on where it was. A run that fails is
+    named in the tables, the others go on, and the exit code is 1; a task whose files are not there
+    reads "not measured". The papers' own figures stand in columns of their own.
     """
-    options: dict[str, Any] = {} if default is None else {"default": default}
-    markers = () if pairs else (tyro.conf.FlagCreatePairsOff,)
-    markers += () if prefixes else (tyro.conf.OmitArgPrefixes,)
-    return tyro.cli(
-        kind,
-        args=list(arguments),
-        prog=prog,
-        config=markers,
-        **options,
-    )
+
+    data: str = ""
+    """Folder of the tasks' folders: rte, boolq, conll2003, squad, FewGLUE_32dev and so on."""
+    models: Several[str] = ("shipped",)
+    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
+    out: str = "reproduced"
+    """Folder for runs, tables and figures; models, tasks, methods and seeds may be added later."""
+    tasks: Several[str] = ()
+    """Only these tasks, such as rte conll2003; NAME=PLACE says where in the data its files are."""
+    methods: Several[str] = ()
+    """Only these methods. ptuning-v2: ft pt pt2 mpt2 lora pt2-mlp pt2-verbalizer verbalizer;
+    ptuning: zero-shot cls mp ptuning pet table6 frozen. Without it all but frozen."""
+    seeds: Several[Seed] = ()
+    """Training seeds; 11 12 13 (ptuning-v2) or 42 to 46 (ptuning) if there are none."""
+    epochs: Count = 0
+    """Training epochs, for a trial; 0 leaves them to each task's recipe."""
+    limit: Count = 0
+    """Most examples of each split, for a trial; 0 takes all."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    dtype: str = "auto"
+    """Of the passes of ptuning-v2: auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
+    from_results: Several[str] = ()
+    """Make the tables from these stored results instead of runs: JSON files, or folders of them,
+    such as experiments/results."""
+    dry_run: bool = False
+    """Print the runs that would be made, and stop."""
+
+
+@settings
+class EmbedFlags:
+    """Write a contextual vector of every word of every text into a folder.
+
+    OUT/vectors.npy [words, h] can be memory-mapped by numpy; OUT/words.npy says where each word
+    stands (text, first character, character after the last, sub-tokens), OUT/texts.jsonl holds the
+    texts. Long texts are read in windows that overlap by half. Interrupted, the same command goes
+    on where it was.
+    """
+
+    text: Positional[Several[str]]
+    """Text files or folders: UTF-8 text, documents parted by blank lines, or JSON lines with a
+    "text"; .gz, .xz, .bz2 too. de=FILE says that a file is in language de."""
+    out: str
+    """Folder to write."""
+    model: str = "shipped"
+    """Folder or hub name of a masked or causal language model."""
+    layers: str = "last"
+    """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
+    pool: Literal["first", "mean"] = "mean"
+    """A word's first sub-token, or the mean of all of them."""
+    by: Literal["document", "line"] = "document"
+    """What a word's context is: its document, or its line alone."""
+    window: Count = 0
+    """Tokens of a window; 0 takes as many as the model reads."""
+    dtype: Literal["float16", "float32"] = "float16"
+    """Of the stored vectors."""
+    max_tokens: Count = 0
+    """Most tokens in one pass through the model; 0 chooses by device."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+@settings
+class SimilarityFlags:
+    """Compare word occurrences by the cosine of their vectors; mark one word in each text.
+
+    Example: symprompt similarity "the [die] is cast" "they [die] young"
+    """
+
+    texts: Positional[Several[str]]
+    """Two or more texts, each with one word in brackets."""
+    model: str = "shipped"
+    """Folder or hub name of a masked or causal language model."""
+    layers: str = "last"
+    """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
+    pool: Literal["first", "mean"] = "mean"
+    """A word's first sub-token, or the mean of all of them."""
+    standardise: str = ""
+    """A standardiser's file, made by: symprompt isotropy. Without one all cosines are high."""
+    figure: str = ""
+    """PNG file to draw the cosines to."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@settings
+class IsotropyFlags:
+    """Say how much all word vectors point one way, and standardise them.
+
+    The expected cosine of two random words, layer by layer, before and after subtracting each
+    dimension's mean and dividing by its deviation, which are fitted on one text and measured on
+    another; the dimensions that make it (rogue ones); and cosines by word frequency. OUT holds the
+    numbers, a picture, and standardisers for symprompt similarity.
+    """
+
+    text: Positional[Several[str]]
+    """Text files or folders to fit on."""
+    measure: Several[str]
+    """Other text files or folders to measure on."""
+    out: str
+    """Folder to write."""
+    model: str = "shipped"
+    """Folder or hub name of a masked or causal language model."""
+    pool: Literal["first", "mean"] = "mean"
+    """A word's first sub-token, or the mean of all of them."""
+    limit: Count = 100_000
+    """Most words of each text, in lines drawn from all over it; 0 takes all."""
+    seed: Seed = 0
+    """Of the draw."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@settings
+class SensesTrainFlags:
+    """Make sense vectors: the mean of each sense's occurrences in tagged text (SemCor)."""
+
+    corpus: Positional[str]
+    """SemCor's folder of context files (WordNet 3.0 senses), or a NAME.data.xml with gold keys."""
+    out: str
+    """Folder to write. An interrupted training goes on there."""
+    model: str = "shipped"
+    """Folder or hub name of a masked or causal language model."""
+    layers: str = "sum-last-4"
+    """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
+    pool: Literal["first", "mean"] = "mean"
+    """A word's first sub-token, or the mean of all of them."""
+    standardise: bool = False
+    """Standardise the vectors first, fitted on the tagged words."""
+    wordnet: str = ""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+@settings
+class SensesEvaluateFlags:
+    """Score the five standard test sets by F1, against the most frequent sense of the same text."""
+
+    senses: Positional[str]
+    """Folder that senses train wrote."""
+    data: str
+    """Folder of the test sets: NAME/NAME.data.xml and NAME/NAME.gold.key.txt."""
+    sets: Several[str] = ()
+    """Only these sets, such as semeval2007 to choose settings on; empty takes those there."""
+    rule: Literal["nearest", "fitted"] = "fitted"
+    """nearest: the cosine alone (equation 11.9). fitted: how often a sense occurs counts too, as
+    fits held-out documents of the tagged text."""
+    coverage: Literal["seen", "relations"] = "seen"
+    """relations reaches senses without occurrences through WordNet; else the first sense is taken
+    for lemmas without any."""
+    discourse: bool = False
+    """Give a lemma one sense in each document."""
+    out: str = ""
+    """JSON file to write the scores to."""
+    figure: str = ""
+    """PNG file to draw the scores to."""
+    model: str = ""
+    """Where the model is now, if it moved since the vectors were made."""
+    wordnet: str = ""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
+    draws: Positive = 10_000
+    """Bootstrap draws."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@settings
+class SensesTagFlags:
+    """Tag every content word of a text with its WordNet sense, gloss and confidence."""
+
+    senses: Positional[str]
+    """Folder that senses train wrote."""
+    text: Positional[str]
+    """The text; or, with --file, a file whose lines are texts."""
+    file: bool = False
+    """TEXT names a UTF-8 file, one text a line."""
+    rule: Literal["nearest", "fitted"] = "fitted"
+    """nearest: the cosine alone. fitted: how often a sense occurs counts too."""
+    coverage: Literal["seen", "relations"] = "seen"
+    """relations reaches senses without occurrences through WordNet."""
+    discourse: bool = False
+    """Give a word one sense in each text."""
+    model: str = ""
+    """Where the model is now, if it moved since the vectors were made."""
+    wordnet: str = ""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@settings
+class SensesMapFlags:
+    """Draw a word's occurrences in the plane: a picture (PNG) and a page with hover text (HTML)."""
+
+    word: Positional[str]
+    """The word; several forms parted by commas: die,dies,died."""
+    corpus: Several[str]
+    """Text files or folders to look for it in; de=FILE says that a file is in language de."""
+    out: str = ""
+    """Where to write, without ending; empty takes the word. Makes OUT.png and OUT.html."""
+    colour: Literal["sense", "cluster", "language"] = "cluster"
+    """sense (needs --senses), cluster (of the vectors) or language (as given with the corpus)."""
+    senses: str = ""
+    """Folder that senses train wrote; its model and layers are taken."""
+    model: str = ""
+    """Folder or hub name of the model; empty takes that of --senses, or the shipped one."""
+    layers: str = ""
+    """Empty takes those of --senses, or sum-last-4 as far as the model has layers."""
+    clusters: Positive = 3
+    """How many clusters."""
+    most: Positive = 1000
+    """Most texts with the word; more are drawn from evenly."""
+    seed: Seed = 0
+    """Of the draw, the clusters and the projection."""
+    wordnet: str = ""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+@settings
+class ConfigsFlags:
+    """List the configs that ship, or print one."""
+
+    name: Positional[str] = ""
+    """The config to print; without it all are listed."""

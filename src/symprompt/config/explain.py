@@ -54,18 +54,18 @@ def _allowed(first: Any, field: FieldInfo) -> str:
     """Return what a field allows."""
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    inner = _items(field.annotation)
+    inner = item_type(field.annotation)
     which = "each must be" if len(first["loc"]) > 1 else "it must be"
     if first["type"] == "too_short":
         return f"give {first['ctx']['min_length']} or more"
     if inner is not None and len(first["loc"]) == 1:
-        return f"{which} a list of {_NOUNS[_plain(inner)]}"
+        return f"{which} a list of {_NOUNS[plain_type(inner)]}"
     wanted = field.annotation if inner is None else inner
     if typing.get_origin(wanted) is Literal:
         return f"allowed are: {', '.join(map(str, typing.get_args(wanted)))}"
     if first["type"].endswith("_type"):
-        return f"{which} of type {_plain(wanted).__name__}"
-    return f"{which} {describe_range([*field.metadata, *_metadata(wanted)]) or 'finite'}"
+        return f"{which} of type {plain_type(wanted).__name__}"
+    return f"{which} {describe_range([*field.metadata, *_metadata(field.annotation)]) or 'finite'}"
 
 
 def describe_range(metadata: Iterable[Any]) -> str:
@@ -92,19 +92,22 @@ def describe_range(metadata: Iterable[Any]) -> str:
     return ""
 
 
-def _items(annotation: Any) -> Any:
+def item_type(annotation: Any) -> Any:
     """Return the type of a list's items; None if the type is not a list."""
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is tuple else None
 
 
-def _metadata(annotation: Any) -> tuple[Any, ...]:
+def _metadata(annotation: Any) -> list[Any]:
+    """Return the ranges that a type states, also within a list or an option."""
     found: list[Any] = []
     for mark in getattr(annotation, "__metadata__", ()):
         found += getattr(mark, "metadata", [mark])
-    return tuple(found)
+    for inner in typing.get_args(annotation):
+        found += _metadata(inner)
+    return found
 
 
-def _plain(annotation: Any) -> type:
+def plain_type(annotation: Any) -> type:
     """Return a type without marks: int of Annotated[int, ...], float of float | None."""
     while args := typing.get_args(annotation):
         annotation = args[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic.dataclasses import dataclass
@@ -34,6 +34,8 @@ Portion = Annotated[float, Field(ge=0, le=1)]
 """A share from none to all."""
 Factor = Annotated[float, Field(gt=0, le=1)]
 """What something shrinks by: in (0, 1]."""
+Compile = Literal["auto", "on", "off", "max-autotune"]
+"""Whether a run compiles and records; ``accel.compiling.choose`` states the rule."""
 
 
 def _different(values: tuple[T, ...]) -> tuple[T, ...]:
@@ -80,6 +82,11 @@ def settings(kind: type[T]) -> type[T]:
     for name, entry in fields_of(made).items():
         if is_dataclass(entry.annotation):
             cast(Any, entry.annotation).__table__ = f"{name}."
+        elif entry.description is None:
+            # A field with another default than its base class's keeps the help text.
+            bases = [base for base in kind.__bases__ if hasattr(base, "__pydantic_fields__")]
+            texts = [fields_of(base)[name].description for base in bases if name in fields_of(base)]
+            entry.description = next(iter(texts), None)
     made.__init__ = _explaining(made.__init__)
     return cast("type[T]", made)
 

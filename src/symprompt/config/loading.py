@@ -19,11 +19,9 @@ Command = Literal["train", "pretrain", "tune"]
 
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
-    "train": frozenset({"facts", "prompt", "method", "ensemble", "training", "search", "tuning"}),
-    "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape", "optimizer"}),
-    "tune": frozenset(
-        {"task", "pattern", "prefix", "lora", "weights", "head", "span", "learning", "mixture"}
-    ),
+    "train": frozenset({"facts", "prompt", "method", "ensemble", "search", "tuning"}),
+    "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape"}),
+    "tune": frozenset({"task", "pattern", "prefix", "lora", "weights", "head", "span", "mixture"}),
 }
 
 
@@ -33,7 +31,7 @@ def shipped_configs(command: Command | None = None) -> dict[str, Path]:
     found = {path.stem: path for path in sorted(folder.glob("*.toml"))}
     if command is None:
         return found
-    return {name: path for name, path in found.items() if _command_of(_tables(path)) == command}
+    return {name: path for name, path in found.items() if command_of(read_tables(path)) == command}
 
 
 def find_config(name: str, command: Command | None = None) -> Path:
@@ -77,10 +75,10 @@ def load(kind: type[T], name: str) -> T:
         ConfigError: no such config, one for another command, not TOML, an unknown key or a bad
             value.
     """
-    command = _command_of(tables_of(kind))
+    command = command_of(tables_of(kind))
     path = find_config(name, command)
     table = read_toml(path)
-    theirs = _command_of(_tables(path))
+    theirs = command_of(read_tables(path))
     if theirs is not None and theirs != command:
         raise ConfigError(
             f"{name} is a config for symprompt {theirs}, not for symprompt {command}; its tables "
@@ -169,11 +167,12 @@ def flatten(config: object) -> dict[str, Any]:
     return flat
 
 
-def _tables(path: Path) -> list[str]:
+def read_tables(path: Path) -> list[str]:
+    """Return the names of a TOML file's tables."""
     return [key for key, value in read_toml(path).items() if isinstance(value, dict)]
 
 
-def _command_of(tables: Iterable[str]) -> Command | None:
+def command_of(tables: Iterable[str]) -> Command | None:
     """Return the command that a config with these tables is for; None if nothing tells."""
     given = set(tables)
     return next((command for command, own in TABLES.items() if given & own), None)

@@ -46,8 +46,7 @@ class Instance:
         first, last: its words in the sentence, last not included.
         lemma: in lower case, joined by "_".
         pos: n, v, a or r.
-        keys: right sense keys; empty in text that is to be tagged.
-        name: what the test sets call it.
+        keys: right sense keys.
     """
 
     first: int
@@ -55,7 +54,6 @@ class Instance:
     lemma: str
     pos: str
     keys: tuple[str, ...]
-    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,78 +154,82 @@ def _load_context_files(folder: Path, known: Collection[str]) -> SenseCorpus:
 def _context_sentences(
     name: str, text: str, known: Collection[str], dropped: Counter[str]
 ) -> Iterator[Sentence]:
-    words: list[str] = []
-    instances: list[Instance] = []
-    for line in text.splitlines():
-        if line.startswith("</s"):
-            if words:
-                yield Sentence(name, tuple(words), tuple(instances))
-            words, instances = [], []
+    sentence = _Builder(name, known, dropped)
+    for line in [*text.splitlines(), "</s>"]:
+        if line.startswith("</s") and sentence.words:
+            yield sentence.build()
+            sentence = _Builder(name, known, dropped)
         match = _TAGGED.match(line)
         if match is None:
             continue
-        own = [_WRITTEN.get(part, part) for part in html.unescape(match[2]).split("_") if part]
-        first = len(words)
-        words += own
         tags = {
             key: html.unescape(one or other) for key, one, other in _ATTRIBUTE.findall(match[1])
         }
-        if own and "lexsn" in tags:
-            keys = _keys(tags["lemma"], tags["lexsn"], known)
-            if keys:
-                pos = PART_OF_NUMBER[keys[0].rpartition("%")[2][0]]
-                lemma = keys[0].rpartition("%")[0]
-                instances.append(Instance(first, len(words), lemma, pos, keys))
-            else:
-                dropped[NOT_KNOWN] += 1
-    if words:
-        yield Sentence(name, tuple(words), tuple(instances))
-
-
-def _keys(lemma: str, senses: str, known: Collection[str]) -> tuple[str, ...]:
-    keys = (f"{lemma.lower()}%{_MARK.sub('', sense)}" for sense in senses.split(";"))
-    return tuple(key for key in keys if key in known)
+        keys = None
+        if "lexsn" in tags:
+            senses = _MARK.sub("", tags["lexsn"]).split(";")
+            keys = [f"{tags['lemma'].lower()}%{sense}" for sense in senses]
+        sentence.add(html.unescape(match[2]).split("_"), keys)
 
 
 def _load_unified(path: Path, known: Collection[str]) -> SenseCorpus:
     name = path.name.removesuffix(".data.xml")
-    gold: dict[str, list[str]] = {}
-    for line in load_text(path.with_name(f"{name}.gold.key.txt")).splitlines():
-        if line.strip():
-            instance, *keys = line.split()
-            gold[instance] = keys
+    lines = load_text(path.with_name(f"{name}.gold.key.txt")).splitlines()
+    gold = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
+    sentences: list[Sentence] = []
     dropped: Counter[str] = Counter()
     try:
-        root = ElementTree.fromstring(load_text(path).encode())
-        sentences = tuple(
-            _unified_sentence(f"{name}.{document.get('id')}", sentence, gold, known, dropped)
-            for document in root
-            for sentence in document
-        )
+        for document in ElementTree.fromstring(load_text(path).encode()):
+            for node in document:
+                sentence = _Builder(f"{name}.{document.get('id')}", known, dropped)
+                for entry in node:
+                    own = re.split(r"[ _]", entry.text or "")
+                    if entry.tag == "instance":
+                        tags = entry.attrib
+                        lemma = (tags["lemma"].lower(), _POS[tags["pos"]])
+                        sentence.add(own, gold[tags["id"]], lemma)
+                    else:
+                        sentence.add(own)
+                sentences.append(sentence.build())
     except (ElementTree.ParseError, KeyError) as error:
         raise DataError(f"{path} is garbled ({error}); give the file as it was released.") from None
-    return SenseCorpus(name, sentences, dict(dropped))
+    return SenseCorpus(name, tuple(sentences), dict(dropped))
 
 
-def _unified_sentence(
-    document: str,
-    node: ElementTree.Element,
-    gold: dict[str, list[str]],
-    known: Collection[str],
-    dropped: Counter[str],
-) -> Sentence:
-    words: list[str] = []
-    instances: list[Instance] = []
-    for entry in node:
-        own = [_WRITTEN.get(part, part) for part in re.split(r"[ _]", entry.text or "") if part]
-        first = len(words)
-        words += own
-        if entry.tag != "instance" or not own:
-            continue
-        keys = tuple(key for key in gold[entry.attrib["id"]] if key in known)
-        if not keys:
-            dropped[NOT_KNOWN] += 1
-            continue
-        lemma, pos = entry.attrib["lemma"].lower(), _POS[entry.attrib["pos"]]
-        instances.append(Instance(first, len(words), lemma, pos, keys, entry.attrib["id"]))
-    return Sentence(document, tuple(words), tuple(instances))
+class _Builder:
+    """A sentence that is read word by word; tags that WordNet does not know are counted."""
+
+    def __init__(self, document: str, known: Collection[str], dropped: Counter[str]) -> None:
+        self.document, self.known, self.dropped = document, known, dropped
+        self.words: list[str] = []
+        self.instances: list[Instance] = []
+
+    def add(
+        self,
+        written: Sequence[str],
+        keys: Sequence[str] | None = None,
+        lemma: tuple[str, str] | None = None,
+    ) -> None:
+        """Append words, and their tag if they have one.
+
+        Args:
+            written: words that are one lemma if they are tagged; empty ones are left out.
+            keys: right sense keys; None for words without a tag.
+            lemma: lemma and part of speech; None takes those of the first key.
+        """
+        own = [_WRITTEN.get(word, word) for word in written if word]
+        self.words += own
+        if keys is None or not own:
+            return
+        there = tuple(key for key in keys if key in self.known)
+        if not there:
+            self.dropped[NOT_KNOWN] += 1
+            return
+        name, _, sense = there[0].rpartition("%")
+        name, pos = lemma or (name, PART_OF_NUMBER[sense[0]])
+        last = len(self.words)
+        self.instances.append(Instance(last - len(own), last, name, pos, there))
+
+    def build(self) -> Sentence:
+        """Return the sentence."""
+        return Sentence(self.document, tuple(self.words), tuple(self.instances))

@@ -5,8 +5,9 @@ Several manual templates per relation, in the layouts that LPAQA's files come in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from symprompt.errors import DataError
@@ -42,18 +43,11 @@ def load_templates(path: Path, names: Collection[str]) -> dict[str, ManualTempla
             one ``<relation>.jsonl`` per relation, whose first line holds the template.
         names: the relations wanted; entries for others are passed by.
     """
-    if path.is_dir():
-        files = {file.stem: file for file in sorted(path.glob("*.jsonl"))}
-        return {name: _load_first(files[name]) for name in names if name in files}
     found: dict[str, ManualTemplate] = {}
-    for number, row in load_rows(path, any_case=True):
-        name = text_in(row, ("relation",), path, number, one_line=True)
-        if name not in names:
-            continue
-        entry = _read_entry(row, path, number)
+    for name, entry, where in _read_entries(path, names, lines=1):
         if found.setdefault(name, entry).template != entry.template:
             raise DataError(
-                f"{path}, line {number}: relation {name!r} has a second template "
+                f"{where}: relation {name!r} has a second template "
                 f"{shorten(entry.template)}; keep one template per relation."
             )
     return found
@@ -82,15 +76,26 @@ def template_in(row: Row, path: Path, number: int) -> str:
     return template
 
 
-def _load_first(path: Path) -> ManualTemplate:
-    number, row = next(load_rows(path, any_case=True))
-    return _read_entry(row, path, number)
+def _read_entries(
+    path: Path, names: Collection[str], *, lines: int | None = None
+) -> Iterator[tuple[str, ManualTemplate, str]]:
+    """Yield each named relation's templates, with the file and line they stand in.
 
-
-def _read_entry(row: Row, path: Path, number: int) -> ManualTemplate:
-    template = template_in(row, path, number)
-    label = row.get("label")
-    return ManualTemplate(template, label.strip() if isinstance(label, str) else "")
+    Args:
+        lines: how many of each file in a folder are read; None reads all.
+    """
+    folder = path.is_dir()
+    for file in sorted(path.glob("*.jsonl")) if folder else [path]:
+        if folder and file.stem not in names:
+            continue
+        for number, row in islice(load_rows(file, any_case=True), lines if folder else None):
+            name = file.stem
+            if not folder:
+                name = text_in(row, ("relation",), file, number, one_line=True)
+            if name in names:
+                template, label = template_in(row, file, number), row.get("label")
+                entry = ManualTemplate(template, label.strip() if isinstance(label, str) else "")
+                yield name, entry, f"{file}, line {number}"
 
 
 _USUAL_PROMPT_FILES = (
@@ -132,33 +137,12 @@ def load_prompts(paths: Sequence[Path], names: Collection[str]) -> dict[str, tup
                 f"{path} does not exist; give a folder with files such as P36.jsonl, or a JSONL "
                 "file with the keys relation and template."
             )
-        read = _read_folder(path, names) if path.is_dir() else _read_file(path, names)
+        read = list(_read_entries(path, names))
         if not read:
             raise DataError(
                 f"{path} holds no prompt for any of the relations; it must name relations such as "
                 f"{sorted(names)[0]!r}."
             )
-        for name, template in read:
-            found.setdefault(name, []).append(template)
+        for name, entry, _ in read:
+            found.setdefault(name, []).append(entry.template)
     return {name: tuple(dict.fromkeys(templates)) for name, templates in found.items()}
-
-
-def _read_folder(folder: Path, names: Collection[str]) -> list[tuple[str, str]]:
-    return [
-        (
-            path.stem,
-            template_in(row, path, number),
-        )
-        for path in sorted(folder.glob("*.jsonl"))
-        if path.stem in names
-        for number, row in load_rows(path, any_case=True)
-    ]
-
-
-def _read_file(path: Path, names: Collection[str]) -> list[tuple[str, str]]:
-    read = []
-    for number, row in load_rows(path, any_case=True):
-        name = text_in(row, ("relation",), path, number, one_line=True)
-        if name in names:
-            read.append((name, template_in(row, path, number)))
-    return read

@@ -2,7 +2,7 @@
 
 from symprompt.accel.packing import Packing, pack
 from symprompt.models.inputs import Inputs
-from symprompt.models.language_model import LanguageModel, body_states, prefix_shape
+from symprompt.models.language_model import LanguageModel
 from symprompt.models.loading import SHIPPED, load_vocabulary, locate_model
 from symprompt.models.prefix import Prefix, PrefixShape
 from symprompt.models.readout import ReadOut
@@ -22,9 +22,7 @@ __all__ = [
     "StackedModel",
     "Tuning",
     "Vocabulary",
-    "body_states",
     "load_vocabulary",
     "locate_model",
     "pack",
-    "prefix_shape",
 ]

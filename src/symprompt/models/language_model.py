@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.modeling_outputs import BaseModelOutput
 
-from symprompt.accel.compiling import compile_often
-from symprompt.accel.packing import Packing, longest_on, packed
+from symprompt.accel.compiling import choose, compile_often, weights_per_token
+from symprompt.accel.packing import Packing, packed
 from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
 from symprompt.accel.switches import SWITCHES
+from symprompt.config.fields import Compile
 from symprompt.errors import ModelError
-from symprompt.models.checks import can_pack, check_causal, find_row_layers
 from symprompt.models.inputs import Inputs
 from symprompt.models.layers import LayerInputs
 from symprompt.models.loading import (
@@ -35,7 +35,8 @@ from symprompt.models.loading import (
     load_model,
     load_vocabulary,
 )
-from symprompt.models.positions import Places
+from symprompt.models.packing import find_row_layers, longest_packed
+from symprompt.models.positions import Positions
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.runs.environment import choose_device, choose_dtype
@@ -51,7 +52,7 @@ _PROBED = (2, 3)
 class LanguageModel:
     """A frozen language model, masked or causal; final.
 
-    A masked model says what stands at a masked position, a causal one what comes after a position;
+    A masked model predicts the token at a masked position, a causal one the token after a position;
     the vocabulary knows which. The head runs at the wanted positions only: a hook on the model's
     body hands the head the gathered hidden states, which every head of transformers treats
     position by position. The last matrix product runs in float32 (or float64) whatever the body's
@@ -60,7 +61,9 @@ class LanguageModel:
     Attributes:
         decoder: the linear layer onto the vocabulary; None where the head keeps it hidden.
         last_product: its weight [v, h] and bias as the product is computed with them.
-        compiled: whether ``compile_layers`` was called.
+        compiled: whether layers are compiled.
+        records: whether training steps are to be recorded as CUDA graphs.
+        acceleration: what ``accelerate`` chose, for people to read.
 
     Example:
         >>> backbone = LanguageModel.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -76,6 +79,9 @@ class LanguageModel:
         self.source = ""
         self.fingerprint = ""
         self.compiled = False
+        self.records = device.type == "cuda"
+        self.acceleration = ""
+        self._compiled_by: dict[str, Any] | None = None
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
         self.decoder = decoder = find_decoder(model)
@@ -128,12 +134,12 @@ class LanguageModel:
         backbone.source = path
         backbone.fingerprint = fingerprint(source)
         if backbone.causal:
-            check_causal(backbone)
+            _require_causal(backbone)
         return backbone
 
     @property
     def causal(self) -> bool:
-        """Whether the model says what comes next, instead of what a mask hides."""
+        """Whether the model predicts the next token, instead of a masked one."""
         return self.vocabulary.causal
 
     @property
@@ -143,7 +149,7 @@ class LanguageModel:
 
     @cached_property
     def layers(self) -> LayerInputs:
-        """The places before each layer, looked for when they are first asked for.
+        """The inputs of each layer, found when first needed.
 
         Raises:
             ModelError: this kind of model has none that can be found.
@@ -154,13 +160,13 @@ class LanguageModel:
             )
 
     @cached_property
-    def places(self) -> Places:
+    def positions(self) -> Positions:
         """The positions and token types the model's body knows."""
-        return Places(self.model.base_model, self.model.config.get_text_config())
+        return Positions(self.model.base_model, self.model.config.get_text_config())
 
     @cached_property
     def attention(self) -> PrefixAttention:
-        """The attention calls of each layer, looked for when they are first asked for.
+        """The attention calls of each layer, found when first needed.
 
         Raises:
             ModelError: a prefix would not be read by every layer.
@@ -188,14 +194,14 @@ class LanguageModel:
     @property
     def max_length(self) -> int:
         """The longest sequence the model takes, special tokens included."""
-        return min(self.places.limit, self.vocabulary.max_length)
+        return min(self.positions.limit, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
 
         Scoring is bound by the logits (one mask in about twelve tokens, three copies; a causal
         model gives all of a subject's tokens at once, one in about four), training by the
-        activations kept for the gradient (about 34 numbers per hidden unit, layer and token).
+        activations kept for the gradient (about 34 values per hidden unit, layer and token).
         """
         memory, most = _CPU_MEMORY, _CPU_TOKENS
         if self.device.type == "cuda":
@@ -219,32 +225,77 @@ class LanguageModel:
         share = torch.cuda.get_per_process_memory_fraction(place) / 2
         return int(torch.cuda.get_device_properties(self.device).total_memory * share)
 
-    def compile_layers(self, backend: str = "inductor") -> None:
+    def accelerate(self, wanted: Compile = "auto", *, tokens: float = 0.0) -> str:
+        """Choose how a run's passes and steps are accelerated, once; return the choice in words.
+
+        ``accel.compiling.choose`` states the rule. What an earlier run chose is undone.
+
+        Args:
+            wanted: a config's ``compile``.
+            tokens: how many tokens training reads, in all epochs.
+
+        Raises:
+            ModelError: layers are to be compiled, and the model has no list of as many layers as
+                its config states.
+        """
+        work = tokens * weights_per_token(self.model.base_model)
+        choice = choose(wanted, self.device, work=work)
+        if choice.compiled:
+            self.compile_layers(**choice.options)
+        else:
+            self._compile(None)
+        self.records = choice.recorded
+        longest, reason = self._packing
+        parts = [
+            "packed rows" * bool(longest),
+            "joined products" * bool(longest and self.row_layers),
+            "compiled layers" * choice.compiled,
+            "recorded steps" * choice.recorded,
+        ]
+        chosen = ", ".join(filter(None, parts))
+        if reason:
+            chosen = f"{chosen}; padded rows: {reason}" if chosen else f"plain: {reason}"
+        self.acceleration = chosen
+        return chosen
+
+    def compile_layers(self, backend: str = "inductor", **options: Any) -> None:
         """Compile the model's layers, one after the other the same code, for any shape.
 
         On a GPU element-wise work is fused; the first passes take some ten seconds longer.
 
+        Args:
+            options: of torch's compiler.
+
         Raises:
-            ModelError: the model has no list of as many layers as its config says.
+            ModelError: the model has no list of as many layers as its config states.
         """
-        if self.compiled:
+        if not self._layer_list:
+            raise ModelError(
+                f"{type(self.model).__name__} has no list of {self._layer_count} layers to "
+                "compile; use --compile off."
+            )
+        compile_often()
+        self._compile({"backend": backend, "dynamic": True, "options": options or None})
+
+    def _compile(self, given: dict[str, Any] | None) -> None:
+        """Compile the layers, or have them run as they are."""
+        if given == self._compiled_by:
             return
-        count = self.model.config.get_text_config().num_hidden_layers
+        for layer in self._layer_list:
+            layer._compiled_call_impl = None
+            if given is not None:
+                layer.compile(**given)
+        self.compiled, self._compiled_by = given is not None, given
+        self.__dict__.pop("row_layers", None)
+
+    @property
+    def _layer_list(self) -> list[nn.Module]:
         lists = [
             module
             for module in self.model.base_model.modules()
-            if isinstance(module, nn.ModuleList) and len(module) == count
+            if isinstance(module, nn.ModuleList) and len(module) == self._layer_count
         ]
-        if not lists:
-            raise ModelError(
-                f"{type(self.model).__name__} has no list of {count} layers to compile; leave "
-                "--compile out."
-            )
-        compile_often()
-        for layer in lists[0]:
-            layer.compile(backend=backend, dynamic=True)
-        self.compiled = True
-        self.__dict__.pop("row_layers", None)
+        return list(lists[0]) if lists else []
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -284,6 +335,47 @@ class LanguageModel:
             )
         return logits if positions.dim() == 2 else logits[:, 0]
 
+    def states(
+        self, inputs: Inputs, *, prefix: Prefix | None = None, grad_model: bool = False
+    ) -> Tensor:
+        """Return the last hidden states [b, t, h] of the model's body; its head is not run.
+
+        Args:
+            inputs: embeddings, mask, token types and what layers read.
+            prefix: keys and values before the tokens', in place of ``inputs.prefix``; the output
+                has a state for each token and none for the prefix.
+            grad_model: whether the model's weights are being trained. If not, they must be frozen,
+                and a pass that reads nothing learned keeps nothing for a gradient.
+
+        Raises:
+            ModelError: the prefix does not fit the model, or the body gave no state for each token.
+        """
+        if prefix is not None:
+            inputs = replace(inputs, prefix=prefix)
+        learned = inputs.embeddings.requires_grad or inputs.added is not None
+        if inputs.prefix is not None:
+            learned = learned or inputs.prefix.states.requires_grad
+        wanted = torch.is_grad_enabled() and (grad_model or learned)
+        with torch.set_grad_enabled(wanted), self.passing(inputs) as given:
+            states: Tensor = self.model.base_model(**given).last_hidden_state
+        if states.shape[:2] != inputs.embeddings.shape[:2]:
+            raise ModelError(
+                f"the body of {type(self.model).__name__} gave states of shape "
+                f"{tuple(states.shape[:2])} for tokens of shape "
+                f"{tuple(inputs.embeddings.shape[:2])}, so labels would not line up with tokens; "
+                "take another model."
+            )
+        return states
+
+    @property
+    def prefix_shape(self) -> PrefixShape:
+        """The layers, key-value heads and head size that a prefix for this model has.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer of this kind of model.
+        """
+        return self.attention.shape
+
     def _head(self, states: Tensor) -> Tensor:
         """Return the head's answers [s, v] to states [s, h] that the body would have given."""
         body, given = self.model.base_model, cast(torch.FloatTensor, states[None])
@@ -299,7 +391,7 @@ class LanguageModel:
         quick = self.device.type == "cuda" and SWITCHES["rows"]
         layers = find_row_layers(self) if quick else None
         if layers is not None and self.compiled:
-            layers.compile()
+            layers.compile((self._compiled_by or {}).get("options"))
         return layers
 
     @contextmanager
@@ -312,7 +404,7 @@ class LanguageModel:
         prefix = inputs.prefix
         given = {"inputs_embeds": inputs.embeddings, "return_dict": True}
         given |= self._options(inputs.mask) if inputs.packing is None else self._row(inputs.packing)
-        if inputs.types is not None and self.places.reads_types:
+        if inputs.types is not None and self.positions.reads_types:
             given["token_type_ids"] = inputs.types
         deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
         reading: AbstractContextManager[None] = nullcontext()
@@ -321,7 +413,7 @@ class LanguageModel:
         if prefix is not None and prefix.length > 0:
             reading = self.attention.reading(prefix, rows)
             if prefix.shift_positions:
-                given["position_ids"] = self.places.shifted(
+                given["position_ids"] = self.positions.shifted(
                     prefix, rows, tokens, limit=self.max_length
                 )
         with sdpa_kernel(_ATTENTION), deep, reading:
@@ -329,20 +421,17 @@ class LanguageModel:
 
     @cached_property
     def longest_packed(self) -> int:
-        """How long sentences may be that stand one after the other in a row; 0: none does.
+        """How long sentences may be that stand one after the other in a row; 0: none does."""
+        return self._packing[0]
 
-        Only on CUDA, where it is faster, and not for causal models, whose sentences end before what
-        is asked. Whether the model can is found out by trying.
-        """
-        if self.causal or self.device.type != "cuda" or not SWITCHES["packing"]:
-            return 0
-        longest = longest_on(self.device, self.dtype, self.model.config)
-        return longest if longest and can_pack(self) else 0
+    @cached_property
+    def _packing(self) -> tuple[int, str]:
+        return longest_packed(self)
 
     def _row(self, packing: Packing) -> dict[str, Any]:
         return {
             "attention_mask": packing.as_mask(),
-            "position_ids": packing.place[None] + self.places.first,
+            "position_ids": packing.place[None] + self.positions.first,
         }
 
     def _options(self, mask: Tensor | None) -> dict[str, Any]:
@@ -393,48 +482,20 @@ class LanguageModel:
         return type(output)(last_hidden_state=flat[:, None])
 
 
-def body_states(
-    backbone: LanguageModel,
-    inputs: Inputs,
-    *,
-    prefix: Prefix | None = None,
-    grad_model: bool = False,
-) -> Tensor:
-    """Return the last hidden states [b, t, h] of the model's body; its head is not run.
-
-    Args:
-        backbone: masked (every token sees every other) or causal (right padding is seen by none).
-        inputs: embeddings, mask, token types and what layers read.
-        prefix: keys and values before the tokens', in place of ``inputs.prefix``; the output has a
-            state for each token and none for the prefix.
-        grad_model: whether the model's weights are being trained. If not, they must be frozen, as
-            ``LanguageModel`` leaves them, and a pass that reads nothing learned keeps nothing for a
-            gradient.
+def _require_causal(backbone: LanguageModel) -> None:
+    """Refuse a model whose answers change with what follows (XLNet has a causal-LM head too).
 
     Raises:
-        ModelError: the prefix does not fit the model, or the body gave no state for each token.
+        ModelError: the model sees what follows.
     """
-    if prefix is not None:
-        inputs = replace(inputs, prefix=prefix)
-    learned = inputs.embeddings.requires_grad or inputs.added is not None
-    if inputs.prefix is not None:
-        learned = learned or inputs.prefix.states.requires_grad
-    wanted = torch.is_grad_enabled() and (grad_model or learned)
-    with torch.set_grad_enabled(wanted), backbone.passing(inputs) as given:
-        states: Tensor = backbone.model.base_model(**given).last_hidden_state
-    if states.shape[:2] != inputs.embeddings.shape[:2]:
+    ids = torch.tensor([[0, 1, 1, 1], [0, 2, 2, 2]], device=backbone.device)
+    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+    with torch.no_grad():
+        one, other = backbone.logits_at(inputs, torch.zeros_like(ids[:, 0]))
+    near = 1e-2 * float(one.abs().max().nan_to_num())
+    if not torch.allclose(one, other, rtol=1e-2, atol=near, equal_nan=True):
         raise ModelError(
-            f"the body of {type(backbone.model).__name__} gave states of shape "
-            f"{tuple(states.shape[:2])} for tokens of shape {tuple(inputs.embeddings.shape[:2])}, "
-            "so labels would not line up with tokens; take another model."
+            f"{backbone.source} is a {backbone.model.config.model_type} model, whose answers "
+            "change with what comes after them, so it is not causal; give a masked or a causal "
+            "language model."
         )
-    return states
-
-
-def prefix_shape(backbone: LanguageModel) -> PrefixShape:
-    """Return the layers, key-value heads and head size a prefix for this model has.
-
-    Raises:
-        ModelError: a prefix would not be read by every layer of this kind of model.
-    """
-    return backbone.attention.shape

@@ -14,7 +14,7 @@ Added = Callable[[int], Tensor]
 
 
 class LayerInputs:
-    """The places before each layer of a model; final.
+    """The inputs of each layer of a model; final.
 
     The layers are the outermost list of modules that is called as often as the config counts layers
     (ALBERT calls one module many times), each time with the hidden states [b, t, width] as its

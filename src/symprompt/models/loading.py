@@ -32,7 +32,7 @@ def locate_model(name: str) -> str:
     """Return where to load a model from: the packaged folder for "shipped", else the name itself.
 
     The name always means the packaged model, also where the current folder holds one called
-    "shipped", so that a run says the same wherever it is read.
+    "shipped", so that a run means the same wherever it is read.
 
     Raises:
         ModelError: "shipped" was asked for and this installation has no such folder.
@@ -71,7 +71,7 @@ class Source:
 
     @property
     def options(self) -> dict[str, str]:
-        """What ``from_pretrained`` is told besides the place."""
+        """What ``from_pretrained`` is given besides the place."""
         return {"gguf_file": self.gguf} if self.gguf else {}
 
 
@@ -88,9 +88,8 @@ def find_model(path: str) -> Source:
     if not gguf and not Path(place).exists():
         _require_hub(place)
     try:
-        config = AutoConfig.from_pretrained(
-            place, trust_remote_code=False, **({"gguf_file": gguf} if gguf else {})
-        )
+        options = {"gguf_file": gguf} if gguf else {}
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
     except Exception as error:  # a garbled config fails in many ways, each a class of its own
         raise ModelError(
             f"cannot read the config of model {path!r}: {_first_line(error)}"
@@ -132,7 +131,7 @@ def _require_hub(name: str) -> None:
         if try_to_load_from_cache(name, "config.json") is None:
             get_hf_file_metadata(hf_hub_url(name, "config.json"))
     except (HfHubHTTPError, OfflineModeIsEnabled, ValueError):
-        # It answered, is not to be asked, or the name is none of the hub's: what follows says so.
+        # It answered, is not to be asked, or the name is none of the hub's: loading reports it.
         return
     except Exception as error:  # of whichever client the hub's library has
         raise ModelError(
@@ -161,6 +160,10 @@ def load_model(source: Source) -> Any:
         ModelError: weights are missing, damaged or not safetensors.
     """
     kind: Any = AutoModelForCausalLM if source.causal else AutoModelForMaskedLM
+    if source.config.model_type == "deberta-v2" and not getattr(source.config, "legacy", True):
+        # This head multiplies by the embeddings itself: it has no weight to tie, which
+        # transformers 5.17 looks for.
+        source.config.tie_word_embeddings = False
     name = str(Path(source.place, source.gguf)) if source.gguf else source.place
     try:
         # float32 first: the vocabulary product keeps these weights when the body is halved.

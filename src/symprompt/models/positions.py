@@ -1,4 +1,4 @@
-"""Where tokens stand: the positions and the token types a model's body knows."""
+"""The positions and token types that a model's body knows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from symprompt.models.prefix import Prefix
 _ENDLESS = 1 << 30
 
 
-class Places:
+class Positions:
     """The positions and token types of a model; final.
 
     Attributes:
         limit: how many tokens have a position.
         first: the position of a sentence's first token; RoBERTa's kind counts on from the padding.
-        reads_types: whether the two texts of a pair are told apart by token types.
+        reads_types: whether the two texts of a pair are distinguished by token types.
 
     Args:
         body: the model without its head.

@@ -46,7 +46,7 @@ class PrefixShape(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The numbers in one key, all heads together."""
+        """The size of one key, all heads together."""
         return self.kv_heads * self.head_dim
 
 
@@ -60,7 +60,7 @@ class Prefix:
         shift_positions: whether token positions begin at the prefix's length, as after a cache of
             past keys, or at 0.
         visible: [tasks, length], false where a task's prefix is shorter; None: none is.
-        dropout: the share of prefix numbers dropped, drawn for each row and layer.
+        dropout: the share of the prefix's entries dropped, drawn for each row and layer.
     """
 
     states: Tensor

@@ -22,7 +22,7 @@ class ReadOut:
     """States at asked positions, and the logits that follow from them; final.
 
     A head that does more after its last product than add a bias (a soft cap, a scale), or that
-    keeps the product hidden, has its logits as states: the same numbers, only larger.
+    keeps the product hidden, has its logits as states: the same answers, of larger states.
 
     Attributes:
         width: the size of one state.

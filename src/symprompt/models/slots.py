@@ -25,7 +25,7 @@ class Slot:
             outside a pass that reads a prefix. ALBERT calls one module for many layers.
         row: [b], the task each row reads; None: the first.
         visible: [b, length], which keys each row sees; None: all.
-        dropout: the share of numbers dropped, drawn for each row and call.
+        dropout: the share of keys' and values' entries dropped, drawn for each row and call.
         calls: how often the module was called in this pass by code that is not compiled.
     """
 

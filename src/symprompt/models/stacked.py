@@ -1,9 +1,9 @@
-"""Which of a model's numbers are each relation's own: all of them, or low-rank adapters.
+"""Which of a model's weights are each relation's own: all of them, or low-rank adapters.
 
-One relation's numbers are one flat row, so that a stack of relations is one tensor [relation, n]:
+One relation's weights are one flat row, so that a stack of relations is one tensor [relation, n]:
 its optimiser step, its best epoch and its copies are one operation each.
 
-A model with numbers of its own for each relation, all relations in one pass.
+A model with weights of its own for each relation, all relations in one pass.
 
 torch.func.vmap turns the products of one model into batched products over the stack. Attention is
 the plain ("eager") kind: its batching rules loop over nothing, on any device, and sentences here
@@ -40,7 +40,7 @@ class Slot:
 
 
 class Tuning(ABC):
-    """Abstract: numbers of a model that are put in place for one pass.
+    """Abstract: weights of a model that are put in place for one pass.
 
     Args:
         slots: the tensors a row is made of, in order.
@@ -52,7 +52,7 @@ class Tuning(ABC):
 
     @property
     def size(self) -> int:
-        """How many numbers one relation has of its own."""
+        """How many weights one relation has of its own."""
         return sum(self._sizes)
 
     def split(self, row: Tensor) -> list[Tensor]:
@@ -84,7 +84,7 @@ class Tuning(ABC):
 
     @abstractmethod
     def call(self, asked: nn.Module, row: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
-        """Return what a module gives whose ``model`` has a row's numbers in place."""
+        """Return what a module gives whose ``model`` has a row's weights in place."""
 
 
 class FullTuning(Tuning):
@@ -206,7 +206,7 @@ def _linear_layers(model: Any) -> dict[str, nn.Module]:
 
 
 def _sizes(layer: nn.Module) -> tuple[int, int]:
-    """Return how many numbers a linear layer reads and gives."""
+    """Return the input and output sizes of a linear layer."""
     if isinstance(layer, nn.Linear):
         return layer.in_features, layer.out_features
     inputs, outputs = layer.weight.shape  # type: ignore[misc]
@@ -222,18 +222,18 @@ _PROBE_LENGTH = 512
 # What training keeps of every number: itself, two gradients, two moments, the best epoch's, and
 # three that the optimiser's step passes through.
 _COPIES = 9
-# Some kernels count the numbers of a tensor in 32 bits.
+# Some kernels count the entries of a tensor in 32 bits.
 _MOST_NUMBERS = (1 << 31) - 1
 
 
 class StackedModel:
-    """Runs a model with a row of numbers for each relation; final.
+    """Runs a model with a row of weights for each relation; final.
 
     It works on a copy of the model, so that the backbone's own answers stay as they are.
 
     Args:
         backbone: the model, in float32 or float64: small steps vanish in half precision.
-        make_tuning: says which numbers are each relation's own, given the copy of the model.
+        make_tuning: given the copy of the model, returns which weights are each relation's own.
 
     Raises:
         ModelError: half precision, or a model that answers otherwise when it is stacked.
@@ -261,7 +261,7 @@ class StackedModel:
         """Return the logits at one position of each sentence, [relation, b, v].
 
         Args:
-            rows: [relation, n], each relation's numbers.
+            rows: [relation, n], each relation's weights.
             ids, mask: [relation, b, t] token ids, and true on real tokens.
             at: [relation, b] positions.
         """

@@ -48,7 +48,7 @@ class Vocabulary:
 
     @property
     def max_length(self) -> int:
-        """The longest sequence the tokenizer says its model takes."""
+        """The longest sequence the model takes by its tokenizer's config."""
         limit = self.tokenizer.model_max_length
         return int(limit) if limit and limit < _NO_LIMIT else _NO_LIMIT
 

@@ -173,7 +173,7 @@ def _row_runs(settings: ReproduceSettings, model: Model, row: Row) -> list[Plann
         base = _with_prompts(base, settings.prompts, row.config)
     base = _facts_config(settings, _for_model(base, model))
     if settings.epochs:
-        base = replace(base, training=replace(base.training, epochs=settings.epochs))
+        base = replace(base, learning=replace(base.learning, epochs=settings.epochs))
     runs = []
     for seed in settings.seeds if row.seeded else settings.seeds[:1]:
         config = _placed(settings, model, base, f"{row.config}-{seed}", seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import read_json
@@ -51,8 +51,8 @@ class ReproduceSettings:
     """Workers on each device."""
     memory_gib: float = 0.0
     """Most GPU memory on each device, in GiB; 0 sets no bound."""
-    compile: bool = False
-    """Compile the models' layers, for a GPU."""
+    compile: Literal["auto", "on", "off", "max-autotune"] = "auto"
+    """As in a run's config."""
     draws: int = 10_000
     """Bootstrap draws."""
 

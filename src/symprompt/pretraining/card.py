@@ -121,16 +121,16 @@ def _model(config: PretrainConfig, training: Mapping[str, Any]) -> str:
 
 
 def _recipe(config: PretrainConfig, training: Mapping[str, Any]) -> str:
-    optimizer, corruption = config.optimizer, config.corruption
+    learning, corruption = config.learning, config.corruption
     environment = training["environment"]
     rows: list[list[object]] = [
         ["objective", _OBJECTIVES[config.objective]],
         ["corruption", f"{corruption.kind}, {corruption.share:.0%} of the tokens"],
-        ["optimiser", f"AdamW, betas {optimizer.beta_1} and {optimizer.beta_2}"],
-        ["weight decay", optimizer.weight_decay],
-        ["highest rate", f"{optimizer.rate:g}, after {optimizer.warmup:.0%} of the steps"],
+        ["optimiser", f"AdamW, betas {learning.beta_1} and {learning.beta_2}"],
+        ["weight decay", learning.weight_decay],
+        ["highest rate", f"{learning.rate:g}, after {learning.warmup:.0%} of the steps"],
         ["schedule", "linear warm-up, linear decay to zero"],
-        ["batch", f"{optimizer.batch:,} sequences of {config.corpus.length} tokens"],
+        ["batch", f"{learning.batch:,} sequences of {config.corpus.length} tokens"],
         ["dropout", config.shape.dropout],
         ["steps", f"{training['steps']:,}"],
         ["tokens seen", f"{training['tokens']:,}"],

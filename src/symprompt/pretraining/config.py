@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, load
+from symprompt.config import build, learning, load
 from symprompt.config.fields import (
     Amount,
+    Common,
+    Compile,
     Count,
     Incidental,
     Portion,
@@ -27,7 +29,7 @@ class VocabularyConfig:
 
     kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
     """wordpiece (BERT), bpe (byte-level, RoBERTa) or unigram (XLM-R)."""
-    size: Annotated[int, Field(ge=6)] = 26880
+    size: Common[Annotated[int, Field(ge=6)]] = 26880
     """Tokens, special ones and whole words included."""
     cased: bool = True
     """Keep capital letters; otherwise everything is put in lower case, accents stripped."""
@@ -47,7 +49,7 @@ class CorpusConfig:
     """blocks: full sequences, cut where they are full; sentences: whole sentences, padded
     (RoBERTa's FULL-SENTENCES), both with a separator where a document ends; pairs: BERT's sentence
     pairs, half of them next to each other, for NSP."""
-    length: Annotated[int, Field(ge=8, le=512)] = 128
+    length: Common[Annotated[int, Field(ge=8, le=512)]] = 128
     """Tokens in a sequence, special ones included; up to 512."""
     alpha: Portion = 0.3
     """Languages are sampled by q_i proportional to p_i^alpha (equation 11.7)."""
@@ -81,9 +83,9 @@ class ShapeConfig:
 
     family: Literal["bert", "electra"] = "bert"
     """bert, or electra: BERT with embeddings of a size of their own."""
-    layers: Positive = 8
+    layers: Common[Positive] = 8
     """Transformer layers."""
-    hidden: Positive = 512
+    hidden: Common[Positive] = 512
     """Hidden size."""
     heads: Positive = 8
     """Attention heads."""
@@ -96,10 +98,10 @@ class ShapeConfig:
 
 
 @settings
-class OptimizerConfig:
+class LearningConfig(learning.LearningConfig):
     """How the weights are learned."""
 
-    rate: Rate = 1e-3
+    rate: Common[Rate] = 1e-3
     """Highest learning rate."""
     beta_1: Share = 0.9
     """AdamW's first beta."""
@@ -108,32 +110,28 @@ class OptimizerConfig:
     epsilon: Rate = 1e-8
     """AdamW's epsilon; gradients of queries and keys may begin far below 1e-6."""
     weight_decay: Amount = 0.01
-    """Of matrices; biases and norms are not decayed."""
     warmup: Share = 0.03
-    """Share of the steps over which the rate rises from zero; then it falls linearly to zero."""
+    """Share of all steps over which the rate rises from zero; then it falls linearly to zero."""
     clip: Amount = 1.0
-    """Largest gradient norm; 0 does not clip."""
-    batch: Positive = 1024
+    batch: Common[Positive] = 1024
     """Sequences per step, over all devices."""
     micro_batch: Count = 0
     """Most sequences in one pass on one device; 0 takes the device's whole share. Bounds memory."""
-    steps: Positive = 10000
+    steps: Common[Positive] = 10000
     """Steps in all."""
-    compile: Incidental[Literal["auto", "on", "off", "max-autotune"]] = "auto"
-    """torch.compile; auto compiles on CUDA; max-autotune tries more kernels first (minutes)."""
 
 
 @settings
 class PretrainConfig:
     """One pretraining run: text in, a transformers model folder out. Flags override the file."""
 
-    out: Incidental[str] = ""
+    out: Common[Incidental[str]] = ""
     """Model folder to write."""
-    seed: Seed = 34
+    seed: Common[Seed] = 34
     """Seed of weights, order and corruption."""
-    objective: Literal["mlm", "mlm+nsp", "mlm+sbo"] = "mlm"
+    objective: Common[Literal["mlm", "mlm+nsp", "mlm+sbo"]] = "mlm"
     """Masked tokens; with next-sentence prediction; with the span-boundary objective."""
-    device: Incidental[str] = "auto"
+    device: Common[Incidental[str]] = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the passes: auto (bfloat16 on CUDA, else float32), float32 or bfloat16. Weights and
@@ -142,18 +140,21 @@ class PretrainConfig:
     """Of the weights in the model folder."""
     work: Incidental[str] = ""
     """Folder of the tokenised text and checkpoints; empty is OUT with .work appended."""
-    prepared: str = ""
+    prepared: Common[str] = ""
     """Folder of text that --prepare-only has prepared, or the work folder of an unfinished run;
     takes the place of --text. Its vocabulary and held-out documents are taken as they are."""
     checkpoint_seconds: Incidental[Amount] = 300.0
     """Least time between two checkpoints."""
+    compile: Incidental[Compile] = "auto"
+    """Compile a step's passes. auto compiles on CUDA where training is long enough to pay for it;
+    max-autotune tries more kernels first (minutes)."""
     evaluate_every: Positive = 500
     """Steps between two validation losses."""
     vocabulary: VocabularyConfig = VocabularyConfig()
     corpus: CorpusConfig = CorpusConfig()
     corruption: CorruptionConfig = CorruptionConfig()
     shape: ShapeConfig = ShapeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
+    learning: LearningConfig = LearningConfig()
 
     def __post_init__(self) -> None:
         """Refuse parts that do not go together."""

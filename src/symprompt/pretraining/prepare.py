@@ -136,10 +136,10 @@ def load_prepared(config: PretrainConfig, folders: RunFolders) -> Prepared:
     corpus = load_corpus(folders.text / CORPUS)
     specials = find_specials(tokenizer)
     train = make_sequences(corpus.train, config.corpus, specials, config.seed)
-    if len(train) < config.optimizer.batch:
+    if len(train) < config.learning.batch:
         raise DataError(
             f"the text gives {len(train)} sequences of {config.corpus.length} tokens, fewer than "
-            f"one batch (optimizer.batch is {config.optimizer.batch}); give more text, or lower "
+            f"one batch (learning.batch is {config.learning.batch}); give more text, or lower "
             "--batch or --length."
         )
     vocabulary: dict[str, Any] = read_json(folders.text / VOCABULARY)

@@ -380,7 +380,9 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
     if not Path(folder).is_dir():
         raise ModelError(f"{folder} is not a folder; give a folder with a tokenizer.json.")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # The library raises errors of many kinds, some of them bare.
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ModelError(

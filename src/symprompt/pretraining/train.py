@@ -89,7 +89,7 @@ def pretrain(
     config = take_over(config)
     folders = RunFolders(config)
     with join_group(config.device) as group:
-        group.share(config.optimizer.batch)
+        group.share(config.learning.batch)
         tick = tick if group.is_first else silent
         # One process looks and prepares; the others wait until they know what it found.
         finished = group.is_first and _prepare(config, text, folders, resume=resume, tick=tick)
@@ -130,6 +130,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tic
     """Train from where the work folder is; the first process writes the model folder."""
     prepared = load_prepared(config, folders)
     training = make_training(config, prepared, group)
+    tick("acceleration", 1, 1, training.acceleration)
     loop = Loop(
         training,
         checkpoint=folders.work / STATE,
@@ -165,7 +166,7 @@ def make_training(config: PretrainConfig, prepared: Prepared, group: ProcessGrou
     return Pretraining(
         pretrainer,
         config,
-        Feed(prepared.train, config.optimizer.batch),
+        Feed(prepared.train, config.learning.batch),
         None if validation is None else validation.to(group.device),
         specials=specials,
         frequencies=prepared.frequencies,
@@ -228,7 +229,7 @@ def _record(
         },
         "steps": progress.done,
         "tokens": learned.tokens,
-        "passes": progress.done * config.optimizer.batch / len(prepared.train),
+        "passes": progress.done * config.learning.batch / len(prepared.train),
         "seconds": round(progress.seconds, 2),
         "first_step_seconds": round(progress.recording, 2),
         "tokens_per_second": round(_speed(learned, progress), 1),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from symprompt.accel.compiling import choose, weights_per_token
 from symprompt.accel.recorder import Recorder
 from symprompt.engine.early_stopping import fill
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
@@ -70,6 +71,7 @@ class Pretraining:
         mode: torch.compile's mode where that is not the config's.
 
     Attributes:
+        acceleration: what the steps are accelerated by, for people to read.
         tokens: tokens seen, padding left out.
         steady_tokens: those of all steps but each process's first, which compiles.
     """
@@ -100,12 +102,12 @@ class Pretraining:
         self.frequencies = frequencies.to(self.device)
         self.padded = padded or leaves_padding(config.corruption)
         self.parts = tuple(config.objective.split("+"))
-        self.steps = config.optimizer.steps
+        self.steps = config.learning.steps
         self.optimizer = FlatAdamW(
             self._groups(),
-            clip=config.optimizer.clip,
-            betas=(config.optimizer.beta_1, config.optimizer.beta_2),
-            epsilon=config.optimizer.epsilon,
+            clip=config.learning.clip,
+            betas=(config.learning.beta_1, config.learning.beta_2),
+            epsilon=config.learning.epsilon,
             fused=True,
             extra=len(self.parts),
             sum_up=group.add_up,
@@ -118,8 +120,13 @@ class Pretraining:
         # Mean losses and the gradient's norm, added up since the last record; then the bad step.
         self._window = torch.zeros(len(self.parts) + 2, device=self.device)
         self._window_steps = 0
-        self._rows = group.share(config.optimizer.batch)
-        self._compiled = _compile(self._losses, config, self.device, mode)
+        self._rows = group.share(config.learning.batch)
+        self._compiled = self._losses
+        choice = choose(config.compile, self.device, work=_work(pretrainer, config))
+        self.acceleration = "compiled steps" if choice.compiled or mode else "plain"
+        if choice.compiled or mode:
+            how: dict[str, Any] = {"mode": mode} if mode else {"options": choice.options or None}
+            self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, **how)
         self._begun = False
         # Tokens and time at the last sight of the device: speeds are counted from there.
         self._shown = self._recorded = (0, time.monotonic())
@@ -141,7 +148,7 @@ class Pretraining:
         matrices = {name: own for name, own in named.items() if own.dim() >= 2} | exact
         copied = {name: own for name, own in matrices.items() if name not in exact}
         others = {name: own for name, own in named.items() if name not in matrices}
-        rate, decay = self.config.optimizer.rate, self.config.optimizer.weight_decay
+        rate, decay = self.config.learning.rate, self.config.learning.weight_decay
         return [
             ParameterGroup(exact, rate, decay),
             ParameterGroup(copied, rate, decay, self.dtype),
@@ -189,7 +196,7 @@ class Pretraining:
 
     def rate(self, number: int) -> float:
         """Return the learning rate of a step."""
-        config = self.config.optimizer
+        config = self.config.learning
         return config.rate * float(rate_share(number, config.steps, warmup=config.warmup))
 
     def corrupt(self, batch: DeviceBatch, *seed: object) -> Corrupted:
@@ -214,7 +221,7 @@ class Pretraining:
     def _pieces(self, rows: slice) -> Iterator[slice]:
         """Cut rows into pieces of at most ``micro_batch``, as equal as can be."""
         size = rows.stop - rows.start
-        pieces = -(-size // (self.config.optimizer.micro_batch or size))
+        pieces = -(-size // (self.config.learning.micro_batch or size))
         for piece in range(pieces):
             yield slice(
                 rows.start + piece * size // pieces, rows.start + (piece + 1) * size // pieces
@@ -305,8 +312,8 @@ class Pretraining:
         if not broken:
             return ""
         return (
-            f"the loss or its gradient is not finite at step {broken}; lower optimizer.rate (now "
-            f"{self.config.optimizer.rate:g}) or raise optimizer.warmup."
+            f"the loss or its gradient is not finite at step {broken}; lower learning.rate (now "
+            f"{self.config.learning.rate:g}) or raise learning.warmup."
         )
 
     # ------------------------------------------------------------------------------ state
@@ -363,13 +370,7 @@ def _attention(device: torch.device) -> AbstractContextManager[None]:
     return sdpa_kernel([getattr(SDPBackend, kind) for kind in kinds], set_priority=True)
 
 
-def _compile(
-    losses: Losses, config: PretrainConfig, device: torch.device, mode: str | None
-) -> Losses:
-    wanted = config.optimizer.compile
-    if wanted == "off" or (wanted == "auto" and device.type != "cuda"):
-        return losses
-    if mode is None and wanted == "max-autotune":
-        mode = "max-autotune-no-cudagraphs"
-    options: dict[str, Any] = {} if mode is None else {"mode": mode}
-    return torch.compile(losses, fullgraph=True, dynamic=False, **options)
+def _work(pretrainer: Pretrainer, config: PretrainConfig) -> float:
+    """Return training tokens times the weights each of them is multiplied by."""
+    tokens = config.learning.steps * config.learning.batch * config.corpus.length
+    return float(tokens) * weights_per_token(pretrainer)

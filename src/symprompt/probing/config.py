@@ -9,16 +9,17 @@ from pydantic import Field
 from symprompt.config import build, load
 from symprompt.config.fields import (
     Amount,
+    Common,
+    Compile,
     Count,
-    Factor,
     Incidental,
     Positive,
     Rate,
     Seed,
     Several,
-    Share,
     settings,
 )
+from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 from symprompt.probing.methods import METHODS, MethodName
 
@@ -29,7 +30,7 @@ class FactsConfig:
 
     layout: Literal["auto", "lama", "table", "world"] = "auto"
     """The data's layout; auto looks."""
-    relations: Several[str] = ()
+    relations: Common[Several[str]] = ()
     """Only these relations; empty takes all."""
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
@@ -58,7 +59,7 @@ class FactsConfig:
 class PromptConfig:
     """The template and what makes its vectors."""
 
-    template: str = "<3> [X] <3> [Y] <3>"
+    template: Common[str] = "<3> [X] <3> [Y] <3>"
     """<n> learned vectors, [X] the subject, [Y] the object, words are anchors; "manual" takes each
     relation's manual template. For causal models [Y] is last, and manual ones are cut after it."""
     encoder: Literal["free", "mlp", "bilstm"] = "bilstm"
@@ -78,7 +79,7 @@ class MethodConfig:
     name: MethodName = "spe"
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
-    k: Positive = 15
+    k: Common[Positive] = 15
     """How many candidates are re-ranked (equation 8); also how many are stored."""
     weight: Amount = 0.8
     """Weight of the subject score when re-ranking (lambda in equation 10)."""
@@ -105,41 +106,32 @@ class MethodConfig:
 
 
 @settings
-class TrainingConfig:
+class LearningConfig(EpochLearningConfig):
     """How the vectors are learned. Every relation keeps its own clock, clip and best epoch."""
 
     optimizer: Literal["adam", "adamw"] = "adam"
     """adam adds weight decay to the gradient (L2); adamw shrinks the weights."""
-    rate: Rate = 5e-4
-    """Learning rate."""
     weight_decay: Amount = 0.0
     """Weight decay."""
-    schedule: Literal["constant", "exponential", "linear"] = "exponential"
-    """exponential: times decay after each epoch; linear: to zero at the last step."""
-    decay: Factor = 0.98
-    """Factor per epoch of the exponential schedule."""
-    warmup: Share = 0.0
-    """Share of all steps over which the rate rises from zero."""
     clip: Amount = 0.0
     """Largest gradient norm per relation; 0 does not clip."""
-    batch: Positive = 8
+    schedule: Literal["constant", "exponential", "linear"] = "exponential"
+    batch: Common[Positive] = 8
     """Facts per relation and step."""
     drop_last: bool = True
     """Leave out an epoch's last, smaller batch (unless it is the only one)."""
-    epochs: Count = 20
+    epochs: Common[Count] = 20
     """Most passes over the training facts; of a search, see search.steps."""
-    patience: Count = 0
-    """Stop a relation after this many epochs without a better dev score; 0 never stops early."""
     select: Literal["p@1", "mrr", "loss"] = "mrr"
     """Dev score of the object prompt that chooses each relation's best epoch; ties take the later
     epoch. Separate vectors for the subject prompt are chosen by their own dev loss."""
-    lm_dropout: bool = False
+    model_dropout: bool = False
     """Train with the language model's own dropout on, as the P-tuning code does."""
 
 
 @settings
 class SearchConfig:
-    """How words are searched (autoprompt); batch, epochs, patience and select stand in training."""
+    """How words are searched (autoprompt); batch, epochs, patience and select stand in learning."""
 
     steps: Positive = 5
     """Replacements tried in each relation's prompt in one epoch; dev is scored after an epoch."""
@@ -200,16 +192,16 @@ def model_dtype(method: str, dtype: str) -> str:
 class RunConfig:
     """One run: a model, facts, a method. Flags override the config file."""
 
-    model: str = "shipped"
+    model: Common[str] = "shipped"
     """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
     one in the package."""
-    data: str = "world"
+    data: Common[str] = "world"
     """Folder or file of facts, or "world" for the facts about countries and cities."""
-    out: Incidental[str] = ""
+    out: Common[Incidental[str]] = ""
     """Run folder to write."""
-    seed: Seed = 34
+    seed: Common[Seed] = 34
     """Seed of vectors and shuffling."""
-    device: Incidental[str] = "auto"
+    device: Common[Incidental[str]] = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
@@ -217,11 +209,13 @@ class RunConfig:
     """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished run."""
-    compile: Incidental[bool] = False
-    """Compile the model's layers: faster passes on a GPU after a slower start."""
+    compile: Common[Incidental[Compile]] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
     keep_encoder: Incidental[bool] = True
     """Store the prompt encoder too, so that training can go on from the run."""
-    start_from: str = ""
+    start_from: Common[str] = ""
     """A finished run whose prompts training goes on from."""
     rerank: str = ""
     """A finished SPE run on the same model and facts, whose subject prompt re-ranks the candidates;
@@ -230,7 +224,7 @@ class RunConfig:
     prompt: PromptConfig = PromptConfig()
     method: MethodConfig = MethodConfig()
     ensemble: EnsembleConfig = EnsembleConfig()
-    training: TrainingConfig = TrainingConfig()
+    learning: LearningConfig = LearningConfig()
     search: SearchConfig = SearchConfig()
     tuning: TuningConfig = TuningConfig()
 

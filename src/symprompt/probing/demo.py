@@ -164,7 +164,7 @@ def _config(name: str, model: str, size: DemoSize, *, causal: bool) -> RunConfig
             dev_limit=size.dev_limit,
             test_limit=size.test_limit,
         ),
-        training=replace(config.training, rate=size.rate, epochs=size.epochs),
+        learning=replace(config.learning, rate=size.rate, epochs=size.epochs),
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.files.progress import Tick, silent
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.base import Method, Sentences, Vectors
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.queries import OBJECT_PART, chunks
@@ -134,7 +134,7 @@ def _predict_rows(
 def dev_scores(
     method: Method,
     sentences: Sentences,
-    config: TrainingConfig,
+    config: LearningConfig,
     *,
     allowed: Tensor,
     max_tokens: int,

@@ -117,7 +117,7 @@ def _run_stack(
     note: dict[str, Any] = {"relations": list(part.relations), "epochs": [], "best_epoch": []}
     seconds: dict[str, float] = {}
     begun = time.perf_counter()
-    if config.training.epochs:
+    if config.learning.epochs:
         note |= _train(config, part, method, tick)
     seconds["training"] = time.perf_counter() - begun
     weights = {name: value.detach() for name, value in method.vectors().items()}
@@ -143,7 +143,7 @@ def _run_stack(
 def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> dict[str, Any]:
     """Train a stack's weights in place; return its history."""
     training = PromptTraining.of_run(config, part, method)
-    if part.backbone.device.type == "cuda":
+    if part.backbone.records:
         # The update reads and writes every weight of every relation, and is bound by just that.
         for optimizer in training.optimizers.values():
             optimizer.compile()

@@ -64,6 +64,7 @@ class CapturedPart:
         self.device = device = method.backbone.device
         # A body in half precision reads no more of the vectors than 8 bits.
         self._half = method.backbone.dtype.itemsize == 2
+        self._compiled = method.backbone.compiled
         with torch.no_grad():
             self.start = self.encoder().detach()
         self._active = torch.zeros(len(self.start), dtype=torch.bool, device=device)
@@ -196,7 +197,8 @@ class CapturedPart:
     def _record_ends(
         self, begin: Replay, end: Replay, stream: torch.cuda.Stream
     ) -> tuple[Replay, Replay]:
-        self.optimizer.compile()
+        if self._compiled:
+            self.optimizer.compile()
         if isinstance(self.encoder, PromptEncoder):
             self.encoder.compile_steps(half=self._half)
 

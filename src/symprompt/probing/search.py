@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.probing.config import TrainingConfig
+from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.autoprompt import AutoPrompt, first_order
 from symprompt.probing.methods.base import Sentences
 from symprompt.probing.queries import OBJECT_PART, chunks
@@ -52,7 +52,7 @@ class WordSearch(FactTraining):
         method: AutoPrompt,
         sentences: Sentences,
         relations: Sequence[str],
-        config: TrainingConfig,
+        config: LearningConfig,
         scores: DevScores,
         *,
         seed: int,

@@ -85,10 +85,10 @@ def train(
     facts = load_config_facts(config.data, config.facts)
     dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or LanguageModel.load(config.model, device=config.device, dtype=dtype)
-    if config.compile:
-        backbone.compile_layers()
     problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
+    chosen = backbone.accelerate(config.compile, tokens=_tokens(config, method, problem))
+    tick("acceleration", 1, 1, chosen)
     if method.has_subject_prompt or config.rerank:
         require_dev(config, problem.sentences)
     way_back = load_subject_prompt(config, problem) if config.rerank else None
@@ -104,6 +104,15 @@ def train(
     else:
         _evaluate(job, _predict(job, _learn(job)))
     return Run(folder)
+
+
+def _tokens(config: RunConfig, method: Method, problem: Problem) -> float:
+    """Return about how many tokens training reads.
+
+    A query has some 16, and a subject of three tokens as many queries of its own.
+    """
+    facts = len(problem.sentences.get("train", ())) * config.learning.epochs
+    return 16.0 * facts * (4 if method.has_subject_prompt else 1)
 
 
 def _chosen(folder: RunFolder) -> dict[str, list[str]]:

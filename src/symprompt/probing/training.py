@@ -24,7 +24,7 @@ from symprompt.engine.loop import State
 from symprompt.engine.schedule import rate_share
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.errors import RunError
-from symprompt.probing.config import RunConfig, TrainingConfig
+from symprompt.probing.config import LearningConfig, RunConfig
 from symprompt.probing.evaluate import dev_scores
 from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.passes import EpochPasses
@@ -65,7 +65,7 @@ class FactTraining(ABC):
         method: Method,
         sentences: Sentences,
         relations: Sequence[str],
-        config: TrainingConfig,
+        config: LearningConfig,
         scores: DevScores,
         *,
         seed: int,
@@ -81,7 +81,7 @@ class FactTraining(ABC):
         self.max_tokens = max_tokens
         self.score_start = score_start
         self.device = method.backbone.device
-        self.recorder = Recorder(self.device)
+        self.recorder = Recorder(self.device, wanted=method.backbone.records)
         self.epoch = 0
         self.optimizers: dict[str, StackedAdam] = {}
         self.stopping = {
@@ -100,7 +100,7 @@ class FactTraining(ABC):
             return dev_scores(
                 method,
                 problem.sentences["dev"],
-                config.training,
+                config.learning,
                 allowed=problem.allowed,
                 max_tokens=config.max_tokens or backbone.token_budget(),
             )
@@ -109,7 +109,7 @@ class FactTraining(ABC):
             method,
             problem.sentences["train"],
             problem.relations,
-            config.training,
+            config.learning,
             scores,
             seed=config.seed,
             max_tokens=config.max_tokens or backbone.token_budget(training=True),
@@ -138,7 +138,7 @@ class FactTraining(ABC):
 
     def training(self) -> AbstractContextManager[Any]:
         """Return a context in which the language model's own dropout is on, if it is wanted."""
-        return self.method.dropout() if self.config.lm_dropout else nullcontext()
+        return self.method.dropout() if self.config.model_dropout else nullcontext()
 
     @abstractmethod
     def step(self, number: int) -> None:
@@ -281,7 +281,7 @@ class PromptTraining(FactTraining):
         method: Method,
         sentences: Sentences,
         relations: Sequence[str],
-        config: TrainingConfig,
+        config: LearningConfig,
         scores: DevScores,
         *,
         seed: int,
@@ -305,8 +305,8 @@ class PromptTraining(FactTraining):
             for part, encoder in method.encoders.items()
         }
         self.captured: CapturedSteps | None = None
-        on_gpu = self.device.type == "cuda"
-        if capture or (capture is None and on_gpu and method.queries(sentences, np.arange(1))):
+        records = method.backbone.records
+        if capture or (capture is None and records and method.queries(sentences, np.arange(1))):
             self.captured = CapturedSteps(
                 method, sentences, self.optimizers, self.recorder, max_tokens=max_tokens
             )
@@ -318,7 +318,7 @@ class PromptTraining(FactTraining):
         self.epoch, place = divmod(number, self.epoch_steps)
         if place == 0:
             self._losses.zero_()
-        if self.config.lm_dropout:
+        if self.config.model_dropout:
             torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch, place))
         epoch = self._begin()
         if place >= len(epoch.plan):
@@ -417,8 +417,8 @@ class PromptTraining(FactTraining):
         step, relation = bad[0].tolist()
         return (
             f"the loss of relation {self.relations[relation]} is not finite at epoch "
-            f"{self.epoch + 1}, step {min(step, self.epoch_steps - 1) + 1}; lower training.rate "
-            f"(now {self.config.rate}) or set training.clip, or use dtype float32."
+            f"{self.epoch + 1}, step {min(step, self.epoch_steps - 1) + 1}; lower learning.rate "
+            f"(now {self.config.rate}) or set learning.clip, or use dtype float32."
         )
 
     def _changing(self) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from symprompt.errors import ModelError, RunError
 from symprompt.files.atomic import read_json, write_json, write_tensors
-from symprompt.models import LanguageModel, Prefix, PrefixShape, prefix_shape
+from symprompt.models import LanguageModel, Prefix, PrefixShape
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
@@ -143,7 +143,7 @@ def read_peft(
 
 def _agreed(backbone: LanguageModel) -> PrefixShape:
     """Return a prefix's shape if peft and we mean the same by it."""
-    shape = prefix_shape(backbone)
+    shape = backbone.prefix_shape
     body = backbone.model.base_model
     name = type(body).__name__
     if "past_key_values" not in inspect.signature(body.forward).parameters:

@@ -30,7 +30,7 @@ class PrefixEncoder(PromptEncoder):
 
     Args:
         tasks: names; each seeds its own random numbers.
-        shape: from ``prefix_shape(backbone)``.
+        shape: from ``backbone.prefix_shape``.
         length: of every prefix, or one for each task.
         kind: free or mlp.
         hidden: the width between the two products of "mlp".

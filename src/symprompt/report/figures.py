@@ -550,8 +550,10 @@ def map_caption(found: SenseMap) -> str:
 
 def draw_map(found: SenseMap) -> Figure:
     """Draw a word's occurrences as points in the plane, coloured by label."""
-    figure = make_figure(5.6, f"“{found.word}”", map_caption(found))
+    figure = make_figure(5.6, f"“{found.word}”")
     axes = figure.subplots()
+    # Not as the caption of the figure: the legend stands there.
+    axes.set_xlabel(map_caption(found), fontsize=8.5, color=INK)
     shown = legend_labels(found.labels)
     owner = [label if label in shown else OTHER for label in found.labels]
     for number, label in enumerate(shown):

@@ -470,7 +470,7 @@ def unfilled_notes(metrics: Mapping[str, Any]) -> list[str]:
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return [
         f"prompts that are not all words, as the search was too short: {len(names)} of "
-        f"{len(metrics['test']['relations'])} relations ({shown}); raise training.epochs or "
+        f"{len(metrics['test']['relations'])} relations ({shown}); raise learning.epochs or "
         "search.steps"
     ]
 

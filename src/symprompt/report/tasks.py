@@ -17,7 +17,7 @@ from symprompt.config import incidental_keys
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grid, Grids
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.data.examples import cut_words
+from symprompt.tasks.data.examples import CUT
 from symprompt.tasks.folder import TaskFolder
 from symprompt.tasks.patterns.folder import PatternFolder, is_pattern_run
 
@@ -224,7 +224,7 @@ def run_notes(metrics: Mapping[str, Any]) -> list[str]:
     cut = metrics.get("cut", {})
     if cut:
         told = ", ".join(f"{count} of {split}" for split, count in cut.items())
-        notes.append(f"{cut_words(metrics['kind'])}: {told}")
+        notes.append(f"{CUT}: {told}")
     unseen = metrics.get("unseen", [])
     if unseen:
         more = f" and {len(unseen) - _TOLD} more" if len(unseen) > _TOLD else ""

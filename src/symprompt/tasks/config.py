@@ -9,6 +9,8 @@ from pydantic import Field
 from symprompt.config import build, load
 from symprompt.config.fields import (
     Amount,
+    Common,
+    Compile,
     Count,
     Factor,
     Incidental,
@@ -19,6 +21,7 @@ from symprompt.config.fields import (
     Share,
     settings,
 )
+from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 
 Kind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
@@ -36,7 +39,7 @@ METHODS: dict[str, str] = {
 class TaskConfig:
     """Which task, and how its texts become features."""
 
-    name: str = ""
+    name: Common[str] = ""
     """A task that is known (rte, boolq, cb, mnli, sst2, conll2003, conll2004, wikigold, gum,
     ontonotes, squad, squad2, propbank-ewt, conll05, conll12); empty: files of your own."""
     kind: Literal[
@@ -79,7 +82,7 @@ class TaskConfig:
 class PrefixConfig:
     """The prompts: of the input layer (pt) or of every layer (pt2, mpt2)."""
 
-    length: Positive = 20
+    length: Common[Positive] = 20
     """How many vectors stand in front."""
     encoder: Literal["free", "mlp"] = "free"
     """free: the vectors are parameters; mlp: they come out of a small network (pt2)."""
@@ -150,29 +153,15 @@ class SpanConfig:
 
 
 @settings
-class LearningConfig:
-    """How the trained numbers are learned."""
+class LearningConfig(EpochLearningConfig):
+    """How the trained weights are learned."""
 
-    rate: Rate = 5e-3
-    """Highest learning rate."""
+    rate: Common[Rate] = 5e-3
     head_rate: Amount = 0.0
     """The head's, if another."""
-    weight_decay: Amount = 0.0
-    """AdamW's; biases, norms and prompts are not decayed."""
-    schedule: Literal["linear", "exponential", "constant"] = "linear"
-    """linear: to zero at the last step; exponential: times decay after each epoch."""
     decay: Factor = 0.95
-    """Factor per epoch of the exponential schedule."""
-    warmup: Share = 0.0
-    """Share of all steps over which the rate rises from zero."""
     clip: Amount = 1.0
-    """Largest gradient norm; 0 does not clip."""
-    batch: Positive = 32
-    """Inputs per step."""
-    epochs: Positive = 20
-    """Most passes over the training inputs."""
-    patience: Count = 0
-    """Stop after this many epochs without a better dev score; 0 never stops early."""
+    epochs: Common[Positive] = 20
     choose: str = "auto"
     """The dev metric that chooses the epoch; auto is the task's first. Ties take the earlier."""
     choose_every: Positive = 1
@@ -198,19 +187,19 @@ class MixtureConfig:
 class TuneConfig:
     """One run on a labelled task: a model, data, a method. Flags override the config file."""
 
-    model: str = "shipped"
+    model: Common[str] = "shipped"
     """Folder or hub name of a masked or causal language model; "shipped" is the one in the
     package."""
-    data: str = ""
+    data: Common[str] = ""
     """Folder the task's files are in, or a file of your own."""
-    out: Incidental[str] = ""
+    out: Common[Incidental[str]] = ""
     """Run folder to write."""
-    method: TuneMethod = "pt2"
+    method: Common[TuneMethod] = "pt2"
     """ft (the weights), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
     mpt2 (a prefix that several tasks learned first)."""
-    seed: Seed = 11
+    seed: Common[Seed] = 11
     """Seed of prompts, head and order."""
-    device: Incidental[str] = "auto"
+    device: Common[Incidental[str]] = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the passes: auto (bfloat16 on CUDA, else float32), float32 or bfloat16. What is learned
@@ -219,9 +208,11 @@ class TuneConfig:
     """Most tokens in one pass when asking; 0 chooses by device."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished run."""
-    record: Incidental[bool] = True
-    """Record steps as CUDA graphs on a GPU."""
-    start_from: str = ""
+    compile: Common[Incidental[Compile]] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
+    start_from: Common[str] = ""
     """A finished run on the same model and method whose prompt training goes on from; its head
     too where labels are the same."""
     task: TaskConfig = TaskConfig()

@@ -1,18 +1,16 @@
-"""What reads a label off the model's last hidden states: heads for texts, words and answers."""
+"""What reads labels off a model's last hidden states: the base of every kind's head."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.tasks.batches import Batch
-from symprompt.tasks.data.examples import NO_LABEL, TaskKind
-
-HeadKind = Literal["linear", "mlp"]
+from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.data.examples import NO_LABEL
+from symprompt.tasks.features import Batch
 
 
 class Head(nn.Module, ABC):
@@ -23,9 +21,8 @@ class Head(nn.Module, ABC):
 
     Args:
         width: h, the size of a hidden state.
-        outputs: the number of scores for each place.
-        kind: a linear layer, or two with tanh between them.
-        dropout: of the states before each layer, while training.
+        outputs: the number of scores for each position.
+        config: a linear layer, or two with tanh between them; dropout before each of them.
         generator: draws the weights; without one they come from torch's own.
     """
 
@@ -33,14 +30,13 @@ class Head(nn.Module, ABC):
         self,
         width: int,
         outputs: int,
-        *,
-        kind: HeadKind = "linear",
-        dropout: float = 0.0,
+        config: HeadConfig,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.hidden = make_linear(width, width, generator) if kind == "mlp" else None
+        self.dropout = nn.Dropout(config.dropout)
+        deep = config.kind == "mlp"
+        self.hidden = make_linear(width, width, generator) if deep else None
         self.output = make_linear(width, outputs, generator)
 
     @abstractmethod
@@ -67,117 +63,6 @@ class Head(nn.Module, ABC):
             if self.hidden is not None:
                 found = self.dropout(torch.tanh(self.hidden(found)))
             return functional.linear(found, weight, self.output.bias)
-
-
-class SequenceHead(Head):
-    """One class for a text or a pair: from [CLS], or a causal model's last real token; final."""
-
-    def __init__(
-        self,
-        width: int,
-        outputs: int,
-        *,
-        causal: bool,
-        kind: HeadKind = "linear",
-        dropout: float = 0.0,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(width, outputs, kind=kind, dropout=dropout, generator=generator)
-        self.causal = causal
-
-    def loss(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy of each row's label [b]."""
-        logits = self.logits(self._read(states, batch))
-        labels = batch.need("labels")
-        return functional.cross_entropy(logits, labels, reduction="none", ignore_index=NO_LABEL)
-
-    def scores(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return log-probabilities [b, classes]."""
-        return torch.log_softmax(self.logits(self._read(states, batch)), -1)
-
-    def _read(self, states: Tensor, batch: Batch) -> Tensor:
-        if not self.causal:
-            return states[:, 0]
-        last = (batch.lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
-        return states.gather(1, last).squeeze(1)
-
-
-class TaggingHead(Head):
-    """One tag for each token; final."""
-
-    def loss(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy over each row's labelled tokens [b]."""
-        labels = batch.need("labels")
-        losses = functional.cross_entropy(
-            self.logits(states).transpose(1, 2), labels, reduction="none", ignore_index=NO_LABEL
-        )
-        return losses.sum(1) / (labels != NO_LABEL).sum(1).clamp(min=1)
-
-    def weights(self, batch: Batch) -> Tensor:
-        """Return each row's number of labelled tokens [b]."""
-        return (batch.need("labels") != NO_LABEL).sum(1).float()
-
-    def scores(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return log-probabilities [b, t, tags]."""
-        return torch.log_softmax(self.logits(states), -1)
-
-
-class SpanHead(Head):
-    """The first and the last token of an answer; final.
-
-    Only tokens of the context and the one that means "no answer" can be chosen, in training as in
-    decoding, so that padding and the question take no part.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        *,
-        kind: HeadKind = "linear",
-        dropout: float = 0.0,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(width, 2, kind=kind, dropout=dropout, generator=generator)
-
-    def loss(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return the mean of the cross-entropies of first and last token [b]."""
-        logits = self.scores(states, batch)
-        losses = [
-            functional.cross_entropy(
-                logits[..., side], batch.need(name), reduction="none", ignore_index=NO_LABEL
-            )
-            for side, name in enumerate(("starts", "ends"))
-        ]
-        return (losses[0] + losses[1]) / 2
-
-    def weights(self, batch: Batch) -> Tensor:
-        """Return 1 for each row with a known answer [b]."""
-        return (batch.need("starts") != NO_LABEL).float()
-
-    def scores(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return logits [b, t, 2]; a token that cannot be chosen has -inf."""
-        allowed = batch.need("allowed")
-        return self.logits(states).masked_fill(~allowed[..., None], float("-inf"))
-
-
-def make_head(
-    task: TaskKind,
-    width: int,
-    labels: int,
-    *,
-    causal: bool,
-    kind: HeadKind = "linear",
-    dropout: float = 0.0,
-    generator: torch.Generator | None = None,
-) -> Head:
-    """Make the head of a kind of task; ``labels`` is the size of its label set."""
-    if task == "question":
-        return SpanHead(width, kind=kind, dropout=dropout, generator=generator)
-    if task in ("tagging", "roles"):
-        return TaggingHead(width, labels, kind=kind, dropout=dropout, generator=generator)
-    return SequenceHead(
-        width, labels, causal=causal, kind=kind, dropout=dropout, generator=generator
-    )
 
 
 def make_linear(width: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.runs.environment import make_generator
-from symprompt.tasks.batches import Batch
-from symprompt.tasks.chains import ChainHead
-from symprompt.tasks.config import HeadConfig, SpanConfig
-from symprompt.tasks.data.examples import LabelSet, TaskKind
-from symprompt.tasks.heads import Head, make_head
+from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.heads import Head
+from symprompt.tasks.kinds import Kind, Target
 from symprompt.tasks.passes import plan_asking
-from symprompt.tasks.span_heads import RelationHead, SpanClassHead, SpanShape
-from symprompt.tasks.tensorise import Features
 from symprompt.tasks.trainables import Body, hidden_size
 
 
@@ -92,93 +88,25 @@ class TaskModel:
 
 
 def make_task_head(
-    kind: TaskKind,
-    labels: LabelSet | int,
-    body: Body,
-    config: HeadConfig,
-    *,
-    seed: tuple[object, ...],
-    span: SpanConfig | None = None,
-    relations: int = 0,
-    every_token: bool = False,
+    kind: Kind[Any, Any], target: Target, body: Body, *, seed: tuple[object, ...]
 ) -> Head:
-    """Return a head at its start, on the body's device.
-
-    Args:
-        labels: the labels, or how many; chains of tags need the labels.
-        span: how spans are represented, for kinds that have them.
-        relations: how many relations there are, NULL among them.
-        every_token: tags count for every token of a word.
-
-    Raises:
-        ConfigError: the settings are about tags, and the task has none.
-    """
-    backbone, width = body.backbone, hidden_size(body.backbone)
-    generator = make_generator(*seed, "head")
-    count = labels if isinstance(labels, int) else len(labels)
-    plain = config.decoder == "softmax" and not config.constrain and config.combine == "first"
-    if not plain and kind not in ("tagging", "roles"):
-        raise ConfigError(
-            f"head.decoder is {config.decoder!r}, head.constrain {config.constrain} and "
-            f"head.combine {config.combine!r}, which choose tags, and the task's kind is {kind!r}; "
-            'leave them out, or use task.kind = "tagging".'
-        )
-    head: Head
-    if kind in ("spans", "relations"):
-        shape = span_shape(kind, span or SpanConfig())
-        head = (
-            SpanClassHead(width, count, shape, dropout=config.dropout, generator=generator)
-            if kind == "spans"
-            else RelationHead(
-                width, count, relations, shape, dropout=config.dropout, generator=generator
-            )
-        )
-    elif kind in ("tagging", "roles") and not plain:
-        if isinstance(labels, int):
-            raise ValueError("a chain of tags needs their names")
-        head = ChainHead(
-            width,
-            labels.names,
-            crf=config.decoder == "crf",
-            constrain=config.constrain,
-            combine=config.combine,
-            every_token=every_token,
-            kind=config.kind,
-            dropout=config.dropout,
-            generator=generator,
-        )
-    else:
-        head = make_head(
-            kind,
-            width,
-            count,
-            causal=backbone.causal,
-            kind=config.kind,
-            dropout=config.dropout,
-            generator=generator,
-        )
+    """Return a head at its start, on the body's device."""
+    backbone = body.backbone
+    head = kind.head(
+        hidden_size(backbone),
+        target,
+        causal=backbone.causal,
+        generator=make_generator(*seed, "head"),
+    )
     if backbone.dtype == torch.float64:
         head = head.double()
     return head.to(backbone.device).eval()
 
 
-def span_shape(kind: TaskKind, config: SpanConfig) -> SpanShape:
-    """Return how a task's spans are represented."""
-    # Pairs are the square of candidates.
-    candidates = config.candidates or (32 if kind == "relations" else 64)
-    return SpanShape(
-        length=config.length,
-        boundary=config.boundary,
-        summary=config.summary,
-        hidden=config.hidden,
-        negatives=config.negatives,
-        candidates=candidates,
-    )
-
-
 def ask(
     model: TaskModel,
     task: str,
+    kind: Kind[Any, Any],
     features: Features,
     inputs: Batch,
     *,
@@ -189,17 +117,17 @@ def ask(
     """Return a task's scores of all inputs of a split, on the CPU.
 
     Args:
+        kind: the task's kind.
         features: the split.
         inputs: the same on the device.
         max_tokens: most tokens in one pass.
 
     Returns:
-        [n, classes] log-probabilities, [n, t] best tags, [n, t, 2] logits of answers, or
-        candidate spans [n, c, ...].
+        What the kind decodes, one entry for each row [n, ...].
     """
     widest = int(features.ids.shape[1])
     plan = plan_asking(features.lengths, max_tokens=max_tokens, widest=widest)
-    gathered = Gathered(features)
+    gathered = Gathered(kind, features)
     for number, step in enumerate(plan):
         rows = torch.from_numpy(step.rows).to(model.device)
         gathered.add(rows, model.scores(task, inputs.select(rows, step.width)))
@@ -208,22 +136,19 @@ def ask(
 
 
 class Gathered:
-    """The scores of all rows of a split, put together pass by pass; final.
+    """The scores of all rows of a split, put together pass by pass; final."""
 
-    Of tags only the best is kept, which is all that decoding reads.
-    """
-
-    def __init__(self, features: Features) -> None:
+    def __init__(self, kind: Kind[Any, Any], features: Features) -> None:
+        self.kind = kind
         self.features = features
         self._found: Tensor | None = None
 
     def add(self, rows: Tensor, scores: Tensor) -> None:
         """Put the scores of some rows, perhaps narrower than the widest, in their places."""
-        if self.features.kind in ("tagging", "roles"):
-            scores = scores.argmax(-1)
+        scores = self.kind.kept(scores)
         if self._found is None:
             shape = [len(self.features), *scores.shape[1:]]
-            if self.features.kind in ("tagging", "roles", "question"):
+            if self.kind.per_token:
                 shape[1] = int(self.features.ids.shape[1])
             floor = -torch.inf if scores.is_floating_point() else 0
             self._found = scores.new_full(shape, floor)

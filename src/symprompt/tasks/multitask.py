@@ -109,14 +109,11 @@ def _share(
     }
     inputs = {name: task.splits["train"].inputs for name, task in laid.items()}
     model = TaskModel(body, heads, inputs)
+    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     learning = config.learning
     learning = replace(learning, rate=config.mixture.rate or learning.rate, patience=0)
-    asker = Asker(
-        model,
-        max_tokens=config.max_tokens or backbone.token_budget(),
-        unanswerable=config.task.unanswerable,
-        overlaps=config.span.overlaps,
-    )
+    max_tokens = config.max_tokens or backbone.token_budget()
+    asker = Asker(model, config, max_tokens=max_tokens)
 
     def score() -> tuple[float, dict[str, float]]:
         found: dict[str, float] = {}
@@ -132,7 +129,7 @@ def _share(
         replace(learning, epochs=config.mixture.epochs),
         score,
         seed=derive_seed(config.seed, "mixture"),
-        record=config.record,
+        record=backbone.records,
     )
     history = run_training(shared, training, config, tick)
     tensors = {**body.tensors(), **{key: v.detach() for key, v in model.head_parameters().items()}}

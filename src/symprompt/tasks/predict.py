@@ -11,14 +11,15 @@ from symprompt.config import override
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.tasks.data import load_examples
+from symprompt.tasks.data.load import load_examples
 from symprompt.tasks.model import ask
 from symprompt.tasks.outcome import Outcome
 from symprompt.tasks.patterns.folder import is_pattern_run
 from symprompt.tasks.patterns.predict import predict_verbal
 from symprompt.tasks.prepare import columns_of
-from symprompt.tasks.serve import lay_out_for, predictions_of
+from symprompt.tasks.serve import predictions_of, tensorise_for
 from symprompt.tasks.stored import StoredPrompt
+from symprompt.tasks.trainables import TRAINABLES
 
 
 def predict_file(
@@ -62,20 +63,21 @@ def predict_file(
     prompt = StoredPrompt.load(run)
     examples = load_examples(
         file,
-        prompt.kind,
+        str(prompt.card["kind"]),
         columns=columns_of(columns),
-        labels=prompt.labels,
+        labels=prompt.target.labels,
         name=prompt.task,
     )
     prompt = replace(prompt, config=override(prompt.config, dtype=dtype))
-    kept = "float32" if prompt.config.method == "ft" else dtype
+    kept = TRAINABLES[prompt.config.method].load_dtype(dtype)
     name = model or str(prompt.card["base_model"])
     backbone = LanguageModel.load(name, device=device, dtype=kept)
     trained = prompt.model(backbone)
-    features = lay_out_for(prompt, examples, backbone)
+    features = tensorise_for(prompt, examples, backbone)
     scores = ask(
         trained,
         prompt.task,
+        prompt.kind,
         features,
         features.batch().to(backbone.device),
         max_tokens=max_tokens or backbone.token_budget(),

@@ -10,22 +10,15 @@ import numpy as np
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import derive_seed
-from symprompt.tasks.batches import Batch
 from symprompt.tasks.config import TaskConfig, TuneConfig
-from symprompt.tasks.data import Columns, load_task
-from symprompt.tasks.data.examples import (
-    Example,
-    QuestionExample,
-    RolesExample,
-    SpanExample,
-    TaggedExample,
-    TaskData,
-    hold_out,
-)
+from symprompt.tasks.data.examples import TaskData, draw_limited, hold_out
+from symprompt.tasks.data.load import load_task
+from symprompt.tasks.data.own import Columns
 from symprompt.tasks.data.spans import identified
-from symprompt.tasks.rows import takes_types
-from symprompt.tasks.tensorise import Features, make_features
+from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.rows import Sheet, takes_types
+from symprompt.tasks.trainables import TRAINABLES
 
 HELD_OUT = "held-out"
 _LEAST = 16
@@ -79,8 +72,8 @@ class Session:
         self._tasks: dict[tuple[object, ...], LaidTask] = {}
 
     def backbone(self, config: TuneConfig) -> LanguageModel:
-        """Return the model a run needs: fine-tuning wants float32 weights on any device."""
-        dtype = "float32" if config.method == "ft" else config.dtype
+        """Return the model a run needs, in the dtype that its method trains in."""
+        dtype = TRAINABLES[config.method].load_dtype(config.dtype)
         key = (config.model, config.device, dtype)
         if key not in self._backbones:
             self._backbones[key] = LanguageModel.load(
@@ -131,14 +124,9 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     else:
         data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
     if task.identify:
-        if data.kind != "spans":
-            raise ConfigError(
-                f"task.identify finds spans, and {data.name} is read as {data.kind}; set task.kind "
-                'to "spans".'
-            )
         data = identified(data)
-    related = data.kind == "relations"
-    bare = [name for name, own in data.splits.items() if not is_labelled(own, relations=related)]
+    known = KINDS[data.kind].is_labelled
+    bare = [name for name, own in data.splits.items() if not all(map(known, own))]
     if bare:
         # Nothing can be measured there; predict is for such files.
         dropped = {f"{name}: no labels": len(data.splits[name]) for name in bare}
@@ -154,7 +142,7 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     limits = {"train": task.train_limit, HELD_OUT: task.dev_limit, "test": task.test_limit}
     limits["dev"] = task.test_limit if HELD_OUT in data.splits else task.dev_limit
     splits = {
-        name: _limited(examples, limits.get(name, 0), (task.split_seed, name))
+        name: draw_limited(examples, limits.get(name, 0), (task.split_seed, name))
         for name, examples in data.splits.items()
     }
     return replace(data, splits=splits)
@@ -164,20 +152,18 @@ def lay_out_task(
     data: TaskData, task: TaskConfig, backbone: LanguageModel, length: int
 ) -> LaidTask:
     """Lay every split out and bring it to the model's device, once."""
+    sheet = Sheet.make(
+        backbone.vocabulary,
+        max_length=length,
+        stride=min(task.stride, length // 4),
+        token_types=takes_types(backbone),
+    )
+    target = Target(data.labels, data.relations, every_token=task.label_all_tokens)
     splits = {}
-    for name in data.splits:
-        if not data.splits[name]:
-            continue
-        features = make_features(
-            data,
-            name,
-            backbone.vocabulary,
-            max_length=length,
-            stride=min(task.stride, length // 4),
-            label_all_tokens=task.label_all_tokens,
-            token_types=takes_types(backbone),
-        )
-        splits[name] = LaidSplit(features, features.batch().to(backbone.device))
+    for name, examples in data.splits.items():
+        if examples:
+            features = KINDS[data.kind].tensorise(examples, sheet, target)
+            splits[name] = LaidSplit(features, features.batch().to(backbone.device))
     choice = HELD_OUT if HELD_OUT in splits else "dev"
     reported = "test" if "test" in splits else "dev"
     if choice not in splits or reported not in splits:
@@ -193,40 +179,10 @@ def asked_splits(laid: LaidTask) -> list[str]:
     return [name for name in laid.splits if name != "train"]
 
 
-def is_labelled(examples: Sequence[Example], *, relations: bool = False) -> bool:
-    """Say whether every example has its label, tags, answers or spans.
-
-    Args:
-        relations: whether spans need relations too.
-    """
-    for example in examples:
-        if isinstance(example, QuestionExample):
-            known = bool(example.answers) or example.impossible
-        elif isinstance(example, TaggedExample | RolesExample):
-            known = example.tags is not None
-        elif isinstance(example, SpanExample):
-            known = (example.relations if relations else example.spans) is not None
-        else:
-            known = example.label is not None
-        if not known:
-            return False
-    return True
-
-
 def _needs_holding_out(data: TaskData, task: TaskConfig) -> bool:
     """Say whether nothing is left to choose the epoch by once results are reported."""
     both = bool(data.splits.get("dev")) and bool(data.splits.get("test"))
     return task.held_out > 0 and not both
-
-
-def _limited(
-    examples: Sequence[Example], limit: int, seed: tuple[object, ...]
-) -> Sequence[Example]:
-    if not limit or len(examples) <= limit:
-        return examples
-    random = np.random.default_rng(derive_seed(*seed, "limit"))
-    chosen = np.sort(random.permutation(len(examples))[:limit])
-    return [examples[row] for row in chosen]
 
 
 def columns_of(pairs: Sequence[str]) -> Columns:

@@ -1,13 +1,10 @@
-"""The special tokens around one text or two, as a model's tokenizer puts them.
-
-Put parts of token sequences into rows, with the special tokens around them.
-"""
+"""Parts of token sequences as rows, with a tokenizer's special tokens around them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +69,6 @@ def _new_line(vocabulary: Vocabulary) -> tuple[int, ...]:
     return (vocabulary.pad_id if end is None else int(end),)
 
 
-LongTexts = Literal["windows", "cut"]
-
-
 @dataclass(frozen=True)
 class Sheet:
     """What rows are like: the tokenizer, its special tokens, how long, with segments or not."""
@@ -87,9 +81,24 @@ class Sheet:
 
     @classmethod
     def make(
-        cls, vocabulary: Vocabulary, *, max_length: int, stride: int, token_types: bool | None
+        cls,
+        vocabulary: Vocabulary,
+        *,
+        max_length: int,
+        stride: int = 128,
+        token_types: bool | None = None,
     ) -> Sheet:
-        """Check the settings and make a sheet of them."""
+        """Check the settings and make a sheet of them.
+
+        Args:
+            max_length: the most tokens of a row, special tokens included.
+            stride: tokens that two neighbouring windows of a long text share, as transformers
+                counts it; never more than half of a window.
+            token_types: whether to make segment types; without a word, if the tokenizer has them.
+
+        Raises:
+            ConfigError: the settings leave no room for any text.
+        """
         frame = Frame.of(vocabulary)
         # Two words at least, or nothing can be split.
         least = len(frame.before) + len(frame.between) + len(frame.after) + len(frame.closing) + 4
@@ -171,7 +180,9 @@ class Rows:
         return table
 
 
-def assemble(sheet: Sheet, first: Part, second: Part | None, *, closing: bool = False) -> Rows:
+def assemble(
+    sheet: Sheet, first: Part, second: Part | None = None, *, closing: bool = False
+) -> Rows:
     """Put the special tokens and one part or two into rows."""
     frame, count = sheet.frame, len(first.start)
     after = (*frame.after, *(frame.closing if closing else ()))

@@ -11,22 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel
-from symprompt.models.language_model import body_states
 from symprompt.models.prefix import Prefix
-from symprompt.tasks.batches import Batch
-from symprompt.tasks.data.build import labels_in
-from symprompt.tasks.data.examples import Example, cut_words
+from symprompt.tasks.data.examples import CUT, Example
+from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.heads import Head
 from symprompt.tasks.model import Gathered
-from symprompt.tasks.outcome import Outcome, decode, measure, to_rows
+from symprompt.tasks.outcome import Outcome
 from symprompt.tasks.passes import plan_asking
-from symprompt.tasks.prepare import is_labelled
-from symprompt.tasks.rows import takes_types
+from symprompt.tasks.rows import Sheet, takes_types
 from symprompt.tasks.stored import StoredPrompt
-from symprompt.tasks.tensorise import Features, lay_out
-from symprompt.tasks.trainables import DeepPrefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +64,8 @@ class Server:
         self.heads: dict[str, Head] = {}
         states = []
         for prompt in prompts:
+            prompt.prefix()  # refuses a run that learned no deep prefix
             model = prompt.model(backbone)
-            if not isinstance(model.body, DeepPrefix):
-                raise RunError(
-                    f"{prompt.path} was trained by {prompt.card['method']}; only deep prefixes "
-                    "(pt2, mpt2) can be served together."
-                )
             self.heads[prompt.task] = model.heads[prompt.task]
             states.append(model.body.tensors()["prompt.prefix"])
         shifts = {prompt.config.prefix.shift_positions for prompt in prompts}
@@ -97,7 +88,7 @@ class Server:
         for task in examples:
             if task not in self.prompts:
                 raise ConfigError(f"no prompt of task {task!r} is served: {', '.join(self.heads)}.")
-        asked = self._lay_out(examples)
+        asked = self._tensorise(examples)
         found: dict[str, list[dict[str, Any]]] = {task: [] for task in examples}
         if not asked:
             return found
@@ -115,7 +106,9 @@ class Server:
         owner = np.concatenate(
             [np.full(len(entry.features), place) for place, entry in enumerate(asked.values())]
         )
-        found = {task: Gathered(entry.features) for task, entry in asked.items()}
+        found = {
+            task: Gathered(self.prompts[task].kind, entry.features) for task, entry in asked.items()
+        }
         for step in plan_asking(lengths, max_tokens=max_tokens, widest=widest):
             parts = {}
             for place in np.unique(owner[step.rows]):
@@ -154,7 +147,7 @@ class Server:
             types=torch.cat([_padded(entry, width) for entry in types]) if types else None,
         )
         prefix = Prefix(self.states, row, shift_positions=self.shift, visible=self.visible)
-        states = body_states(self.backbone, inputs, prefix=prefix)
+        states = self.backbone.states(inputs, prefix=prefix)
         sizes = [len(batch) for batch in batches]
         for task, batch, own, places in zip(
             parts, batches, torch.split(states, sizes), chosen, strict=True
@@ -163,67 +156,53 @@ class Server:
             scores = self.heads[task].scores(own[:, :seen], batch)
             found[task].add(places, scores)
 
-    def _lay_out(self, examples: Mapping[str, Sequence[Example]]) -> dict[str, _Asked]:
+    def _tensorise(self, examples: Mapping[str, Sequence[Example]]) -> dict[str, _Asked]:
         asked: dict[str, _Asked] = {}
         first = 0
         for task, given in examples.items():
             if not given:
                 continue
-            features = lay_out_for(self.prompts[task], given, self.backbone)
+            features = tensorise_for(self.prompts[task], given, self.backbone)
             inputs = features.batch().to(self.backbone.device)
             asked[task] = _Asked(features, inputs, first)
             first += len(features)
         return asked
 
 
-def lay_out_for(
+def tensorise_for(
     prompt: StoredPrompt, examples: Sequence[Example], backbone: LanguageModel
 ) -> Features:
-    """Lay examples out as a stored prompt wants them."""
+    """Return examples as rows, as a stored prompt was trained on them."""
     settings = prompt.card["features"]
-    return lay_out(
-        prompt.kind,
-        examples,
-        prompt.labels,
+    sheet = Sheet.make(
         backbone.vocabulary,
         max_length=int(settings["max_length"]),
         stride=int(settings["stride"]),
-        label_all_tokens=bool(settings.get("label_all_tokens", False)),
         token_types=takes_types(backbone),
-        relations=prompt.relations,
     )
+    return prompt.kind.tensorise(examples, sheet, prompt.target)
 
 
 def predictions_of(
     prompt: StoredPrompt, examples: Sequence[Example], features: Features, scores: Tensor
 ) -> Outcome:
     """Return what a stored prompt predicts; figures too where every label is known."""
-    threshold = prompt.card.get("threshold")
-    predictions = decode(
-        prompt.kind,
-        examples,
-        prompt.labels,
-        features,
-        scores,
-        threshold,
-        overlaps=prompt.config.span.overlaps,
-        relations=prompt.relations,
+    kind, threshold = prompt.kind, prompt.card.get("threshold")
+    predictions = kind.decode(
+        scores.numpy(), features, examples, prompt.target, threshold=threshold
     )
-    rows = to_rows(prompt.kind, examples, predictions, features, scores)
-    labelled = is_labelled(examples, relations=prompt.kind == "relations")
-    metrics = measure(prompt.kind, examples, predictions) if labelled else {}
-    return Outcome(metrics, rows, _notes(prompt, examples, features))
+    labelled = all(map(kind.is_labelled, examples))
+    metrics = kind.figures(examples, predictions) if labelled else {}
+    return Outcome(metrics, kind.rows(examples, predictions), _notes(prompt, examples, features))
 
 
 def _notes(
     prompt: StoredPrompt, examples: Sequence[Example], features: Features
 ) -> tuple[str, ...]:
     """Return what a reader of predictions should know: what was cut, labels that cannot be met."""
-    notes = [f"{cut_words(prompt.kind)}: {features.cut}"] if features.cut else []
-    known = {*prompt.labels.names, *prompt.relations.names}
-    counts = Counter(
-        label for entry in examples for label in labels_in(entry) if label not in known
-    )
+    notes = [f"{CUT}: {features.cut}"] if features.cut else []
+    known = {*prompt.target.labels.names, *prompt.target.relations.names}
+    counts = Counter(label for entry in examples for label in entry.labels if label not in known)
     if counts:
         listed = ", ".join(f"{label!r} ({count})" for label, count in counts.most_common(5))
         more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""

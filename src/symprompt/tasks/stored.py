@@ -12,8 +12,9 @@ from torch import Tensor
 from symprompt.errors import ConfigError, RunError
 from symprompt.models import LanguageModel, Prefix
 from symprompt.tasks.config import TuneConfig, make_tune_config
-from symprompt.tasks.data.examples import KINDS, LabelSet, TaskKind
+from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.folder import CARD, TaskFolder
+from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.trainables import make_body
 
@@ -66,20 +67,20 @@ class StoredPrompt:
         return str(self.card["task"])
 
     @property
-    def kind(self) -> TaskKind:
+    def kind(self) -> Kind[Any, Any]:
         """The kind of task."""
-        kind: TaskKind = self.card["kind"]
-        return kind
+        return KINDS[self.card["kind"]]
 
     @property
-    def labels(self) -> LabelSet:
-        """The labels that its head scores."""
-        return LabelSet(tuple(self.card["labels"]))
-
-    @property
-    def relations(self) -> LabelSet:
-        """The relations between spans that its head scores."""
-        return LabelSet(tuple(self.card.get("relations", ())))
+    def target(self) -> Target:
+        """The labels that its head scores, and how."""
+        return Target(
+            LabelSet(tuple(self.card["labels"])),
+            LabelSet(tuple(self.card.get("relations", ()))),
+            self.config.head,
+            self.config.span,
+            every_token=bool(self.card["features"].get("label_all_tokens", False)),
+        )
 
     def prefix(self) -> Prefix:
         """Return the keys and values, for a pass of one's own or for ``write_peft``.
@@ -103,16 +104,7 @@ class StoredPrompt:
         """
         check_backbone(self.card, backbone, self.path)
         body = make_body(backbone, self.config, seed=())
-        head = make_task_head(
-            self.kind,
-            self.labels,
-            body,
-            self.config.head,
-            seed=(),
-            span=self.config.span,
-            relations=len(self.relations),
-            every_token=bool(self.card["features"].get("label_all_tokens", False)),
-        )
+        head = make_task_head(self.kind, self.target, body, seed=())
         model = TaskModel(body, {self.task: head})
         load_numbers(model, self.task, self.tensors)
         return model

@@ -15,22 +15,21 @@ from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import describe_environment
 from symprompt.runs.folder import CONFIG, ENVIRONMENT, HISTORY, METRICS, STATE
-from symprompt.tasks.config import SpanConfig, TuneConfig
-from symprompt.tasks.data.examples import SpanExample, TaskKind
-from symprompt.tasks.folder import CARD, PROMPT, TaskFolder
+from symprompt.tasks.config import TuneConfig
+from symprompt.tasks.data.examples import TaskData
+from symprompt.tasks.folder import CARD, TaskFolder
 from symprompt.tasks.heads import Head
+from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.prepare import LaidTask, Session, asked_splits
+from symprompt.tasks.settings import check_settings
 from symprompt.tasks.stored import check_backbone, load_numbers
-from symprompt.tasks.trainables import Body, make_body
+from symprompt.tasks.trainables import TRAINABLES, Body, make_body
 from symprompt.tasks.training import TaskTraining
 
 FORMAT = 1
 CHOICE = "choice"
-WEIGHTS = "weights.safetensors"
-ADAPTER = "adapter.safetensors"
-_FILES = {"ft": WEIGHTS, "lora": ADAPTER}
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,8 @@ class _Job:
 
     def asker(self) -> Asker:
         """Return what asks the model about a split."""
-        return Asker(
-            self.model,
-            max_tokens=self.config.max_tokens or self.backbone.token_budget(),
-            unanswerable=self.config.task.unanswerable,
-            overlaps=self.config.span.overlaps,
-        )
+        max_tokens = self.config.max_tokens or self.backbone.token_budget()
+        return Asker(self.model, self.config, max_tokens=max_tokens)
 
 
 def tune(
@@ -86,7 +81,7 @@ def tune(
     """
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
-    if config.method == "mpt2":
+    if config.mixture.tasks:
         raise ConfigError('method = "mpt2" trains a mixture; call tune_mixture.')
     folder = TaskFolder(config.out)
     folder.require_own()
@@ -134,64 +129,27 @@ def head_of(config: TuneConfig, laid: LaidTask, body: Body, *, seed: tuple[objec
     """Return the head of a task at its start.
 
     Raises:
-        ConfigError: settings are about spans or tags, and the task has none.
+        ConfigError: settings concern other kinds of task.
     """
-    # Not where a stored head is made: runs from before may hold settings that did nothing.
-    _require_spans(config.span, laid.data.kind)
-    _require_use(config, laid.data.kind)
-    return make_task_head(
-        laid.data.kind,
-        laid.data.labels,
-        body,
-        config.head,
-        seed=seed,
-        span=config.span,
-        relations=len(laid.data.relations),
-        every_token=config.task.label_all_tokens,
-    )
+    data = laid.data
+    known = {name: kind.settings for name, kind in KINDS.items()}
+    check_settings(config, "task's kind", data.kind, known)
+    return make_task_head(KINDS[data.kind], target_of(config, data), body, seed=seed)
 
 
-def _require_spans(config: SpanConfig, kind: TaskKind) -> None:
-    """Refuse settings of spans, where they are not the defaults, for a task without spans."""
-    plain = asdict(SpanConfig())
-    changed = [f"span.{key} is {own!r}" for key, own in asdict(config).items() if own != plain[key]]
-    if changed and kind not in ("spans", "relations"):
-        raise ConfigError(
-            f"{', '.join(changed)}, and the task's kind is {kind!r}, which scores no spans; leave "
-            'that out, or use task.kind = "spans" or "relations" on a task that has them.'
-        )
-
-
-def _require_use(config: TuneConfig, kind: TaskKind) -> None:
-    """Refuse settings that would do nothing: of prefixes, of tags, of thresholds."""
-    if config.prefix.encoder == "mlp" and config.method != "pt2":
-        raise ConfigError(
-            f"prefix.encoder is 'mlp', which makes the prefixes of method = \"pt2\" alone, and "
-            f'method is {config.method!r}; use "pt2", or leave it out.'
-        )
-    if config.prefix.shift_positions and config.method not in ("pt2", "mpt2"):
-        raise ConfigError(
-            'prefix.shift_positions is true, which is about the prefixes of method = "pt2" and '
-            f'"mpt2", and method is {config.method!r}; leave it out.'
-        )
-    needs: dict[str, tuple[bool, tuple[TaskKind, ...]]] = {
-        "label_all_tokens": (config.task.label_all_tokens, ("tagging", "roles")),
-        "choose_threshold": (config.task.choose_threshold, ("question", "spans", "relations")),
-    }
-    for key, (wanted, kinds) in needs.items():
-        if wanted and kind not in kinds:
-            raise ConfigError(
-                f"task.{key} is about the kinds {', '.join(kinds)}, and the task's kind is "
-                f"{kind!r}; leave it out."
-            )
+def target_of(config: TuneConfig, data: TaskData) -> Target:
+    """Return what a task asks for."""
+    every = config.task.label_all_tokens
+    return Target(data.labels, data.relations, config.head, config.span, every_token=every)
 
 
 def _learn(job: _Job) -> None:
     """Train, or take up where a killed run was; write the prompt."""
     folder, model, config, laid = job.folder, job.model, job.config, job.laid
-    name = _FILES.get(config.method, PROMPT)
+    name = TRAINABLES[config.method].file
     environment = describe_environment(job.backbone.device)
     folder.write_json(ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint})
+    job.tick("acceleration", 1, 1, job.backbone.accelerate(config.compile))
     if not folder.has(name):
         asker = job.asker()
 
@@ -206,7 +164,7 @@ def _learn(job: _Job) -> None:
             config.learning,
             score,
             seed=config.seed,
-            record=config.record,
+            record=job.backbone.records,
         )
         folder.write_json(HISTORY, run_training(folder, training, config, job.tick))
         folder.write_json(CARD, make_card(job, name))
@@ -310,7 +268,7 @@ def _finish(job: _Job) -> dict[str, Any]:
         "counts": laid.data.counts(),
         "dropped": dict(laid.data.dropped),
         "cut": {name: own.features.cut for name, own in laid.splits.items() if own.features.cut},
-        "spans_too_long": _too_long(laid, config.span.length),
+        "spans_too_long": _too_long(config, laid),
         "unseen": [label.describe() for label in laid.data.unseen],
         "splits": measured,
         "seconds": {key: round(value, 3) for key, value in job.seconds.items()},
@@ -319,17 +277,10 @@ def _finish(job: _Job) -> dict[str, Any]:
     return metrics
 
 
-def _too_long(laid: LaidTask, most: int) -> dict[str, int]:
-    """Return how many spans of each split are longer than those that are scored."""
-    counts = {
-        name: sum(
-            end - start > most
-            for example in examples
-            if isinstance(example, SpanExample)
-            for _, start, end in example.spans or ()
-        )
-        for name, examples in laid.data.splits.items()
-    }
+def _too_long(config: TuneConfig, laid: LaidTask) -> dict[str, int]:
+    """Return how many labels of each split are longer than those that are scored."""
+    kind, target = KINDS[laid.data.kind], target_of(config, laid.data)
+    counts = {name: kind.too_long(own, target) for name, own in laid.data.splits.items()}
     return {name: count for name, count in counts.items() if count}
 
 

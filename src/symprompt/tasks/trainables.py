@@ -1,6 +1,7 @@
-"""Which weights of a model are trained: all, those of the last layers, or none.
+"""The methods, by name: a language model with what each trains of it.
 
-A language model with what a task trains of it: prompts, prefixes, adapters or every weight.
+Prompts at the input layer, prefixes at every layer, adapters, or the model's own weights: all,
+those of the last layers, or none.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models import Inputs, LanguageModel, LoraTuning
-from symprompt.models.language_model import body_states, prefix_shape
 from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
 from symprompt.runs.environment import make_generator
-from symprompt.tasks.batches import Batch
 from symprompt.tasks.config import LoraConfig, PrefixConfig, TuneConfig
+from symprompt.tasks.features import Batch
+from symprompt.tasks.settings import check_settings
 
 ALL = -1
 """Every weight of the body."""
@@ -78,7 +80,7 @@ def _calls(backbone: LanguageModel, body: nn.Module) -> list[nn.Module]:
     try:
         ids = torch.full((1, 2), int(backbone.vocabulary.pad_id), device=backbone.device)
         inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-        body_states(backbone, inputs)
+        backbone.states(inputs)
     finally:
         for handle in handles:
             handle.remove()
@@ -99,9 +101,11 @@ _TASK = "task"
 
 
 class Body(ABC):
-    """A backbone and numbers that a task trains; abstract.
+    """A language model and the parameters that a method trains; abstract.
 
     Attributes:
+        file: what its parameters are stored in.
+        settings: the keys of a config that concern this method, and others perhaps not.
         backbone: the model; frozen but where a subclass says otherwise.
         taken: positions of the model that prompts take from every input.
 
@@ -109,12 +113,29 @@ class Body(ABC):
         dropout: of the language model, while training.
     """
 
+    file: ClassVar[str] = "prompt.safetensors"
+    settings: ClassVar[tuple[str, ...]] = ()
     taken = 0
 
     def __init__(self, backbone: LanguageModel, *, dropout: float = 0.0) -> None:
         self.backbone = backbone
         self.dropout = dropout
         self.learning = False
+
+    @classmethod
+    @abstractmethod
+    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
+        """Return it at its start.
+
+        Args:
+            backbone: in the dtype that ``load_dtype`` states.
+            seed: of prompts and adapters.
+        """
+
+    @classmethod
+    def load_dtype(cls, dtype: str) -> str:
+        """Return the dtype in which the model must be loaded for passes in a dtype."""
+        return dtype
 
     @abstractmethod
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -181,6 +202,11 @@ class InputPrompts(Body):
         scale = float(weight.detach().float().std())
         self.vectors = nn.Parameter((draws * scale).to(backbone.device))
 
+    @classmethod
+    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
+        """Return vectors as large as words are."""
+        return cls(backbone, config.prefix, dropout=config.learning.dropout, seed=seed)
+
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the vectors."""
         return {"prompt.vectors": self.vectors}
@@ -198,7 +224,7 @@ class InputPrompts(Body):
             torch.cat((seen, batch.mask), 1),
             types=types,
         )
-        return body_states(self.backbone, together)[:, self.taken :]
+        return self.backbone.states(together)[:, self.taken :]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the vectors [n, width]."""
@@ -219,6 +245,9 @@ class FullWeights(Body):
             Only what is trained is stored.
     """
 
+    file = "weights.safetensors"
+    settings = ("weights.layers",)
+
     def __init__(
         self,
         backbone: LanguageModel,
@@ -238,6 +267,20 @@ class FullWeights(Body):
         for value in self._trained.values():
             value.requires_grad_(True)
 
+    @classmethod
+    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
+        """Return a copy of the model."""
+        half = config.dtype == "bfloat16" or (
+            config.dtype == "auto" and backbone.device.type == "cuda"
+        )
+        dropout, layers = config.learning.dropout, config.weights.layers
+        return cls(backbone, dropout=dropout, half=half, layers=layers)
+
+    @classmethod
+    def load_dtype(cls, dtype: str) -> str:
+        """Return float32 always: small changes of half precision weights vanish."""
+        return "float32"
+
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the weights that are trained, tied ones once."""
         return dict(self._trained)
@@ -246,7 +289,7 @@ class FullWeights(Body):
         """Return the states that the weights as they are now give."""
         with self._casting():
             trained = bool(self._trained)
-            return body_states(self.backbone, self._inputs(batch), grad_model=trained)
+            return self.backbone.states(self._inputs(batch), grad_model=trained)
 
     def _casting(self) -> AbstractContextManager[object]:
         if not self.half:
@@ -272,6 +315,8 @@ class Adapters(Body):
     The adapters are kept in float32; the frozen weights stay in the dtype they have.
     """
 
+    file = "adapter.safetensors"
+
     def __init__(
         self,
         backbone: LanguageModel,
@@ -286,6 +331,11 @@ class Adapters(Body):
         start = self.tuning.start([_TASK], seed)[0]
         self.row = nn.Parameter(start.float() if start.dtype != torch.float64 else start)
         self._asked = _Asked(self.backbone)
+
+    @classmethod
+    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
+        """Return adapters that change nothing yet."""
+        return cls(backbone, config.lora, dropout=config.learning.dropout, seed=seed)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the adapters, as one row of numbers."""
@@ -322,11 +372,13 @@ class _Asked(nn.Module):
     def forward(self, embeddings: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         """Return the last hidden states."""
         inputs = Inputs(embeddings, mask, types=types)
-        return body_states(self._backbone[0], inputs, grad_model=True)
+        return self._backbone[0].states(inputs, grad_model=True)
 
 
 class DeepPrefix(Body):
-    """PT-2: learned keys and values in front of every layer's, the model frozen; final."""
+    """PT-2: learned keys and values in front of every layer's, the model frozen."""
+
+    settings: ClassVar[tuple[str, ...]] = ("prefix.encoder", "prefix.shift_positions")
 
     def __init__(
         self,
@@ -345,7 +397,7 @@ class DeepPrefix(Body):
         config, backbone = self.config, self.backbone
         encoder = PrefixEncoder(
             [_TASK],
-            prefix_shape(backbone),
+            backbone.prefix_shape,
             config.length,
             kind=kind,
             hidden=config.hidden or hidden_size(backbone),
@@ -356,6 +408,11 @@ class DeepPrefix(Body):
         dtype = torch.float64 if backbone.dtype == torch.float64 else torch.float32
         return encoder.to(backbone.device, dtype)
 
+    @classmethod
+    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
+        """Return a prefix."""
+        return cls(backbone, config.prefix, dropout=config.learning.dropout, seed=seed)
+
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the prefix encoder's parameters."""
         named = self.encoder.named_parameters()
@@ -364,7 +421,7 @@ class DeepPrefix(Body):
     def states(self, batch: Batch) -> Tensor:
         """Return the tokens' states; no position is added."""
         self.encoder.train(self.learning)
-        return body_states(self.backbone, self._inputs(batch), prefix=self.encoder.prefix())
+        return self.backbone.states(self._inputs(batch), prefix=self.encoder.prefix())
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the keys and values [layers, 2, kv_heads, length, head_dim]."""
@@ -380,24 +437,33 @@ class DeepPrefix(Body):
         self.encoder.put(states)
 
 
-def make_body(backbone: LanguageModel, config: TuneConfig, *, seed: tuple[object, ...]) -> Body:
-    """Return the body that a method trains, at its start.
+class SharedPrefix(DeepPrefix):
+    """MPT-2: a prefix that several tasks learn together first; final.
 
-    Args:
-        backbone: in float32 for ft; see ``symprompt.tasks.train.load_backbone``.
-        seed: of prompts and adapters.
+    Each task goes on from keys and values, so no network makes them.
     """
-    dropout = config.learning.dropout
-    if config.method == "ft":
-        half = config.dtype == "bfloat16" or (
-            config.dtype == "auto" and backbone.device.type == "cuda"
-        )
-        return FullWeights(backbone, dropout=dropout, half=half, layers=config.weights.layers)
-    if config.method == "lora":
-        return Adapters(backbone, config.lora, dropout=dropout, seed=seed)
-    if config.method == "pt":
-        return InputPrompts(backbone, config.prefix, dropout=dropout, seed=seed)
-    return DeepPrefix(backbone, config.prefix, dropout=dropout, seed=seed)
+
+    settings = ("prefix.shift_positions",)
+
+
+TRAINABLES: dict[str, type[Body]] = {
+    "ft": FullWeights,
+    "pt": InputPrompts,
+    "pt2": DeepPrefix,
+    "lora": Adapters,
+    "mpt2": SharedPrefix,
+}
+
+
+def make_body(backbone: LanguageModel, config: TuneConfig, *, seed: tuple[object, ...]) -> Body:
+    """Return the model with what a method trains, at its start.
+
+    Raises:
+        ConfigError: settings concern other methods.
+    """
+    known = {name: method.settings for name, method in TRAINABLES.items()}
+    check_settings(config, "method", config.method, known)
+    return TRAINABLES[config.method].make(backbone, config, seed)
 
 
 def hidden_size(backbone: LanguageModel) -> int:

@@ -31,7 +31,7 @@ def make(
 
     def config(out: Path, *, epochs: int, steps: int, **sections: Any) -> RunConfig:
         place = {"model": str(family_folder("bert")), "data": str(data), "out": str(out)}
-        more = {"training": {"epochs": epochs}, "search": {"steps": steps}, "dtype": "float32"}
+        more = {"learning": {"epochs": epochs}, "search": {"steps": steps}, "dtype": "float32"}
         return search_config(**place, **(more | sections))
 
     return config

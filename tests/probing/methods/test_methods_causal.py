@@ -16,8 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt import Run
-from symprompt.cli import commands as cli
+from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
@@ -54,7 +53,7 @@ def free_run(backbone: LanguageModel, facts: FactSet, **method: Any) -> Trained:
     config = causal_config(
         prompt={"encoder": "free"},
         method={"name": "spe", "k": 6, **method},
-        training={"epochs": 0},
+        learning={"epochs": 0},
         dtype="float64",
     )
     run = train(config, backbone, facts)
@@ -229,7 +228,7 @@ def test_manual_scores_are_the_models_own_continuations(
 def test_relations_trained_in_one_stack_equal_each_trained_alone(
     name: str, gpt2: LanguageModel, facts: FactSet
 ) -> None:
-    config = causal_config(method=METHODS[name], training={"clip": 0.1}, dtype="float64")
+    config = causal_config(method=METHODS[name], learning={"clip": 0.1}, dtype="float64")
     stacked = train(config, gpt2, facts)
     together = stacked.predict()
     for relation, relation_name in enumerate(facts.names):
@@ -252,14 +251,14 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-9)
     problem, spe = build("spe", gpt2, facts)
     # One sentence asks for all of a subject's tokens, which recorded passes do not hold.
-    assert spe.asks(problem.sentences["train"], np.arange(2)) is None
+    assert spe.queries(problem.sentences["train"], np.arange(2)) is None
 
 
 @pytest.mark.parametrize("name", ["ptuning", "spe"])
 def test_training_lowers_the_loss(name: str, causal: LanguageModel, facts: FactSet) -> None:
     training = {"epochs": 15, "rate": 0.03, "schedule": "constant"}
     config = causal_config(
-        method=METHODS[name], prompt={"encoder": "free"}, training=training, dtype="float64"
+        method=METHODS[name], prompt={"encoder": "free"}, learning=training, dtype="float64"
     )
     _, _, trainer = make_trainer(config, causal, facts)
     losses = [entry["loss"] for entry in run_training(trainer).history]

@@ -135,7 +135,7 @@ def test_every_method_predicts_and_scores_dev(
     scores = dev_scores(
         method,
         problem.sentences["dev"],
-        run_config().training,
+        run_config().learning,
         allowed=problem.allowed,
         max_tokens=100,
     )
@@ -235,7 +235,7 @@ def runs(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPath
             method={"name": name, "weight": 1.7},
             prompt={"template": "manual"} if name == "finetune" else prompt,
             ensemble={"prompts": [str(prompts)]},
-            training={"epochs": 1},
+            learning={"epochs": 1},
             search={"steps": 5},
             tuning={"save_weights": True},
         )

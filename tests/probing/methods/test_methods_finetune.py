@@ -50,7 +50,7 @@ def train(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> Trained
             dev_scores(
                 method,
                 problem.sentences["dev"],
-                config.training,
+                config.learning,
                 allowed=problem.allowed,
                 max_tokens=100,
             )
@@ -95,7 +95,7 @@ def plain_loop(
     backbone: LanguageModel, model: Any, relation: Relation, config: RunConfig, named: Named
 ) -> list[Named]:
     """Train a model on one relation with torch's own optimiser; every epoch's weights."""
-    training, epochs = config.training, []
+    training, epochs = config.learning, []
     kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
     optimizer = kind(list(named.values()), lr=training.rate, weight_decay=training.weight_decay)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, training.decay)
@@ -138,7 +138,7 @@ def test_a_stack_is_trained_as_each_model_alone_by_an_ordinary_loop(
 ) -> None:
     backbone = load_family(name)
     training = {"rate": 2e-3, "weight_decay": 0.01, "select": "loss", "optimizer": optimizer}
-    config = tuning_config(prompt=prompt, training=training)
+    config = tuning_config(prompt=prompt, learning=training)
     trained = train(config, backbone, facts)
     assert isinstance(trained.method, FineTune)
     rows = trained.vectors()["forth"]
@@ -193,7 +193,7 @@ def test_adapters_are_trained_as_by_the_peft_library(
     backbone = load_family(name)
     config = tuning_config(
         prompt=prompt,
-        training={"rate": 5e-3, "select": "loss"},
+        learning={"rate": 5e-3, "select": "loss"},
         tuning={"tune": "lora", "lora_rank": 3, "lora_alpha": 5.0, "lora_targets": targets},
     )
     trained = train(config, backbone, facts)
@@ -314,7 +314,7 @@ def test_fine_tuning_learns_what_the_model_can_be_asked(
     knowing_bert: LanguageModel, tuning: dict[str, Any], rate: float
 ) -> None:
     training = {"rate": rate, "epochs": 12, "select": "p@1"}
-    config = tuning_config(prompt=ALONE, dtype="float32", training=training, tuning=tuning)
+    config = tuning_config(prompt=ALONE, dtype="float32", learning=training, tuning=tuning)
     facts = world_facts()
     _, before = build(config, knowing_bert, facts)
     trained = train(config, knowing_bert, facts)
@@ -367,6 +367,6 @@ def test_bad_settings_are_refused(sections: dict[str, Any], match: str) -> None:
 
 
 def test_weights_that_blow_up_are_reported(bert: LanguageModel, facts: FactSet) -> None:
-    config = tuning_config(training={"rate": 1e300})
+    config = tuning_config(learning={"rate": 1e300})
     with pytest.raises(TrainingError, match="not finite at epoch 1"):
         train(config, bert, facts)

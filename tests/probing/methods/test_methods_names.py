@@ -571,7 +571,7 @@ def test_prompts_learn_names_of_several_tokens(knowing_bert: LanguageModel) -> N
         facts=ANY,
         method={"name": "ptuning", "k": 3},
         prompt={"template": "<3> [X] <3> [Y] <3>"},
-        training={"epochs": 25, "rate": 0.005, "batch": 8, "select": "loss"},
+        learning={"epochs": 25, "rate": 0.005, "batch": 8, "select": "loss"},
     )
     problem, fresh, _ = make_trainer(config, knowing_bert, facts)
     drawn = {part: value.detach() for part, value in fresh.vectors().items()}

@@ -253,7 +253,7 @@ def test_training_finds_what_the_model_knows(
             world_prompts,
             dtype="float32",
             ensemble=ensemble,
-            training={"epochs": epochs, "batch": 8, "rate": 0.03},
+            learning={"epochs": epochs, "batch": 8, "rate": 0.03},
         )
         trained = train(config, knowing_bert, facts)
         places.append(first_places(trained))
@@ -271,7 +271,7 @@ def test_stacked_relations_equal_each_alone(
     config = soft_config(
         folder,
         ensemble={"deep": True, "weighing": weighing, "most": 2},
-        training={"patience": 1, "epochs": 3},
+        learning={"patience": 1, "epochs": 3},
     )
     stacked = train(config, bert, facts, max_tokens=60)
     for row, name in enumerate(facts.names):
@@ -319,7 +319,7 @@ def test_without_training_facts_the_first_prompts_are_taken(
         source="made up",
         layout="table",
     )
-    config = soft_config(folder, ensemble={"most": 2}, training={"epochs": 0})
+    config = soft_config(folder, ensemble={"most": 2}, learning={"epochs": 0})
     problem = prepare(config, bert, only)
     assert [str(own) for own in problem.prompts[2]] == ["[X] lies in [Y] .", PROMPTS["near"][0]]
 

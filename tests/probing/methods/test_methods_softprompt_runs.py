@@ -78,7 +78,7 @@ def test_a_run_stores_its_prompts_and_goes_on_with_no_others(make: Any, tmp_path
 
 def test_training_goes_on_from_a_run(make: Any, tmp_path: Path) -> None:
     first = symprompt.train(make(tmp_path / "one"))
-    more = make(tmp_path / "two", start_from=str(first.folder.path), training={"epochs": 0})
+    more = make(tmp_path / "two", start_from=str(first.folder.path), learning={"epochs": 0})
     second = symprompt.train(more)
     one, two = (run.folder.load_prompts(["forth", "weights", "deep"]) for run in (first, second))
     assert all(torch.equal(one[part], two[part]) for part in one)

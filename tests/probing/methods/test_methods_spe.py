@@ -128,7 +128,7 @@ def free_run(bert: LanguageModel, facts: FactSet, **method: Any) -> tuple[Traine
     config = run_config(
         prompt={"encoder": "free"},
         method={"name": "spe", "k": 6, **method},
-        training={"epochs": 0},
+        learning={"epochs": 0},
         dtype="float64",
     )
     run = train(config, bert, facts)
@@ -237,7 +237,7 @@ def test_separate_vectors_choose_their_epoch_by_the_backward_loss(
     found = dev_scores(
         run.method,
         run.problem.sentences["dev"],
-        run.config.training,
+        run.config.learning,
         allowed=run.problem.allowed,
         max_tokens=100,
     )
@@ -260,7 +260,7 @@ def test_shared_vectors_are_chosen_by_the_forward_score_alone(
     found = dev_scores(
         run.method,
         run.problem.sentences["dev"],
-        run.config.training,
+        run.config.learning,
         allowed=run.problem.allowed,
         max_tokens=1000,
     )

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from symprompt.report.stored import load_stored
-from symprompt.tasks.patterns import TASKS
+from symprompt.tasks.patterns.superglue import TASKS
 from tiny.labelled import write_long_model
 from tiny.superglue import write_task
 

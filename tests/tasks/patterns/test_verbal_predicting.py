@@ -15,9 +15,10 @@ from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_json, read_tensors, write_json
 from symprompt.models import LanguageModel
 from symprompt.report.tasks import load_task_runs
-from symprompt.tasks.patterns import PatternRunConfig, make_pattern_config, tune_pattern
+from symprompt.tasks.patterns.config import PatternRunConfig, make_pattern_config
 from symprompt.tasks.patterns.folder import PatternFolder
 from symprompt.tasks.patterns.superglue import TASKS
+from symprompt.tasks.patterns.train import tune_pattern
 from symprompt.tasks.predict import predict_file
 from tiny.calling import Call
 from tiny.superglue import rows_of, write_lines, write_task

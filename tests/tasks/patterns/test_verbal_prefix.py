@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from symprompt.errors import ModelError
-from symprompt.models import Inputs, LanguageModel, prefix_shape
+from symprompt.models import Inputs, LanguageModel
 from symprompt.prompts import PrefixEncoder
 from symprompt.tasks.patterns.layout import Writer, lay_out
 from symprompt.tasks.patterns.model import VerbalModel, score_split
@@ -61,7 +61,7 @@ def test_scores_are_those_of_passes_without_the_interface(
     name: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     backbone = load_family(name)
-    encoder = PrefixEncoder(("rte",), prefix_shape(backbone), 3, scale=1.0, dropout=0.5)
+    encoder = PrefixEncoder(("rte",), backbone.prefix_shape, 3, scale=1.0, dropout=0.5)
     model = VerbalModel(backbone, encoder)
     pattern = Pattern.parse("{premise} is the city [MASK] .")
     writer = Writer(pattern, backbone.vocabulary, WORDS, max_length=40)
@@ -90,7 +90,7 @@ def test_a_prefix_learns_and_the_model_stays(
     problem = make_problem(
         backbone, method="pt2", template=PLAIN, prefix_length=4, prefix_encoder=kind
     )
-    learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20, dropout=False)
+    learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20, model_dropout=False)
     with tuning(problem, learning) as tuner:
         assert all(name.startswith("extra.") for name in tuner.training.parameters)
         first = problem.look(tuner.model)[1]
@@ -98,7 +98,7 @@ def test_a_prefix_learns_and_the_model_stays(
         for name, value in backbone.model.named_parameters():
             assert torch.equal(value, before[name])
     assert outcome.dev.loss < 0.7 * first
-    layers, heads, size = prefix_shape(backbone)
+    layers, heads, size = backbone.prefix_shape
     assert outcome.prompt["prefix"].shape == (layers, 2, heads, 4, size)
     if kind == "free":
         assert outcome.trained == outcome.prompt["prefix"].numel()

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 import torch
 
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError
 from symprompt.files.atomic import read_json, read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.tasks import TaskResults
-from symprompt.tasks.patterns import (
-    PTUNING,
+from symprompt.tasks.patterns.config import (
     PatternRunConfig,
     is_pattern_config,
     load_pattern_config,
     make_pattern_config,
-    tune_pattern,
 )
 from symprompt.tasks.patterns.measure import exact_match, f1, macro_f1, measure
+from symprompt.tasks.patterns.published import PTUNING
 from symprompt.tasks.patterns.superglue import TASKS, VerbalExample
+from symprompt.tasks.patterns.train import tune_pattern
 from tiny.labelled import write_long_model
 from tiny.superglue import write_task
 

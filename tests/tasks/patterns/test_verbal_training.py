@@ -53,9 +53,7 @@ def plain_loop(
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: float(
-            rate_share(step, learning.steps, warmup=learning.warmup / learning.steps)
-        ),
+        lambda step: float(rate_share(step, learning.steps, warmup=learning.warmup)),
     )
     layout = problem.layouts["train"]
     everything = [*network.parameters(), *model.extra.parameters()]
@@ -74,7 +72,7 @@ def plain_loop(
 
 @pytest.mark.parametrize("micro", [0, 3])
 def test_steps_are_those_of_a_plain_loop(bert: LanguageModel, micro: int) -> None:
-    learning = replace(LEARNING, steps=5, warmup=2, micro_batch=micro, clip=0.5)
+    learning = replace(LEARNING, steps=5, warmup=0.4, micro_batch=micro, clip=0.5)
     recipe = Recipe(7, 3e-3, 4)
     wanted = plain_loop(make_problem(own_copy(bert)), recipe, learning)
     problem = make_problem(own_copy(bert))

@@ -22,7 +22,7 @@ from symprompt.papers.labelled.plan import Job, LabelledPlan
 from symprompt.papers.pool import Outcome
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.multitask import tune_mixture
-from symprompt.tasks.patterns import load_for_tuning, tune_pattern
+from symprompt.tasks.patterns.train import load_for_tuning, tune_pattern
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import tune
 
@@ -37,7 +37,7 @@ class _Maker:
     def make(self, job: Job, tick: Tick) -> None:
         """Make a run, or go on with it."""
         if isinstance(job.config, TuneConfig):
-            train = tune_mixture if job.config.method == "mpt2" else tune
+            train = tune_mixture if job.config.mixture.tasks else tune
             train(job.config, resume=True, tick=tick, session=self._session)
             return
         if self._backbone is None:

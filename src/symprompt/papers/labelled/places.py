@@ -12,8 +12,9 @@ from pathlib import Path
 
 from symprompt.errors import DataError
 from symprompt.papers.labelled.settings import PTUNING_V2, LabelledSettings
-from symprompt.tasks.data import load_task
-from symprompt.tasks.patterns import find_task, load_verbal
+from symprompt.tasks.data.load import load_task
+from symprompt.tasks.patterns.data import load_verbal
+from symprompt.tasks.patterns.superglue import find_task
 
 # Below the folder of data, the first that is there; tasks' own names come before these.
 _PLACES: Mapping[str, tuple[str, ...]] = {

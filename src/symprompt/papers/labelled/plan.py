@@ -25,13 +25,9 @@ from symprompt.papers.plan import Model, name_models
 from symprompt.papers.settings import RECORD, merge_record
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.patterns import (
-    PatternRunConfig,
-    find_task,
-    load_pattern_config,
-    manual_patterns,
-    reference_pattern,
-)
+from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
+from symprompt.tasks.patterns.published import manual_patterns, reference_pattern
+from symprompt.tasks.patterns.superglue import find_task
 
 # Tasks of the two ablations, which the paper describes in words (section 2.3).
 REPARAMETERISED = ("rte", "boolq", "cb", "conll2003", "conll2004")
@@ -248,7 +244,7 @@ def _verbalizer_job(
         out=_out(settings, model, f"{task}-{method}"),
         seeds=settings.all_seeds,
         device=settings.device,
-        pattern=replace(base.pattern, train_limit=settings.limit, val_limit=settings.limit),
+        pattern=replace(base.pattern, train_limit=settings.limit, test_limit=settings.limit),
         learning=replace(base.learning, epochs=settings.epochs or base.learning.epochs),
     )
     return Job(model.name, (task,), method, config, "ptuning")
@@ -303,7 +299,7 @@ def _pattern_job(
     learned: Any = {"pet": "mp", "table6": "mp", "frozen": "ptuning"}.get(method, method)
     learning = base.learning
     if settings.epochs:
-        learning = replace(learning, epochs=settings.epochs, warmup=0)
+        learning = replace(learning, epochs=settings.epochs)
     if settings.limit:
         # A trial does not search: the first rate and batch of the grid are taken.
         learning = replace(learning, rates=learning.rates[:1], batches=learning.batches[:1])
@@ -326,7 +322,7 @@ def _pattern_job(
             template=pattern or template,
             train_model=method != "frozen",
             train_limit=settings.limit,
-            val_limit=settings.limit,
+            test_limit=settings.limit,
         ),
         learning=learning,
     )

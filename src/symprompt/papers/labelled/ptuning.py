@@ -18,7 +18,7 @@ from symprompt.papers.labelled.entries import (
 from symprompt.papers.labelled.v2 import DASH, show
 from symprompt.report.grid import Grid
 from symprompt.report.pages import Section
-from symprompt.tasks.patterns import summarise_seeds
+from symprompt.tasks.patterns.train import summarise_seeds
 
 TASKS = {
     "boolq": "BoolQ",

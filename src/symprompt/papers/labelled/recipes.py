@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from symprompt.config import override
 from symprompt.tasks.config import TuneConfig, load_tune_config
-from symprompt.tasks.patterns import PTUNING, PatternRunConfig, load_pattern_config
+from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
+from symprompt.tasks.patterns.published import PTUNING
 
 Settings = dict[str, Any]
 # Shipped configs that are not called after their task.
@@ -139,6 +140,6 @@ def verbalized(task: str, method: Literal["pt", "pt2"]) -> PatternRunConfig:
         batches=(like.learning.batch,),
         epochs=like.learning.epochs,
         patience=0,
-        dropout=False,
+        model_dropout=False,
     )
     return replace(base, pattern=pattern, learning=learning)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from symprompt.errors import ConfigError
-from symprompt.tasks.patterns import TASKS as PATTERN_TASKS
+from symprompt.tasks.patterns.superglue import TASKS as PATTERN_TASKS
 
 Paper = Literal["ptuning", "ptuning-v2"]
 PTUNING: Paper = "ptuning"

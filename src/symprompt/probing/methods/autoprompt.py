@@ -13,7 +13,7 @@ hold a mask giving way to any candidate and never being the best on dev.
 
 Deviations: five words (their example has three), 100 epochs of 5 steps instead of 1,000 steps; dev
 is asked once an epoch instead of after each change, and the best prompt has the highest dev P@1
-instead of the lowest dev loss (``training.select``), ties taking the later; the word that stands at
+instead of the lowest dev loss (``learning.select``), ties taking the later; the word that stands at
 the place is not among the candidates; single capital letters, capitals after a continuation mark
 and objects without the space before them are left out too; objects are single tokens. Causal
 models, which have no mask, start with their padding token. The authors search one relation and try
@@ -107,8 +107,8 @@ class AutoPrompt(Method):
 
     def check_learning(self, config: RunConfig) -> None:
         """Refuse a search with too few steps or words."""
-        self.require_steps(config.training.epochs * config.search.steps)
-        if config.training.epochs:
+        self.require_steps(config.learning.epochs * config.search.steps)
+        if config.learning.epochs:
             self.require_candidates()
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
@@ -231,9 +231,9 @@ class AutoPrompt(Method):
         most, row = int(empty.max()), int(empty.argmax())
         if steps < most:
             raise ConfigError(
-                f"training.epochs x search.steps is {steps}, a word each, but the prompt of "
+                f"learning.epochs x search.steps is {steps}, a word each, but the prompt of "
                 f"relation {self._relations[row]} has {most} places without a word; raise "
-                f"training.epochs until there are many more steps than {most}, or start from the "
+                f"learning.epochs until there are many more steps than {most}, or start from the "
                 'words of the manual templates with prompt.start = "manual".'
             )
 

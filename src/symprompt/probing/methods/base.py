@@ -107,7 +107,7 @@ class Method(ABC):
     @classmethod
     def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
         """Return the splits that every relation must have facts in."""
-        return SPLITS if config.training.epochs > 0 else ("test",)
+        return SPLITS if config.learning.epochs > 0 else ("test",)
 
     @classmethod
     def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:

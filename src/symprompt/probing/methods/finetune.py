@@ -8,7 +8,7 @@ All relations are trained in one stack; each has its own copy of the weights.
 The paper states no settings for the two. The configs take those of P-tuning's code (Adam, weight
 decay 5e-4, exponential decay 0.98, batch 8, best epoch by dev P@1). Deviations: 10 epochs at a rate
 of 3e-5, instead of up to 100 at the 5e-6 that the code has for the language model; the model's
-dropout is off unless ``lm_dropout``, so that a relation's numbers do not depend on its neighbours;
+dropout is off unless ``model_dropout``, so that a relation does not depend on its neighbours;
 weights are float32, and on a GPU the products are TF32 until the best epoch is chosen.
 LoRA is not in the paper; rank, rate and layers are ours.
 """

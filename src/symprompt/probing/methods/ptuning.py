@@ -2,7 +2,7 @@
 
 Deviations, each an option: the blanks stand in the order the paper prints (the authors' LAMA code
 puts the object first: template "<3> [Y] <3> [X] <3>"); the language model's dropout is off unless
-``lm_dropout``; the best epoch is chosen by dev MRR unless ``select`` is another metric.
+``model_dropout``; the best epoch is chosen by dev MRR unless ``select`` is another metric.
 
 OptiPrompt (Zhong et al., 2021, "Factual Probing Is [MASK]", section 3.2) is the same with vectors
 that are free parameters: "[X] <5> [Y] ." with random vectors, or one vector for each token of the

@@ -1,29 +1,14 @@
-"""Find the files of a known data set in or below a folder.
-
-From what loaders have read to a data set: labels of train, and what others have besides.
-"""
+"""What readers share: the files of a known data set, and a split as it was read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from symprompt.errors import DataError
-from symprompt.tasks.data.examples import (
-    Example,
-    LabelSet,
-    PairExample,
-    QuestionExample,
-    RolesExample,
-    SpanExample,
-    TaggedExample,
-    TaskData,
-    TaskKind,
-    TextExample,
-    Unseen,
-)
+from symprompt.files.reading import load_rows
+from symprompt.tasks.data.examples import Example, LabelSet, Unseen
 
 
 def find_files(
@@ -66,7 +51,6 @@ def _matches(home: Path, patterns: Mapping[str, Sequence[str]]) -> dict[str, lis
     return files
 
 
-UnseenLabels = Literal["refuse", "keep"]
 Place = tuple[Path, int]
 
 
@@ -102,110 +86,6 @@ class Read:
         self.in_columns = other.in_columns
 
 
-def make_task(
-    kind: TaskKind, name: str, parts: Mapping[str, Read], *, unseen: UnseenLabels
-) -> TaskData:
-    """Make a data set of its splits; the labels are those of train.
-
-    Args:
-        unseen: what happens to labels that training does not have: "refuse" names the first one's
-            file and line, "keep" records them all, as the standard sets have some.
-    """
-    if kind != "question" and "train" not in parts:
-        raise DataError(
-            f"{name} has no training examples, only {', '.join(parts) or 'nothing'}, so its labels "
-            "are not known; add a file for train."
-        )
-    for split, part in parts.items():
-        if not part.examples:
-            raise DataError(f"the split {split!r} of {name} has no examples; add some.")
-    labels = _labels_of(kind, parts.get("train"))
-    relations = _relations_of(kind, parts.get("train"))
-    both = LabelSet((*labels.names, *relations.names))
-    found = tuple(
-        entry for split, part in parts.items() for entry in find_unseen(split, part, both)
-    )
-    if kind == "question":
-        found = ()
-    if found and unseen == "refuse":
-        first = found[0]
-        more = f" and {len(found) - 1} other(s)" if len(found) > 1 else ""
-        raise DataError(
-            f"{first.path}, line {first.line}: the label {first.label!r} of {first.split}{more} "
-            f"does not occur in training, which has {show_labels(labels)}; correct it or add "
-            "training examples."
-        )
-    return TaskData(
-        kind=kind,
-        name=name,
-        splits={split: part.examples for split, part in parts.items()},
-        labels=labels,
-        unseen=found,
-        dropped={
-            f"{split}: {reason}": count
-            for split, part in parts.items()
-            for reason, count in part.dropped.items()
-        },
-        relations=relations,
-    )
-
-
-def labels_in(example: Example) -> tuple[str, ...]:
-    """Return the labels of an example, one for each word where words have them."""
-    if isinstance(example, QuestionExample):
-        return ()
-    if isinstance(example, TaggedExample | RolesExample):
-        return example.tags or ()
-    if isinstance(example, SpanExample):
-        return tuple(span[0] for span in example.spans or ()) + relations_in(example)
-    return () if example.label is None else (example.label,)
-
-
-def relations_in(example: Example) -> tuple[str, ...]:
-    """Return the names of an example's relations."""
-    if not isinstance(example, SpanExample):
-        return ()
-    return tuple(entry.name for entry in example.relations or ())
-
-
-def _relations_of(kind: TaskKind, train: Read | None) -> LabelSet:
-    if kind != "relations" or train is None:
-        return LabelSet(())
-    found = LabelSet.of_spans(name for entry in train.examples for name in relations_in(entry))
-    if len(found) < 2:
-        path, line = train.places[0]
-        raise DataError(
-            f"{path}, line {line}: no training example has a relation between its spans; add some, "
-            "or read the file as spans."
-        )
-    return found
-
-
-def _labels_of(kind: TaskKind, train: Read | None) -> LabelSet:
-    if kind == "question" or train is None:
-        return LabelSet(())
-    if kind in ("spans", "relations"):
-        spans = (entry.spans or () for entry in train.examples if isinstance(entry, SpanExample))
-        types = LabelSet.of_spans(span[0] for own in spans for span in own)
-        if len(types) < 2:
-            path, line = train.places[0]
-            raise DataError(f"{path}, line {line}: no training example has a span; add some.")
-        return types
-    found = (label for example in train.examples for label in labels_in(example))
-    labels = LabelSet.of_tags(found) if kind in ("tagging", "roles") else LabelSet.of_classes(found)
-    path, line = train.places[0]
-    missing = sum(
-        isinstance(example, TextExample | PairExample) and example.label is None
-        for example in train.examples
-    )
-    if missing or len(labels) < 2:
-        raise DataError(
-            f"{path}, line {line}: training needs a label for every example and at least two "
-            f"different ones, but {missing} have none and {len(labels)} occur; correct the file."
-        )
-    return labels
-
-
 def show_labels(labels: LabelSet) -> str:
     """Return labels as a sentence lists them, the first ones of many."""
     return ", ".join(labels.names[:12]) + (" ..." if len(labels) > 12 else "")
@@ -216,9 +96,15 @@ def find_unseen(split: str, part: Read, labels: LabelSet) -> Iterator[Unseen]:
     first: dict[str, Place] = {}
     counts: dict[str, int] = {}
     for example, (path, line) in zip(part.examples, part.places, strict=True):
-        for offset, label in enumerate(labels_in(example)):
+        for offset, label in enumerate(example.labels):
             if label not in labels:
                 first.setdefault(label, (path, line + offset * part.in_columns))
                 counts[label] = counts.get(label, 0) + 1
     for label, (path, line) in first.items():
         yield Unseen(split, label, counts[label], str(path), line)
+
+
+def has_column(path: Path, column: str, *, but_not: str) -> bool:
+    """Return whether a table's first row has one column and not another."""
+    first = next(iter(load_rows(path)), (0, {}))[1]
+    return column in first and but_not not in first

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from symprompt.files.reading import label_in, load_rows, text_in
-from symprompt.tasks.data.build import Read, find_files, make_task
-from symprompt.tasks.data.examples import PairExample, TaskData, TaskKind, TextExample
+from symprompt.files.reading import label_in, load_lines, load_rows, text_in
+from symprompt.tasks.data.build import Read, find_files
+from symprompt.tasks.data.examples import PairExample, TextExample
 
 _NO_GOLD = "-"  # MNLI's annotators did not agree
 
@@ -54,9 +54,17 @@ def read_classes(
     return read
 
 
+def read_lines(path: Path, split: str) -> Read:
+    """Read one text per line, without labels."""
+    read = Read()
+    for number, line in enumerate(load_lines(path), start=1):
+        if line.strip():
+            read.add(TextExample(f"{split}-{number}", line.strip()), path, number)
+    return read
+
+
 @dataclass(frozen=True)
 class _Set:
-    kind: TaskKind
     table: ClassTable
     files: Mapping[str, Sequence[str]]
 
@@ -68,21 +76,18 @@ _SUPERGLUE = {
     "test": ("test.jsonl",),
 }
 _PREMISE = (("premise", "sentence1"), ("hypothesis", "sentence2"))
-_SETS = {
+CLASS_SETS = {
     "sst2": _Set(
-        "sequence",
         ClassTable((("sentence",),)),
         {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
     ),
     "rte": _Set(
-        "pair",
         ClassTable(_PREMISE),
         {split: (*names, f"{split}.tsv") for split, names in _SUPERGLUE.items()},
     ),
-    "boolq": _Set("pair", ClassTable((("question",), ("passage",))), _SUPERGLUE),
-    "cb": _Set("pair", ClassTable(_PREMISE), _SUPERGLUE),
+    "boolq": _Set(ClassTable((("question",), ("passage",))), _SUPERGLUE),
+    "cb": _Set(ClassTable(_PREMISE), _SUPERGLUE),
     "mnli": _Set(
-        "pair",
         ClassTable((("sentence1",), ("sentence2",)), ("gold_label", "label"), ("pairID", "index")),
         {
             "train": ("train.tsv", "*train.jsonl"),
@@ -93,25 +98,24 @@ _SETS = {
         },
     ),
 }
-CLASS_SETS = tuple(_SETS)
 
 
 def own_table(name: str, texts: Sequence[str]) -> ClassTable:
     """Return the columns of a set, each of whose texts may be called as in files of one's own."""
-    table = _SETS[name].table
+    table = CLASS_SETS[name].table
     pairs = zip(table.texts, texts, strict=True)
     named = tuple((*names, own) for names, own in pairs)
     return replace(table, texts=named, label=tuple(dict.fromkeys((*table.label, "label"))))
 
 
-def load_class_set(name: str, folder: Path) -> TaskData:
-    """Load SST-2, RTE, BoolQ, CB or MNLI from its folder (GLUE's or SuperGLUE's files).
+def read_class_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read SST-2, RTE, BoolQ, CB or MNLI from its folder (GLUE's or SuperGLUE's files).
 
     Test sets without labels are read as such. BoolQ's question comes before its passage.
     """
-    chosen = _SETS[name]
+    chosen = CLASS_SETS[name]
     parts = {}
     for split, files in find_files(folder, chosen.files, name).items():
         labelled = None if split.startswith("test") else True
         parts[split] = read_classes(files[0], chosen.table, split, labelled=labelled)
-    return make_task(chosen.kind, name, parts, unseen="refuse")
+    return parts

@@ -1,18 +1,24 @@
-"""Phrases in brackets, "(ARG1*", "*", "*)", as IOB2 tags.
-
-Sentences in columns, one word to a line, as the CoNLL shared tasks write them.
-"""
+"""Sentences with tags: one word to a line, as the CoNLL shared tasks write them, or in rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.files.reading import Sentence, load_sentences, shorten
+from symprompt.files.reading import (
+    Row,
+    Sentence,
+    load_lines,
+    load_rows,
+    load_sentences,
+    shorten,
+    words_in,
+)
 from symprompt.tasks.data.build import Read
-from symprompt.tasks.data.examples import OUTSIDE, TaggedExample, is_tag, to_iob2
+from symprompt.tasks.data.examples import OUTSIDE, Example, TaggedExample, is_tag, to_iob2
+from symprompt.tasks.data.own import Columns
 
 # CoNLL-2004 repeats the type at the end, "*A1)"; entities of one word may have no star.
 _CELL = re.compile(r"((?:\([^()*\s]+)*)(\*?)((?:[^()*\s]*\))*)")
@@ -64,7 +70,8 @@ def read_tagged(
         words = tuple(_column(sentence, word, path, "words"))
         tags = None
         if tag is not None:
-            tags = _tags(_column(sentence, tag, path, "tags"), path, sentence.line)
+            cells = _column(sentence, tag, path, "tags")
+            tags = check_tags(cells, path, sentence.line, in_columns=True)
         read.add(TaggedExample(f"{split}-{number}", words, tags), path, sentence.line)
         documents.append(sentence.document)
     return read, documents
@@ -85,10 +92,6 @@ def check_tags(tags: list[str], path: Path, line: int, *, in_columns: bool) -> t
     return to_iob2(found)
 
 
-def _tags(tags: list[str], path: Path, line: int) -> tuple[str, ...]:
-    return check_tags(tags, path, line, in_columns=True)
-
-
 def _column(sentence: Sentence, column: int, path: Path, what: str) -> list[str]:
     width = len(sentence.rows[0])
     if not -width <= column < width:
@@ -103,3 +106,51 @@ def _column(sentence: Sentence, column: int, path: Path, what: str) -> list[str]
             "words and tags are not aligned; fill it in."
         )
     return cells
+
+
+def read_own_columns(path: Path, columns: Columns, split: str, labelled: bool | None) -> Read:
+    """Read a user's file with a word to a line; one to predict may have words alone."""
+    tag: int | None = columns.tag_column
+    if not labelled:
+        cells = next((line.split() for line in load_lines(path) if line.strip()), [])
+        tag = tag if len(cells) > 1 else None
+    return read_tagged(path, split, word=columns.word_column, tag=tag)[0]
+
+
+MakeExample = Callable[[str, tuple[str, ...], tuple[str, ...] | None, Row, int], Example]
+
+
+def _tagged(
+    name: str, words: tuple[str, ...], tags: tuple[str, ...] | None, row: Row, line: int
+) -> Example:
+    return TaggedExample(name, words, tags)
+
+
+def read_rows_of_words(
+    path: Path,
+    columns: Columns,
+    split: str,
+    labelled: bool | None,
+    make: MakeExample = _tagged,
+) -> Read:
+    """Read a table with a sentence's words, and its tags, in each row.
+
+    Args:
+        labelled: whether every row must have its tags; None takes what is there.
+        make: makes an example of a name, words, tags, the row and its line.
+    """
+    read = Read()
+    for number, row in load_rows(path):
+        words = words_in(row, (columns.words,), path, number)
+        name = str(row.get(columns.id, f"{split}-{number}"))
+        tags = None
+        if labelled or columns.tags in row:
+            given = words_in(row, (columns.tags,), path, number)
+            if len(given) != len(words):
+                raise DataError(
+                    f"{path}, line {number}: got {len(given)} tag(s) for {len(words)} word(s), so "
+                    "they are not aligned; every word needs one."
+                )
+            tags = check_tags(list(given), path, number, in_columns=False)
+        read.add(make(name, words, tags, row, number), path, number)
+    return read

@@ -10,10 +10,10 @@ import numpy as np
 
 from symprompt.errors import DataError
 from symprompt.runs.environment import derive_seed
-from symprompt.tasks.data.build import Read, find_files, make_task
+from symprompt.tasks.data.build import Read, find_files
 from symprompt.tasks.data.columns import read_tagged
-from symprompt.tasks.data.examples import TaskData
 from symprompt.tasks.data.ontonotes import find_ontonotes, read_entities
+from symprompt.tasks.data.spans import with_spans
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Set:
 
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".ner")
-_SETS = {
+ENTITY_SETS = {
     "conll2003": _Set(
         {
             "train": ("eng.train", "train.txt"),
@@ -47,29 +47,27 @@ _SETS = {
         }
     ),
 }
-ENTITY_SETS = tuple(_SETS)
 
 
-def load_entity_set(name: str, folder: Path, *, seed: int = 0) -> TaskData:
-    """Load a set of named entities from its folder, in IOB2.
+def read_entity_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read a set of named entities from its folder, in IOB2.
 
     OntoNotes is read from CoNLL-2012's *gold_conll files below folders train, development and
     test, or from files in columns (the word first, the tag last). Wikigold is one file, whose
     documents are parted 80/10/10 by the seed; GUM has no dev set.
     """
     if name == "ontonotes" and find_ontonotes(folder):
-        parts = {
+        return {
             split: read_entities(files, split) for split, files in find_ontonotes(folder).items()
         }
-        return make_task("tagging", name, parts, unseen="keep")
-    chosen = _SETS[name]
+    chosen = ENTITY_SETS[name]
     parts = {}
     for split, files in find_files(folder, chosen.files, name).items():
         part, documents = read_tagged(files[0], split, word=chosen.word, tag=chosen.tag)
         parts[split] = part
         if name == "wikigold":
             parts = split_by_document(part, documents, seed=seed)
-    return make_task("tagging", name, parts, unseen="keep")
+    return parts
 
 
 def split_by_document(
@@ -92,3 +90,8 @@ def split_by_document(
     for example, where, document in zip(part.examples, part.places, documents, strict=True):
         parts[place[document]].add(example, *where)
     return parts
+
+
+def read_entity_spans(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read a set of named entities as spans."""
+    return {split: with_spans(own) for split, own in read_entity_set(name, folder, seed).items()}

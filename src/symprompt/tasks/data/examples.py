@@ -1,24 +1,29 @@
-"""The labels of a task, known from its training split alone, and tags as spans.
-
-What the labelled tasks are about: one frozen class per kind of example, and a data set.
-"""
+"""Labelled examples of every kind, the labels of a task, tags as spans, and a data set."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TypeVar
 
 import numpy as np
 
 from symprompt.errors import DataError
 from symprompt.runs.environment import derive_seed
 
+T = TypeVar("T")
+
 OUTSIDE = "O"
 NULL = "NULL"
 """The class of spans, and of pairs of spans, that are of no interest."""
 NO_LABEL = -100
+CUT = (
+    "sentences that were not read or learned whole, as a word is too long for the model, or no "
+    "window shows a span or relation whole"
+)
+"""What ``Features.cut`` counts, for a note."""
 Span = tuple[str, int, int]  # type, first word, word after the last
 
 
@@ -73,16 +78,6 @@ class LabelSet:
         """Each label's place."""
         return {name: place for place, name in enumerate(self.names)}
 
-    def find(self, label: str) -> int:
-        """Return a label's place, or refuse it."""
-        if label not in self.index:
-            raise DataError(
-                f"the label {label!r} does not occur in training, which has "
-                f"{', '.join(self.names[:12])}{' ...' if len(self.names) > 12 else ''}; "
-                "correct it or train with it."
-            )
-        return self.index[label]
-
 
 def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
     """Return tags in IOB2, where every phrase starts with B-; IOB1 and IOB2 are both read right.
@@ -97,11 +92,6 @@ def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
         converted.append("B-" + tag[2:] if tag[:2] == "I-" and not goes_on else tag)
         previous = tag
     return tuple(converted)
-
-
-def repaired(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return predicted tags as valid IOB2, read as conlleval does: a stray I-X starts a phrase."""
-    return to_iob2(tags)
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
@@ -122,50 +112,84 @@ def is_tag(tag: str) -> bool:
     return tag == OUTSIDE or (tag[:2] in ("B-", "I-") and len(tag) > 2)
 
 
-TaskKind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
-KINDS: tuple[TaskKind, ...] = get_args(TaskKind)
+@dataclass(frozen=True)
+class Example(ABC):
+    """One example; abstract."""
+
+    id: str
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The labels that are known, one for each word where words have them."""
+
+    @property
+    def group(self) -> object:
+        """What examples share that must not be parted between training and another split."""
+        return self.id
 
 
 @dataclass(frozen=True)
-class TextExample:
+class TextExample(Example):
     """One text and its class; a label of None is not known."""
 
-    id: str
     text: str
     label: str | None = None
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The class."""
+        return () if self.label is None else (self.label,)
+
 
 @dataclass(frozen=True)
-class PairExample:
+class PairExample(Example):
     """Two texts and the class of the two together."""
 
-    id: str
     first: str
     second: str
     label: str | None = None
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The class."""
+        return () if self.label is None else (self.label,)
+
 
 @dataclass(frozen=True)
-class TaggedExample:
+class TaggedExample(Example):
     """A sentence in words with a tag for each, in IOB2 ("B-PER", "I-PER", "O")."""
 
-    id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags."""
+        return self.tags or ()
+
 
 @dataclass(frozen=True)
-class RolesExample:
+class RolesExample(Example):
     """A sentence in words, the place of one predicate in it, and the roles of that predicate.
 
     Attributes:
         tags: in IOB2 ("B-ARG0", "I-ARG0", "B-V", "O").
     """
 
-    id: str
     words: tuple[str, ...]
     predicate_index: int
     tags: tuple[str, ...] | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags."""
+        return self.tags or ()
+
+    @property
+    def group(self) -> object:
+        """The sentence: its predicates stay together."""
+        return self.words
 
 
 @dataclass(frozen=True)
@@ -177,7 +201,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class QuestionExample:
+class QuestionExample(Example):
     """A question about a context, whose answer is a part of that context, or nothing.
 
     Attributes:
@@ -186,11 +210,20 @@ class QuestionExample:
             answers, they are not known.
     """
 
-    id: str
     question: str
     context: str
     answers: tuple[Answer, ...] = ()
     impossible: bool = False
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """None: answers are no labels."""
+        return ()
+
+    @property
+    def group(self) -> object:
+        """The context: its questions stay together."""
+        return self.context
 
 
 @dataclass(frozen=True)
@@ -203,7 +236,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class SpanExample:
+class SpanExample(Example):
     """A sentence in words and its spans, which may lie in one another.
 
     Attributes:
@@ -211,13 +244,15 @@ class SpanExample:
         relations: between two of the spans; None if they are not known.
     """
 
-    id: str
     words: tuple[str, ...]
     spans: tuple[Span, ...] | None = None
     relations: tuple[Relation, ...] | None = None
 
-
-Example = TextExample | PairExample | TaggedExample | RolesExample | QuestionExample | SpanExample
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The types of spans, then the names of relations."""
+        types = (span[0] for span in self.spans or ())
+        return (*types, *(entry.name for entry in self.relations or ()))
 
 
 @dataclass(frozen=True)
@@ -235,7 +270,7 @@ class TaskData:
         relations: the relations between spans of the training split; empty for other kinds.
     """
 
-    kind: TaskKind
+    kind: str
     name: str
     splits: Mapping[str, Sequence[Example]]
     labels: LabelSet
@@ -281,13 +316,21 @@ def hold_out(
     return replace(data, splits=splits)
 
 
+def draw_limited(examples: Sequence[T], limit: int, seed: tuple[object, ...]) -> Sequence[T]:
+    """Return at most so many examples, drawn by the seed and in their order; 0 returns all."""
+    if not limit or len(examples) <= limit:
+        return examples
+    random = np.random.default_rng(derive_seed(*seed, "limit"))
+    return [examples[row] for row in np.sort(random.permutation(len(examples))[:limit])]
+
+
 def _draw(
     examples: Sequence[Example], share: float, random: np.random.Generator, groups: bool
 ) -> set[int]:
     """Return the rows that are moved, whole groups at a time."""
     keys: dict[object, list[int]] = {}
     for row, example in enumerate(examples):
-        keys.setdefault(_group(example) if groups else row, []).append(row)
+        keys.setdefault(example.group if groups else row, []).append(row)
     if len(keys) < 2:
         keys = {row: [row] for row in range(len(examples))}
     listed = list(keys.values())
@@ -298,19 +341,3 @@ def _draw(
             break
         moved.update(listed[index])
     return moved
-
-
-def _group(example: Example) -> object:
-    if isinstance(example, QuestionExample):
-        return example.context
-    if isinstance(example, RolesExample):
-        return example.words
-    return example.id
-
-
-def cut_words(kind: TaskKind) -> str:
-    """Return what sentences are that were not read or learned whole, for a note."""
-    long = "sentences with a word too long for the model, whose end was left out"
-    if kind in ("spans", "relations"):
-        return f"{long}, or with spans or relations that no window shows whole"
-    return long

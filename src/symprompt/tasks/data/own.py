@@ -8,33 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import (
-    TABLES,
-    find_column,
-    load_lines,
-    load_rows,
-    shorten,
-    text_in,
-    words_in,
-)
+from symprompt.errors import DataError
+from symprompt.files.reading import TABLES, load_rows, shorten, text_in
 from symprompt.runs.environment import derive_seed
-from symprompt.tasks.data.build import Read, UnseenLabels, make_task
-from symprompt.tasks.data.classes import ClassTable, read_classes
-from symprompt.tasks.data.columns import check_tags, read_tagged
-from symprompt.tasks.data.examples import (
-    KINDS,
-    RolesExample,
-    TaggedExample,
-    TaskData,
-    TaskKind,
-    TextExample,
-)
-from symprompt.tasks.data.questions import read_flat, read_paragraphs
-from symprompt.tasks.data.roles import predicate_in, read_propbank
-from symprompt.tasks.data.spans import read_spans, with_spans
+from symprompt.tasks.data.build import Read
 
-_IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
+IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
+"""Endings of files with a word to a line."""
+_ENDINGS = (*TABLES, *IN_COLUMNS, ".json")
 _SPLIT_FILES = {
     "train": ("train",),
     "dev": ("dev", "val", "valid", "validation", "devel"),
@@ -78,163 +59,30 @@ class Columns:
     tag_column: int = -1
 
 
-def load_own(
-    path: Path,
-    kind: TaskKind,
-    columns: Columns,
-    *,
-    name: str = "",
-    seed: int = 0,
-    unseen: UnseenLabels = "refuse",
-) -> TaskData:
-    """Load your own data: a folder with train, dev and test files, or one file.
+ReadFile = Callable[[Path, str, bool | None], Read]
+"""Reads one file as a split; labels are needed, or taken where they are (None)."""
+
+
+def read_own(path: Path, read: ReadFile, split_column: str, seed: int) -> dict[str, Read]:
+    """Read a user's data: a folder with train, dev and test files, or one file.
 
     One file is parted by its split column, or else 80/10/10 by the seed. The test split may have
     no labels.
     """
-    check_kind(kind)
-    if path.is_dir():
-        parts = {
-            split: read_own(file, kind, columns, split, labelled=split != "test" or None)
-            for split, file in _split_files(path).items()
-        }
-    else:
-        parts = _parted(path, kind, columns, seed)
-    return make_task(kind, name or path.stem, parts, unseen=unseen)
-
-
-def check_kind(kind: str) -> None:
-    """Refuse a kind of task that there is not."""
-    if kind not in KINDS:
-        raise ConfigError(f"the kind of task is {kind!r}, but only {', '.join(KINDS)} are allowed.")
-
-
-def read_own(
-    path: Path, kind: TaskKind, columns: Columns, split: str, *, labelled: bool | None
-) -> Read:
-    """Read one file of examples of a kind.
-
-    Args:
-        labelled: whether every example must have its label; None takes what is there.
-    """
-    ending = path.suffix.lower()
-    if kind in ("sequence", "pair"):
-        if kind == "sequence" and ending == ".txt" and not labelled:
-            return _read_plain(path, split)
-        texts = (columns.text,) if kind == "sequence" else (columns.first, columns.second)
-        table = ClassTable(tuple((text,) for text in texts), (columns.label,), (columns.id,))
-        return read_classes(path, table, split, labelled=labelled)
-    if kind == "question":
-        return _read_questions(path, columns, split, labelled)
-    if kind == "tagging" and ending in _IN_COLUMNS:
-        return _read_columns(path, columns, split, labelled)
-    if kind == "spans" and ending in _IN_COLUMNS:
-        return with_spans(_read_columns(path, columns, split, labelled))
-    if kind == "spans" and _has(path, columns.tags, but_not=columns.spans):
-        return with_spans(_read_words(path, "tagging", columns, split, labelled))
-    if kind in ("spans", "relations"):
-        return read_spans(
-            path,
-            split,
-            words=columns.words,
-            spans=columns.spans,
-            relations=columns.relations if kind == "relations" else None,
-            identity=columns.id,
-            labelled=labelled,
-        )
-    if kind == "roles" and _has(path, "frames", but_not=columns.predicate):
-        return read_propbank(path, split)
-    return _read_words(path, kind, columns, split, labelled)
-
-
-def _read_plain(path: Path, split: str) -> Read:
-    """Read one text per line, without labels."""
-    read = Read()
-    for number, line in enumerate(load_lines(path), start=1):
-        if line.strip():
-            read.add(TextExample(f"{split}-{number}", line.strip()), path, number)
-    return read
-
-
-def _read_questions(path: Path, columns: Columns, split: str, labelled: bool | None) -> Read:
-    if path.suffix.lower() == ".json":
-        read = read_paragraphs(path, split)
-    else:
-        first = next(iter(load_rows(path)), (0, {}))[1]
-        read = (
-            read_paragraphs(path, split)
-            if "qas" in first
-            else read_flat(
-                path,
-                split,
-                question=columns.question,
-                context=columns.context,
-                answers=columns.answers,
-                identity=columns.id,
-            )
-        )
-    unknown = [
-        place
-        for example, place in zip(read.examples, read.places, strict=True)
-        if not getattr(example, "answers", ()) and not getattr(example, "impossible", False)
-    ]
-    if labelled and unknown:
-        where, line = unknown[0]
-        raise DataError(
-            f"{where}, line {line}: there is no column {columns.answers!r} for the answers of this "
-            "question; name the column that holds them, with an empty list for no answer."
-        )
-    return read
-
-
-def _read_columns(path: Path, columns: Columns, split: str, labelled: bool | None) -> Read:
-    if labelled:
-        return read_tagged(path, split, word=columns.word_column, tag=columns.tag_column)[0]
-    # A file to predict has one column, of words; one with tags keeps them.
-    cells = next((line.split() for line in load_lines(path) if line.strip()), [])
-    tag = columns.tag_column if len(cells) > 1 else None
-    return read_tagged(path, split, word=columns.word_column, tag=tag)[0]
-
-
-def _read_words(
-    path: Path, kind: TaskKind, columns: Columns, split: str, labelled: bool | None
-) -> Read:
-    """Read a table with a sentence's words, and its tags, in each row."""
-    read = Read()
-    for number, row in load_rows(path):
-        words = words_in(row, (columns.words,), path, number)
-        name = str(row.get(columns.id, f"{split}-{number}"))
-        tags = None
-        if labelled or columns.tags in row:
-            given = words_in(row, (columns.tags,), path, number)
-            if len(given) != len(words):
-                raise DataError(
-                    f"{path}, line {number}: got {len(given)} tag(s) for {len(words)} word(s), so "
-                    "they are not aligned; every word needs one."
-                )
-            tags = check_tags(list(given), path, number, in_columns=False)
-        if kind == "tagging":
-            read.add(TaggedExample(name, words, tags), path, number)
-        else:
-            column = find_column(row, (columns.predicate,), path, number)
-            place = predicate_in(row[column], len(words), path, number)
-            read.add(RolesExample(name, words, place, tags), path, number)
-    return read
-
-
-def _has(path: Path, column: str, *, but_not: str) -> bool:
-    """Say whether a table's first row has one column and not another."""
-    first = next(iter(load_rows(path)), (0, {}))[1]
-    return column in first and but_not not in first
+    if not path.is_dir():
+        return _parted(path, read, split_column, seed)
+    return {
+        split: read(file, split, split != "test" or None)
+        for split, file in _split_files(path).items()
+    }
 
 
 def _split_files(folder: Path) -> dict[str, Path]:
     """Return the file of each split in a folder."""
-    endings = (*TABLES, *_IN_COLUMNS, ".json")
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         split = _SPLIT_OF.get(path.stem.lower())
-        if split is None or path.suffix.lower() not in endings or not path.is_file():
+        if split is None or path.suffix.lower() not in _ENDINGS or not path.is_file():
             continue
         if split in files:
             raise DataError(
@@ -250,10 +98,10 @@ def _split_files(folder: Path) -> dict[str, Path]:
     return {split: files[split] for split in _SPLIT_FILES if split in files}
 
 
-def _parted(path: Path, kind: TaskKind, columns: Columns, seed: int) -> dict[str, Read]:
+def _parted(path: Path, read: ReadFile, split_column: str, seed: int) -> dict[str, Read]:
     """Read one file and part it into splits, by its split column or by the seed."""
-    whole = read_own(path, kind, columns, "row", labelled=True)
-    chosen = _split_column(path, columns.split)
+    whole = read(path, "row", True)
+    chosen = _split_column(path, split_column)
     name = (lambda line: chosen[line]) if chosen else _drawn(whole, seed)
     parts = {split: Read(in_columns=whole.in_columns) for split in _SPLIT_FILES}
     for example, (where, line) in zip(whole.examples, whole.places, strict=True):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from symprompt.errors import DataError
 from symprompt.files.reading import Row, load_rows, load_text, shorten, text_in
-from symprompt.tasks.data.build import Read, find_files, make_task
-from symprompt.tasks.data.examples import Answer, QuestionExample, TaskData
-
-QUESTION_SETS = ("squad", "squad2")
+from symprompt.tasks.data.build import Read, find_files, has_column
+from symprompt.tasks.data.examples import Answer, QuestionExample
+from symprompt.tasks.data.own import Columns
 
 _FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "squad": {
@@ -25,11 +24,30 @@ _FILES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def load_question_set(name: str, folder: Path) -> TaskData:
-    """Load SQuAD 1.1 or 2.0 from its folder: official JSON, or one paragraph per JSON line."""
+def read_question_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read SQuAD 1.1 or 2.0 from its folder: official JSON, or one paragraph per JSON line."""
     files = find_files(folder, _FILES[name], name)
-    parts = {split: read_paragraphs(paths[0], split) for split, paths in files.items()}
-    return make_task("question", name, parts, unseen="keep")
+    return {split: read_paragraphs(paths[0], split) for split, paths in files.items()}
+
+
+def read_own_questions(path: Path, columns: Columns, split: str, labelled: bool | None) -> Read:
+    """Read a user's file: SQuAD's JSON, paragraphs in JSON lines, or a question in each row."""
+    if path.suffix.lower() == ".json" or has_column(path, "qas", but_not=columns.question):
+        read = read_paragraphs(path, split)
+    else:
+        read = read_flat(path, columns, split)
+    unknown = [
+        place
+        for example, place in zip(read.examples, read.places, strict=True)
+        if isinstance(example, QuestionExample) and not (example.answers or example.impossible)
+    ]
+    if labelled and unknown:
+        where, line = unknown[0]
+        raise DataError(
+            f"{where}, line {line}: there is no column {columns.answers!r} for the answers of this "
+            "question; name the column that holds them, with an empty list for no answer."
+        )
+    return read
 
 
 def read_paragraphs(path: Path, split: str) -> Read:
@@ -53,20 +71,18 @@ def read_paragraphs(path: Path, split: str) -> Read:
     return read
 
 
-def read_flat(
-    path: Path, split: str, *, question: str, context: str, answers: str, identity: str
-) -> Read:
+def read_flat(path: Path, columns: Columns, split: str) -> Read:
     """Read one question per row, with its context and its answers."""
     read = Read()
     for number, row in load_rows(path):
-        name = str(row.get(identity, f"{split}-{number}"))
-        text = row.get(context)
-        text_in(row, (context,), path, number)
-        fields = {**row, "question": text_in(row, (question,), path, number)}
-        if answers in row:
-            fields["answers"] = _parsed(row[answers])
-        assert isinstance(text, str)
-        read.add(make_question(fields, text, name, path, number), path, number)
+        name = str(row.get(columns.id, f"{split}-{number}"))
+        # Checked, but taken as it stands: answers are counted from its first character on.
+        text_in(row, (columns.context,), path, number)
+        context = str(row[columns.context])
+        fields = {**row, "question": text_in(row, (columns.question,), path, number)}
+        if columns.answers in row:
+            fields["answers"] = _parsed(row[columns.answers])
+        read.add(make_question(fields, context, name, path, number), path, number)
     return read
 
 
@@ -191,14 +207,3 @@ def _parsed(value: object) -> object:
     if isinstance(value, str) and not value.strip():
         return []
     return value
-
-
-def join_questions(parts: Sequence[TaskData], name: str) -> TaskData:
-    """Join sets of questions split by split, as multi-task training reads SQuAD 1.1 and 2.0."""
-    splits: dict[str, list[QuestionExample]] = {}
-    for part in parts:
-        for split, examples in part.splits.items():
-            splits.setdefault(split, []).extend(
-                example for example in examples if isinstance(example, QuestionExample)
-            )
-    return TaskData("question", name, splits, parts[0].labels)

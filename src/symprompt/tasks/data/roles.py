@@ -14,12 +14,10 @@ from symprompt.files.reading import (
     shorten,
     words_in,
 )
-from symprompt.tasks.data.build import Read, find_files, make_task
+from symprompt.tasks.data.build import Read, find_files
 from symprompt.tasks.data.columns import check_tags, tags_of_brackets
-from symprompt.tasks.data.examples import RolesExample, TaskData
+from symprompt.tasks.data.examples import RolesExample
 from symprompt.tasks.data.ontonotes import find_ontonotes, read_roles
-
-ROLE_SETS = ("propbank-ewt", "conll05", "conll12")
 
 _PROPBANK = {split: (f"{split}.jsonl",) for split in ("train", "dev", "test")}
 _ENDINGS = (".props", ".txt", ".conll", "-set")
@@ -36,32 +34,37 @@ _CONLL05["test"] += ("*test*wsj",)
 _CONLL05["test-brown"] += ("*test*brown",)
 
 
-def load_role_set(name: str, folder: Path) -> TaskData:
-    """Load a set of roles from its folder; one example for each predicate.
+def read_conll12(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read CoNLL-2012; one example for each predicate."""
+    documents = find_ontonotes(folder)
+    if not documents:
+        raise DataError(
+            f"{folder} holds no files of {name}; it needs *gold_conll files below folders train, "
+            "development and test."
+        )
+    return {split: read_roles(files, split) for split, files in documents.items()}
 
-    CoNLL-2005 is read from pairs of files with words and roles (x.words and x.props), from files
-    in columns with the word first and the roles last, or from lines such as
+
+def read_conll05(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read CoNLL-2005; one example for each predicate.
+
+    It is read from pairs of files with words and roles (x.words and x.props), from files in
+    columns with the word first and the roles last, or from lines such as
     "1 We saw him ||| B-A0 B-V B-A1", where the number is the predicate's place from 0 on. Its test
     set is WSJ; Brown is the split test-brown.
     """
-    if name == "conll12":
-        documents = find_ontonotes(folder)
-        if not documents:
-            raise DataError(
-                f"{folder} holds no files of conll12; it needs *gold_conll files below folders "
-                "train, development and test."
-            )
-        parts = {split: read_roles(files, split) for split, files in documents.items()}
-    elif name == "conll05":
-        parts = {}
-        for split, paths in find_files(folder, _CONLL05, name).items():
-            parts[split] = Read()
-            for path in paths:
-                parts[split].extend(_read_conll05(path, f"{split}-{path.name}"))
-    else:
-        found = find_files(folder, _PROPBANK, name)
-        parts = {split: read_propbank(paths[0], split) for split, paths in found.items()}
-    return make_task("roles", name, parts, unseen="keep")
+    parts = {}
+    for split, paths in find_files(folder, _CONLL05, name).items():
+        parts[split] = Read()
+        for path in paths:
+            parts[split].extend(_read_conll05(path, f"{split}-{path.name}"))
+    return parts
+
+
+def read_propbank_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read PropBank on EWT from JSON lines; one example for each predicate."""
+    found = find_files(folder, _PROPBANK, name)
+    return {split: read_propbank(paths[0], split) for split, paths in found.items()}
 
 
 def make_roles(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
 from symprompt.files.reading import Row, Sentence, load_rows, load_sentences, shorten, words_in
-from symprompt.tasks.data.build import Read, find_files, make_task
+from symprompt.tasks.data.build import Read, find_files
 from symprompt.tasks.data.columns import check_tags
 from symprompt.tasks.data.examples import (
     NULL,
@@ -22,18 +22,12 @@ from symprompt.tasks.data.examples import (
     TaskData,
     spans_of,
 )
+from symprompt.tasks.data.own import Columns
 
 ANY = "SPAN"
 """The one type of spans that are only to be found."""
 _FILES = {"train": ("train.txt",), "dev": ("dev.txt",), "test": ("test.txt",)}
 _COLUMNS = 5
-
-
-def to_spans(data: TaskData) -> TaskData:
-    """Return tagged sentences as sentences with spans."""
-    types = {name[2:] for name in data.labels.names if name[1:2] == "-"}
-    splits = {split: [_spanned(entry) for entry in own] for split, own in data.splits.items()}
-    return replace(data, kind="spans", splits=splits, labels=LabelSet.of_spans(types))
 
 
 def with_spans(read: Read) -> Read:
@@ -42,15 +36,26 @@ def with_spans(read: Read) -> Read:
 
 
 def identified(data: TaskData) -> TaskData:
-    """Return the data with one type for all spans: where they are is asked, not what they are."""
+    """Return the data with one type for all spans: where they are is asked, not what they are.
+
+    Raises:
+        ConfigError: the examples have no spans, or relations between them.
+    """
+    if data.relations.names or not all(
+        isinstance(x, SpanExample) for own in data.splits.values() for x in own
+    ):
+        raise ConfigError(
+            f"task.identify finds spans, and {data.name} is read as {data.kind}; set task.kind to "
+            '"spans".'
+        )
     splits = {
         split: [_identified(entry) for entry in examples] for split, examples in data.splits.items()
     }
     return replace(data, splits=splits, labels=LabelSet.of_spans([ANY]), unseen=())
 
 
-def load_relation_set(name: str, folder: Path) -> TaskData:
-    """Load CoNLL-2004: entities, and relations between them.
+def read_relation_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
+    """Read CoNLL-2004: entities, and relations between them.
 
     A line is a word's number, the word, its tag, and lists of relations that the entity which ends
     here has and of the last words of the entities it has them to; the list of a word without
@@ -63,18 +68,11 @@ def load_relation_set(name: str, folder: Path) -> TaskData:
             example = _related(f"{split}-{number}", sentence, files[0])
             read.add(example, files[0], sentence.line)
         parts[split] = read
-    return make_task("relations", name, parts, unseen="keep")
+    return parts
 
 
 def read_spans(
-    path: Path,
-    split: str,
-    *,
-    words: str,
-    spans: str,
-    relations: str | None,
-    identity: str,
-    labelled: bool | None,
+    path: Path, columns: Columns, split: str, *, labelled: bool | None, related: bool
 ) -> Read:
     """Read a table with a sentence's words, its spans and their relations in each row.
 
@@ -82,14 +80,15 @@ def read_spans(
     in the list of spans, place of the other], both counted from 0.
 
     Args:
-        relations: the column of relations; None if they are not asked for.
         labelled: whether every row must have its spans; None takes what is there.
+        related: whether relations are asked for.
     """
     read = Read()
     for number, row in load_rows(path):
-        own = words_in(row, (words,), path, number)
+        own = words_in(row, (columns.words,), path, number)
+        spans, relations = columns.spans, columns.relations
         found: tuple[Span, ...] | None = None
-        related: tuple[Relation, ...] | None = None
+        between: tuple[Relation, ...] | None = None
         if labelled or spans in row:
             found = tuple(
                 _span(entry, len(own), path, number) for entry in _list(row, spans, path, number)
@@ -99,11 +98,11 @@ def read_spans(
                     f"{path}, line {number}: two spans of {spans!r} are the same words; a span has "
                     "one type."
                 )
-        if relations is not None and found is not None and (labelled or relations in row):
+        if related and found is not None and (labelled or relations in row):
             listed = _list(row, relations, path, number)
-            related = tuple(_relation(entry, len(found), path, number) for entry in listed)
-        name = str(row.get(identity, f"{split}-{number}"))
-        read.add(SpanExample(name, own, found, related), path, number)
+            between = tuple(_relation(entry, len(found), path, number) for entry in listed)
+        name = str(row.get(columns.id, f"{split}-{number}"))
+        read.add(SpanExample(name, own, found, between), path, number)
     return read
 
 

@@ -1,70 +1,212 @@
-"""Questions and their contexts as rows, with the answer's first and last token."""
+"""The answer to a question: a part of its context, or nothing.
+
+The figures are SQuAD's, from their definition (Rajpurkar et al., 2016 and 2018): answers are
+compared in lower case without punctuation, articles and extra spaces, each with the right answer
+it fits best. A question without an answer counts 1 where none is predicted, else 0.
+"""
 
 from __future__ import annotations
 
+import re
+import string
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
-from symprompt.errors import ModelError
+from symprompt.errors import DataError, ModelError
 from symprompt.models.vocabulary import Vocabulary
+from symprompt.tasks.data.build import Read
 from symprompt.tasks.data.examples import NO_LABEL, QuestionExample
-from symprompt.tasks.features import Features
+from symprompt.tasks.data.own import Columns
+from symprompt.tasks.data.questions import read_own_questions
+from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.heads import Head
+from symprompt.tasks.kinds.base import Kind, Scores, Target
 from symprompt.tasks.rows import Part, Sheet, assemble, encode
 from symprompt.tasks.windows import Ints, Ragged, fill, make_windows
 
 _BATCH = 4096
+_CHUNK = 2048
+_KEPT = 3
+"""Candidate answers that are stored with each question."""
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def lay_out_questions(examples: Sequence[QuestionExample], sheet: Sheet) -> Features:
-    """Lay out questions; a context that is too long is split into windows that overlap."""
-    vocabulary = sheet.vocabulary
-    table: dict[str, int] = {}
-    context = np.array([table.setdefault(x.context, len(table)) for x in examples], np.int64)
-    tokens, offsets = _encode_contexts(list(table), vocabulary)
-    asked = encode(vocabulary, [entry.question.strip() for entry in examples])["input_ids"]
-    question = Ragged.of(asked)
-    room = sheet.room(pair=True, closing=True) - question.lengths
-    lengths = tokens.lengths[context]
-    sheet.check_room(room, lengths <= room, [entry.id for entry in examples], "question")
-    windows = make_windows(lengths, room, sheet.stride)
-    row = windows.example
-    start = tokens.starts[context[row]] + windows.start
-    shown = Part(tokens.values, start, windows.length)
-    rows = assemble(
-        sheet,
-        Part(question.values, question.starts[row], question.lengths[row]),
-        shown,
-        closing=True,
-    )
-    covered = np.full((*rows.ids.shape, 2), -1, np.int32)
-    for side in range(2):
-        fill(covered[..., side], rows.second, offsets[:, side], start, windows.length)
-    null = rows.lengths - 1 if vocabulary.causal else np.zeros_like(rows.lengths)
-    begin, end = _answers(examples, context, tokens, offsets)
-    state = np.array([_state(entry) for entry in examples], np.int64)
-    first, last = begin[row] - windows.start, end[row] - windows.start
-    found = (first >= 0) & (last < windows.length) & (first <= last)
-    state[(state == _ANSWERED) & (begin > end)] = _UNKNOWN  # the tokenizer reads it as nothing
-    cases = [state[row] == _UNKNOWN, (state[row] == _ANSWERED) & found]
-    starts, ends = (
-        np.select(cases, [np.full_like(first, NO_LABEL), rows.second + place], null)
-        for place in (first, last)
-    )
-    return Features(
-        kind="question",
-        examples=len(examples),
-        ids=rows.ids,
-        lengths=rows.lengths,
-        types=rows.types,
-        example=row.astype(np.int32),
-        starts=starts.astype(np.int32),
-        ends=ends.astype(np.int32),
-        null=null.astype(np.int32),
-        offsets=covered,
-    )
+@dataclass(frozen=True)
+class Candidate:
+    """A possible answer: its text, score, and the characters of the context it covers."""
+
+    text: str
+    score: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class AnswerPrediction:
+    """What a model answers; final.
+
+    Attributes:
+        text: the answer; empty for none.
+        null_score: the score of no answer, less that of the best answer: higher means that the
+            question is less likely to have one.
+        candidates: the best answers, best first.
+    """
+
+    text: str
+    null_score: float
+    candidates: tuple[Candidate, ...]
+
+    def at(self, threshold: float | None) -> AnswerPrediction:
+        """Return the prediction with no answer if ``null_score`` is above a threshold.
+
+        None always answers, as SQuAD 1.1 asks for.
+        """
+        best = self.candidates[0].text if self.candidates else ""
+        none = threshold is not None and self.null_score > threshold
+        return replace(self, text="" if none else best)
+
+
+class Questions(Kind[QuestionExample, AnswerPrediction]):
+    """Extractive question answering; final.
+
+    Targets: starts and ends, the first and last token of the answer [n], ``null`` if the row does
+    not show it whole, -100 where it is not known; allowed, the tokens that can be one of these
+    [n, t]. Notes: null, the token that stands for "no answer": the first one, or a causal model's
+    last [n]; offsets, the characters of the context that each token covers, -1 outside [n, t, 2].
+    """
+
+    settings = ("task.choose_threshold",)
+    has_labels = False
+    per_token = True
+
+    def read(
+        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read SQuAD's JSON, paragraphs in JSON lines, or a table with a question in each row."""
+        return read_own_questions(path, columns, split, labelled)
+
+    def is_labelled(self, example: QuestionExample) -> bool:
+        """Return whether an answer is known, or that there is none."""
+        return bool(example.answers) or example.impossible
+
+    def tensorise(
+        self, examples: Sequence[QuestionExample], sheet: Sheet, target: Target
+    ) -> Features:
+        """Return questions as rows; a context that is too long is split into windows."""
+        vocabulary = sheet.vocabulary
+        table: dict[str, int] = {}
+        context = np.array([table.setdefault(x.context, len(table)) for x in examples], np.int64)
+        tokens, offsets = _encode_contexts(list(table), vocabulary)
+        asked = encode(vocabulary, [entry.question.strip() for entry in examples])["input_ids"]
+        question = Ragged.of(asked)
+        room = sheet.room(pair=True, closing=True) - question.lengths
+        lengths = tokens.lengths[context]
+        sheet.check_room(room, lengths <= room, [entry.id for entry in examples], "question")
+        windows = make_windows(lengths, room, sheet.stride)
+        row = windows.example
+        start = tokens.starts[context[row]] + windows.start
+        shown = Part(tokens.values, start, windows.length)
+        rows = assemble(
+            sheet,
+            Part(question.values, question.starts[row], question.lengths[row]),
+            shown,
+            closing=True,
+        )
+        covered = np.full((*rows.ids.shape, 2), -1, np.int32)
+        for side in range(2):
+            fill(covered[..., side], rows.second, offsets[:, side], start, windows.length)
+        null = rows.lengths - 1 if vocabulary.causal else np.zeros_like(rows.lengths)
+        begin, end = _answers(examples, context, tokens, offsets)
+        state = np.array([_state(entry) for entry in examples], np.int64)
+        first, last = begin[row] - windows.start, end[row] - windows.start
+        found = (first >= 0) & (last < windows.length) & (first <= last)
+        state[(state == _ANSWERED) & (begin > end)] = _UNKNOWN  # the tokenizer reads it as nothing
+        cases = [state[row] == _UNKNOWN, (state[row] == _ANSWERED) & found]
+        starts, ends = (
+            np.select(cases, [np.full_like(first, NO_LABEL), rows.second + place], null)
+            for place in (first, last)
+        )
+        allowed = covered[..., 0] >= 0
+        allowed[np.arange(len(row)), null] = True
+        return Features(
+            len(examples),
+            rows.ids,
+            rows.lengths,
+            row.astype(np.int32),
+            rows.types,
+            {"starts": starts, "ends": ends, "allowed": allowed},
+            {"null": null, "offsets": covered},
+        )
+
+    def head(
+        self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
+    ) -> Head:
+        """Return a head that scores first and last tokens."""
+        return AnswerHead(width, 2, target.head, generator)
+
+    def decode(
+        self,
+        scores: Scores,
+        features: Features,
+        examples: Sequence[QuestionExample],
+        target: Target,
+        *,
+        threshold: float | None = None,
+    ) -> list[AnswerPrediction]:
+        """Return an answer to each question from logits of first and last tokens [n, t, 2]."""
+        return decode_answers(features, scores, examples, threshold=threshold)
+
+    def measure(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> dict[str, float]:
+        """Return SQuAD's exact match and F1."""
+        return squad_scores(examples, predictions)
+
+    def row(self, example: QuestionExample, prediction: AnswerPrediction) -> dict[str, Any]:
+        """Return the answer, the score of none, and the best candidates."""
+        return {
+            "prediction": prediction.text,
+            "null_score": round(prediction.null_score, 4),
+            "candidates": [
+                {"text": entry.text, "score": round(entry.score, 4)}
+                for entry in prediction.candidates[:_KEPT]
+            ],
+        }
+
+    def gold(self, example: QuestionExample) -> Any:
+        """Return the right answers; an empty list for none."""
+        known = self.is_labelled(example)
+        return [answer.text for answer in example.answers] if known else None
+
+    def threshold(
+        self,
+        train: Sequence[QuestionExample],
+        unanswerable: Literal["data", "always"] = "data",
+    ) -> float | None:
+        """Return 0 if questions may have no answer, None if they always have one.
+
+        Args:
+            unanswerable: whether that is as in training, or so always.
+        """
+        may = unanswerable == "always" or any(entry.impossible for entry in train)
+        return 0.0 if train and may else None
+
+    def best_threshold(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> float:
+        """Return the threshold on no answer with the best F1."""
+        return best_threshold(examples, predictions)[0]
 
 
 _UNKNOWN, _ANSWERED, _IMPOSSIBLE = range(3)
@@ -117,3 +259,209 @@ def _answers(
     last = np.searchsorted(base + offsets[:, 0], here + start + length, side="left") - 1
     origin = tokens.starts[context]
     return first - origin, last - origin
+
+
+class AnswerHead(Head):
+    """The first and the last token of an answer; final.
+
+    Only tokens of the context and the one that means "no answer" can be chosen, in training as in
+    decoding, so that padding and the question take no part.
+    """
+
+    def loss(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return the mean of the cross-entropies of first and last token [b]."""
+        logits = self.scores(states, batch)
+        losses = [
+            functional.cross_entropy(
+                logits[..., side], batch.need(name), reduction="none", ignore_index=NO_LABEL
+            )
+            for side, name in enumerate(("starts", "ends"))
+        ]
+        return (losses[0] + losses[1]) / 2
+
+    def weights(self, batch: Batch) -> Tensor:
+        """Return 1 for each row with a known answer [b]."""
+        return (batch.need("starts") != NO_LABEL).float()
+
+    def scores(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return logits [b, t, 2]; a token that cannot be chosen has -inf."""
+        allowed = batch.need("allowed")
+        return self.logits(states).masked_fill(~allowed[..., None], float("-inf"))
+
+
+def decode_answers(
+    features: Features,
+    scores: Scores,
+    examples: Sequence[QuestionExample],
+    *,
+    threshold: float | None = 0.0,
+    candidates: int = 20,
+    longest: int = 30,
+) -> list[AnswerPrediction]:
+    """Return an answer to each question from logits of first and last tokens [n, t, 2].
+
+    As in SQuAD's baselines: an answer's score is the sum of its two logits, the best of all rows
+    of an example compete, and no answer has the lowest score that any row gives it.
+
+    Args:
+        threshold: no answer is given if its score is higher than the best answer's by more than
+            this; None always answers.
+        candidates: how many first and last tokens are tried, and how many answers are kept.
+        longest: the most tokens of an answer.
+    """
+    offsets = features.note("offsets")
+    rows = np.arange(len(features))
+    null = scores[rows, features.note("null")].astype(np.float64).sum(-1)
+    lowest = np.full(features.examples, np.inf)
+    np.minimum.at(lowest, features.example, null)
+    found: list[list[tuple[float, int, int]]] = [[] for _ in examples]
+    for begin in range(0, len(features), _CHUNK):
+        chunk = slice(begin, begin + _CHUNK)
+        width = scores.shape[1]
+        covered = offsets[chunk, :width]
+        best = _best_spans(scores[chunk], covered[..., 0] >= 0, candidates, longest)
+        for row, score, start, end in zip(*(part.tolist() for part in best), strict=True):
+            place = features.example[begin + row]
+            found[place].append((score, int(covered[row, start, 0]), int(covered[row, end, 1])))
+    return [
+        _answer(example, spans, float(none), candidates).at(threshold)
+        for example, spans, none in zip(examples, found, lowest, strict=True)
+    ]
+
+
+def _best_spans(
+    scores: Scores, allowed: NDArray[np.bool_], count: int, longest: int
+) -> tuple[NDArray[np.int64], Scores, NDArray[np.int64], NDArray[np.int64]]:
+    """Return row, score, first and last token of the best answers of each row."""
+    logits = np.where(allowed[..., None], scores.astype(np.float64), -np.inf)
+    count = min(count, logits.shape[1])
+    # Sorted by score and, among equals, by place, so that nothing depends on the rows around.
+    tops = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    starts, ends = tops[..., 0], tops[..., 1]
+    totals = (
+        np.take_along_axis(logits[..., 0], starts, 1)[:, :, None]
+        + np.take_along_axis(logits[..., 1], ends, 1)[:, None, :]
+    )
+    length = ends[:, None, :] - starts[:, :, None]
+    flat = np.where((length >= 0) & (length < longest), totals, -np.inf).reshape(len(totals), -1)
+    best = np.argsort(-flat, axis=1, kind="stable")[:, :count]
+    values = np.take_along_axis(flat, best, 1)
+    rows, kept = np.nonzero(np.isfinite(values))
+    chosen = best[rows, kept]
+    return (
+        rows,
+        values[rows, kept],
+        starts[rows, chosen // count],
+        ends[rows, chosen % count],
+    )
+
+
+def _answer(
+    example: QuestionExample, spans: list[tuple[float, int, int]], null: float, count: int
+) -> AnswerPrediction:
+    """Return the best answers of an example; the same text from two windows is kept once."""
+    kept: dict[tuple[int, int], Candidate] = {}
+    for score, start, end in sorted(spans, key=lambda span: (-span[0], span[1], span[2])):
+        text = example.context[start:end].strip()
+        if text and (start, end) not in kept:
+            kept[start, end] = Candidate(text, score, start, end)
+        if len(kept) == count:
+            break
+    best = tuple(kept.values())
+    return AnswerPrediction("", null - best[0].score if best else float("inf"), best)
+
+
+def normalise(answer: str) -> str:
+    """Return an answer in lower case, without punctuation, articles and extra spaces."""
+    plain = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def exact_match(predicted: str, gold: str) -> float:
+    """Return 1 if two answers are the same once normalised, else 0."""
+    return float(normalise(predicted) == normalise(gold))
+
+
+def answer_f1(predicted: str, gold: str) -> float:
+    """Return the F1 of two answers' words; an empty one fits an empty one alone."""
+    left, right = normalise(predicted).split(), normalise(gold).split()
+    if not left or not right:
+        return float(left == right)
+    shared = sum((Counter(left) & Counter(right)).values())
+    return 2 * shared / (len(left) + len(right))
+
+
+def question_scores(example: QuestionExample, predicted: str) -> tuple[float, float]:
+    """Return exact match and F1 of one prediction: the best over the right answers.
+
+    Answers that are nothing once normalised are left out, as in the official script; a question
+    that is left with none has no answer.
+    """
+    gold = [entry.text for entry in example.answers if normalise(entry.text)] or [""]
+    return (
+        max(exact_match(predicted, text) for text in gold),
+        max(answer_f1(predicted, text) for text in gold),
+    )
+
+
+def squad_scores(
+    examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+) -> dict[str, float]:
+    """Return exact match and F1 over all questions.
+
+    Where some questions have no answer, also over those with and those without one, and what the
+    best threshold on no answer would give. That threshold is chosen on the very same questions, so
+    the figures that begin with "oracle" are no measure of a model that is used.
+    """
+    pairs = zip(examples, predictions, strict=True)
+    scores = np.array([question_scores(example, entry.text) for example, entry in pairs])
+    scores = scores.reshape(-1, 2)
+    found = {"exact": _mean(scores[:, 0]), "f1": _mean(scores[:, 1])}
+    impossible = np.array([not example.answers for example in examples], np.bool_)
+    if impossible.any():
+        for name, chosen in (("answerable", ~impossible), ("unanswerable", impossible)):
+            found[f"{name}_exact"] = _mean(scores[chosen, 0])
+            found[f"{name}_f1"] = _mean(scores[chosen, 1])
+        for column, name in enumerate(("exact", "f1")):
+            threshold, best = best_threshold(examples, predictions, column=column)
+            found[f"oracle_{name}"] = best
+            found[f"oracle_{name}_threshold"] = threshold
+    return found
+
+
+def best_threshold(
+    examples: Sequence[QuestionExample],
+    predictions: Sequence[AnswerPrediction],
+    *,
+    column: int = 1,
+) -> tuple[float, float]:
+    """Return the threshold on ``null_score`` with the highest score, and that score.
+
+    A question is answered if its null score is not above the threshold. To be fair, choose it on
+    questions held out from training. Of equal scores the lowest threshold is taken, as in the
+    official script; scores that tie are passed together, as a threshold cannot part them.
+
+    Args:
+        column: 0 for exact match, 1 for F1.
+    """
+    if not examples:
+        raise DataError("no threshold can be chosen on no questions; hold some out.")
+    best_texts = [entry.at(None).text for entry in predictions]
+    pairs = zip(examples, best_texts, strict=True)
+    answered = np.array([question_scores(example, text)[column] for example, text in pairs])
+    silent = np.array([float(not example.answers) for example in examples])
+    # Any text is wrong where there is no answer, even one that is nothing once normalised.
+    answered[(silent > 0) & np.array([bool(text) for text in best_texts])] = 0.0
+    null = np.array([entry.null_score for entry in predictions])
+    order = np.argsort(null, kind="stable")
+    totals = silent.sum() + np.cumsum((answered - silent)[order])
+    # Answer nothing, or everything up to the last of equal null scores.
+    last = np.append(null[order][1:] != null[order][:-1], True) & np.isfinite(null[order])
+    thresholds = np.append(null.min() - 1.0, null[order][last])
+    values = np.append(silent.sum(), totals[last])
+    place = int(values.argmax())
+    return float(thresholds[place]), float(values[place]) / len(examples)
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else 0.0

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, load, shipped_configs
+from symprompt.config import build, learning, load, shipped_configs
 from symprompt.config.fields import (
     Amount,
+    Common,
+    Compile,
     Count,
     Different,
     Incidental,
@@ -33,13 +35,13 @@ VerbalMethod = Literal["ptuning", "pt2", "mp", "zero-shot", "cls"]
 class PatternConfig:
     """The task, its pattern and what answers in it."""
 
-    task: str = "rte"
+    task: Common[str] = "rte"
     """boolq, cb, wic, rte, multirc, wsc or copa."""
-    method: VerbalMethod = "ptuning"
+    method: Common[VerbalMethod] = "ptuning"
     """ptuning: learned vectors in the pattern; pt2: a manual pattern and a prefix at every layer of
     a frozen model (P-tuning v2 with a verbalizer); mp: a manual pattern, the model fine-tuned;
     zero-shot: a manual pattern and the model as it is; cls: a head on [CLS], no pattern."""
-    template: str = ""
+    template: Common[str] = ""
     """The pattern: {field}, <n> vectors, [MASK], [SEP], words; or the name of a published one, such
     as pet-0. Empty takes P-tuning's own, for pt2, mp and zero-shot with its words alone."""
     words: Several[str] = ()
@@ -69,39 +71,40 @@ class PatternConfig:
     """Train on COPA's examples with their choices exchanged too, as PET does."""
     held_out: Share = 0.1
     """Share of the training examples that chooses, where the data has no dev32 file."""
+    split_seed: Seed = 0
+    """Seed of what is held out, and of what the limits draw."""
     train_limit: Count = 0
-    """Most training examples, the first ones; 0 takes all."""
-    val_limit: Count = 0
-    """Most validation examples, the first ones, for a trial; 0 takes all."""
+    """Most training examples; 0 takes all."""
+    dev_limit: Count = 0
+    """Most examples that the step is chosen on; 0 takes all."""
+    test_limit: Count = 0
+    """Most examples that are reported, the validation examples; 0 takes all."""
 
 
 @settings
-class LearningConfig:
+class LearningConfig(learning.LearningConfig):
     """How model and vectors are learned; dev32 chooses the step, the rate and the batch."""
 
-    rates: Different[Rate] = (1e-5,)
+    rates: Common[Different[Rate]] = (1e-5,)
     """Learning rates of the language model (and of a head); several are tried and dev chooses."""
     prompt_rate: Rate = 1e-4
     """Learning rate of the vectors' or the prefix's encoder."""
-    batches: Different[Positive] = (16,)
+    batches: Common[Different[Positive]] = (16,)
     """Examples per step; several are tried and dev chooses."""
     micro_batch: Count = 0
     """Examples in one pass, whose gradients are added up to a step's; 0 takes them all at once."""
-    steps: Positive = 3500
+    steps: Common[Positive] = 3500
     """Most steps; the rates fall linearly to zero over them."""
-    epochs: Count = 0
+    epochs: Common[Count] = 0
     """Most passes over the training examples instead of steps; 0 counts steps."""
-    warmup: Count = 0
-    """Steps over which the rates rise from zero."""
     weight_decay: Amount = 0.1
     """AdamW's, of the language model without biases and norms; the encoder has none."""
     clip: Amount = 1.0
-    """Largest gradient norm; 0 does not clip."""
     evaluate_every: Count = 20
     """Steps between two looks at dev; 0 looks after each epoch."""
     patience: Count = 10
     """Stop after this many looks at dev without a higher accuracy; 0 never stops early."""
-    dropout: bool = True
+    model_dropout: bool = True
     """Train with the language model's own dropout on."""
 
 
@@ -109,16 +112,16 @@ class LearningConfig:
 class PatternRunConfig:
     """One run through a pattern: a model, data, a method. Flags override the config file."""
 
-    model: str = "shipped"
+    model: Common[str] = "shipped"
     """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
     one in the package."""
-    data: str = ""
+    data: Common[str] = ""
     """Folder of the task, or of tasks named as SuperGLUE names them (FewGLUE_32dev)."""
-    out: Incidental[str] = ""
+    out: Common[Incidental[str]] = ""
     """Run folder to write."""
-    seeds: Incidental[Different[Seed]] = (42,)
+    seeds: Common[Incidental[Different[Seed]]] = (42,)
     """Seeds of vectors, heads, order and dropout; each is a training of its own."""
-    device: Incidental[str] = "auto"
+    device: Common[Incidental[str]] = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "float64"] = "auto"
     """Weights: auto is float32, with passes in bfloat16 on a GPU; float64 is for tests."""
@@ -126,6 +129,10 @@ class PatternRunConfig:
     """Most tokens in one pass while asking; 0 chooses by device."""
     checkpoint_seconds: Incidental[Amount] = 60.0
     """Least time between two checkpoints of an unfinished training."""
+    compile: Incidental[Compile] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
     save_model: Incidental[bool] = False
     """Store the trained language model of each seed as a transformers folder."""
     keep_weights: Incidental[bool] = True

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.files.progress import Tick, silent
-from symprompt.models import Inputs, LanguageModel, body_states
+from symprompt.models import Inputs, LanguageModel
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PrefixEncoder, PromptEncoder
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.patterns.config import EncoderKind
@@ -145,7 +145,7 @@ class VerbalModel:
     def _states_at(self, inputs: Inputs, at: Tensor, which: Tensor) -> Tensor:
         """Return the body's hidden states at places of sentences, [n, h]."""
         with self._precision():
-            hidden = body_states(self.backbone, inputs, grad_model=True)
+            hidden = self.backbone.states(inputs, grad_model=True)
         return hidden.flatten(0, 1).index_select(0, which * hidden.shape[1] + at)
 
     @contextmanager

@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
-from symprompt.models import LanguageModel, prefix_shape
+from symprompt.models import LanguageModel
 from symprompt.prompts import PrefixEncoder, PromptEncoder
+from symprompt.tasks.data.examples import draw_limited
 from symprompt.tasks.patterns.config import PatternConfig
 from symprompt.tasks.patterns.layout import VerbalLayout, Writer, lay_out, lay_out_heads
 from symprompt.tasks.patterns.measure import Labels, accuracy, judge_spans, measure, write_spans
@@ -117,9 +118,10 @@ class VerbalProblem:
         self.layouts = {split: self._lay_out(own) for split, own in self.examples.items()}
 
     def _choose_examples(self, split: str) -> Sequence[VerbalExample]:
-        examples = self.data.splits[split]
-        limit = {"train": self.config.train_limit, "val": self.config.val_limit}.get(split, 0)
-        examples = examples[: limit or len(examples)]
+        config = self.config
+        limits = {"train": config.train_limit, "dev": config.dev_limit, "val": config.test_limit}
+        seed = (config.split_seed, split)
+        examples = draw_limited(self.data.splits[split], limits.get(split, 0), seed)
         if split != "train":
             return examples
         if self.task.kind == "span" and self.config.method != "cls":
@@ -180,7 +182,7 @@ class VerbalProblem:
         if config.method == "pt2":
             return PrefixEncoder(
                 (self.task.name,),
-                prefix_shape(self.backbone),
+                self.backbone.prefix_shape,
                 config.prefix_length,
                 kind=config.prefix_encoder,
                 hidden=hidden,

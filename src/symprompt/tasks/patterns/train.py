@@ -64,8 +64,14 @@ def tune_pattern(
             "above it."
         )
     out = _open(config, resume=resume)
-    data = load_verbal(config.pattern.task, config.data, held_out=config.pattern.held_out)
+    data = load_verbal(
+        config.pattern.task,
+        config.data,
+        held_out=config.pattern.held_out,
+        split_seed=config.pattern.split_seed,
+    )
     backbone = backbone or load_for_tuning(config)
+    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     problem = VerbalProblem(backbone, data, config.pattern, max_tokens=config.max_tokens)
     _write_start(out, config, problem)
     seeds = config.seeds

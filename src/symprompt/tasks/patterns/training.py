@@ -100,7 +100,7 @@ class PatternTraining:
         self.device = model.backbone.device
         self.parameters = self._find_parameters()
         self.optimizer = FlatAdamW(self._groups(), clip=learning.clip)
-        self.recorder = Recorder(self.device, wanted=record)
+        self.recorder = Recorder(self.device, wanted=record and model.backbone.records)
         self._start = self.optimizer.values.clone()
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._passes: dict[tuple[int, int], _Pass] = {}
@@ -185,7 +185,7 @@ class PatternTraining:
 
     def training(self) -> AbstractContextManager[None]:
         """Return a context in which dropout is on."""
-        return self.model.training(dropout=self.learning.dropout)
+        return self.model.training(dropout=self.learning.model_dropout)
 
     def step(self, number: int) -> None:
         """Learn from one batch, in passes of at most ``micro_batch`` examples."""
@@ -205,7 +205,7 @@ class PatternTraining:
         self._update()
 
     def _rates(self, number: int) -> list[float]:
-        share = rate_share(number, self.steps, warmup=self.learning.warmup / self.steps)
+        share = rate_share(number, self.steps, warmup=self.learning.warmup)
         head = isinstance(self.model.extra, ClassHead)
         return [
             float(share) * (self.recipe.rate if head or not group.rate else group.rate)

@@ -15,18 +15,26 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.report.tasks import run_notes
 from symprompt.tasks.config import SpanConfig, make_tune_config
-from symprompt.tasks.data import load_examples, load_task
-from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, TaggedExample, spans_of
-from symprompt.tasks.decoding import LOWEST, SpanPrediction, best_span_threshold, decode_spans
+from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
+from symprompt.tasks.data.load import load_examples, load_task
 from symprompt.tasks.features import Features
-from symprompt.tasks.metrics import entity_scores, relation_metrics, seqeval_scores, span_metrics
+from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.kinds.spans import (
+    LOWEST,
+    SpanPrediction,
+    best_span_threshold,
+    decode_spans,
+    relation_metrics,
+    span_metrics,
+)
+from symprompt.tasks.kinds.tags import entity_scores, seqeval_scores
 from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
-from symprompt.tasks.tensorise import lay_out, make_features
+from symprompt.tasks.sentences import first_words
 from symprompt.tasks.trainables import make_body
 from tiny.models import PLAIN_WORDS
 from tiny.spans import write_spans
-from tiny.tasks import run_toy, write_toy
+from tiny.tasks import run_toy, tensorise, write_toy
 
 LABELS = LabelSet.of_spans(["LOC", "PER"])
 CONLL04 = """#doc 1
@@ -78,9 +86,12 @@ def test_a_garbled_relation_is_named_with_its_line(
 
 
 def test_sets_without_spans_or_relations_say_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="conll2003 has no relations"):
+    with pytest.raises(
+        ConfigError,
+        match="not as relations; sets that can be are conll2004",
+    ):
         load_task("conll2003", tmp_path, kind="relations")
-    with pytest.raises(ConfigError, match="rte has no spans"):
+    with pytest.raises(ConfigError, match="rte is read as pair, not as spans"):
         load_task("rte", tmp_path, kind="spans")
 
 
@@ -143,7 +154,7 @@ def test_every_span_is_in_the_row_that_answers_for_it(
     spans = tuple(("LOC", place, place + 1 + place % 2) for place in range(19))
     relations = tuple(Relation("R", place, place + 1) for place in range(18))
     examples = [SpanExample("a", words, spans, relations), SpanExample("b", words[:2], (), ())]
-    features = lay_out(
+    features = tensorise(
         "relations",
         examples,
         LABELS,
@@ -153,7 +164,7 @@ def test_every_span_is_in_the_row_that_answers_for_it(
         relations=LabelSet.of_spans(["R"]),
     )
     batch, found = features.batch(), set()
-    base = features.first_words()
+    base = first_words(features.note("words"))
     for row in range(len(features)):
         own = [entry for entry in batch.need("spans")[row].tolist() if entry[2] >= 0]
         for word, more, label in own:
@@ -176,14 +187,11 @@ def test_every_span_is_in_the_row_that_answers_for_it(
 def make_features_of(examples: int, words: int) -> Features:
     table = np.tile(np.arange(words, dtype=np.int32), (examples, 1))
     return Features(
-        kind="spans",
-        examples=examples,
-        ids=table,
-        lengths=np.full(examples, words, np.int32),
-        example=np.arange(examples, dtype=np.int32),
-        words=table,
-        own=np.ones(table.shape, np.bool_),
-        first=np.ones(table.shape, np.bool_),
+        examples,
+        table,
+        np.full(examples, words, np.int32),
+        np.arange(examples, dtype=np.int32),
+        notes={"words": table},
     )
 
 
@@ -283,7 +291,6 @@ def bert(knowing_bert: LanguageModel) -> Path:
 @pytest.mark.parametrize(
     ("method", "span"),
     [
-        ("ft", {"boundary": "ffn", "summary": "mean"}),
         ("ft", {"boundary": "plain", "summary": "attention", "negatives": 6}),
         ("pt2", {"boundary": "ffn", "summary": "attention"}),
     ],
@@ -368,7 +375,7 @@ def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None
 
 
 def _contract(backbone: LanguageModel) -> None:
-    """Spans and chains are read off every family, whatever its tokens are."""
+    """Spans are read off every family, whatever its tokens are."""
     words = ("New", "York", "is", "in", "France")
     examples = [
         SpanExample("a", words, (("LOC", 0, 2), ("LOC", 4, 5)), (Relation("R", 0, 1),)),
@@ -376,20 +383,13 @@ def _contract(backbone: LanguageModel) -> None:
     ]
     names = LabelSet.of_spans(["R"])
     body = make_body(backbone, make_tune_config({"method": "ft"}), seed=(1,))
+    target = Target(LABELS, names, span=SpanConfig(length=3, hidden=8, candidates=6))
     for kind in ("spans", "relations"):
-        features = lay_out(
+        features = tensorise(
             kind, examples, LABELS, backbone.vocabulary, max_length=24, stride=4, relations=names
         )
         batch = features.batch().to(backbone.device)
-        head = make_task_head(
-            kind,  # type: ignore[arg-type]
-            LABELS,
-            body,
-            make_tune_config({}).head,
-            seed=(1,),
-            span=SpanConfig(length=3, hidden=8, candidates=6),
-            relations=2,
-        )
+        head = make_task_head(KINDS[kind], target, body, seed=(1,))
         loss = head.loss(body.states(batch), batch)
         assert torch.isfinite(loss).all()
         torch.autograd.grad(loss.sum(), list(head.parameters()))
@@ -402,13 +402,6 @@ def _contract(backbone: LanguageModel) -> None:
             for _, s, e in p.spans
         )
         assert all(entry.spans for entry in found)
-    tagged = [TaggedExample("a", words, ("B-LOC", "I-LOC", "O", "O", "B-LOC"))]
-    tags = LabelSet.of_tags(["B-LOC"])
-    features = lay_out("tagging", tagged, tags, backbone.vocabulary, max_length=24, stride=4)
-    config = make_tune_config({"head": {"decoder": "crf", "constrain": True}})
-    head = make_task_head("tagging", tags, body, config.head, seed=(1,))
-    batch = features.batch().to(backbone.device)
-    assert torch.isfinite(head.loss(body.states(batch), batch)).all()
 
 
 def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None:
@@ -439,26 +432,18 @@ def test_sentences_that_no_window_shows_whole_are_told(bert: Path, tmp_path: Pat
         stream.write(row)
     run = run_toy(data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1)
     assert run.metrics["cut"] == {"train": 1}
-    told = "or with spans or relations that no window shows whole"
+    told = "or no window shows a span or relation whole"
     assert any(note.endswith(f"{told}: 1 of train") for note in run_notes(run.metrics))
     (tmp_path / "mine.jsonl").write_text(row)
     (note,) = predict_file(tmp_path / "run", tmp_path / "mine.jsonl", device="cpu").notes
     assert note.endswith(f"{told}: 1")
 
 
-def test_settings_of_tags_are_refused_for_spans(bert: Path, tmp_path: Path) -> None:
-    data = write_spans(tmp_path / "data")
-    for change in ({"head__decoder": "crf"}, {"head__constrain": True}, {"head__combine": "mean"}):
-        with pytest.raises(ConfigError, match="which choose tags, and the task's kind is 'spans'"):
-            run_toy(data, bert, tmp_path / "run", "spans", **change)
-    assert not (tmp_path / "run").exists()
-
-
-def test_every_family_has_spans_and_chains(backbone: LanguageModel) -> None:
+def test_every_family_has_spans(backbone: LanguageModel) -> None:
     _contract(backbone)
 
 
-def test_every_causal_family_has_spans_and_chains(causal: LanguageModel) -> None:
+def test_every_causal_family_has_spans(causal: LanguageModel) -> None:
     _contract(causal)
 
 
@@ -475,13 +460,3 @@ def test_every_causal_family_has_spans_and_chains(causal: LanguageModel) -> None
 def test_settings_out_of_range_are_refused(table: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make_tune_config(table)
-
-
-def test_features_of_a_split_know_its_relations(
-    tmp_path: Path, load_family: Callable[..., LanguageModel]
-) -> None:
-    data = load_task(str(write_spans(tmp_path, relations=True)), kind="relations")
-    features = make_features(data, "train", load_family("bert").vocabulary, max_length=24)
-    assert features.pairs is not None
-    assert (features.pairs[..., 2] >= 0).sum() > 40
-    assert features.cut == 0

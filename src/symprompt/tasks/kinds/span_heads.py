@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.tasks.batches import Batch
+from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.features import Batch
 from symprompt.tasks.heads import Head, make_linear
 
 Boundary = Literal["plain", "ffn"]
@@ -137,11 +138,11 @@ class SpanClassHead(Head):
         width: int,
         labels: int,
         shape: SpanShape,
-        *,
-        dropout: float = 0.0,
+        config: HeadConfig,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(shape.hidden, labels, dropout=dropout, generator=generator)
+        # The layers before the last one are the spans' own.
+        super().__init__(shape.hidden, labels, HeadConfig(dropout=config.dropout), generator)
         self.spans = _SpanScorer(width, shape, generator)
 
     def loss(self, states: Tensor, batch: Batch) -> Tensor:
@@ -176,11 +177,11 @@ class RelationHead(Head):
         labels: int,
         relations: int,
         shape: SpanShape,
-        *,
-        dropout: float = 0.0,
+        config: HeadConfig,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(shape.hidden, labels, dropout=dropout, generator=generator)
+        # The layers before the last one are the spans' own.
+        super().__init__(shape.hidden, labels, HeadConfig(dropout=config.dropout), generator)
         self.spans = _SpanScorer(width, shape, generator)
         size, hidden = self.spans.states.size, shape.hidden
         self.one = Projection(width, size, hidden, generator)

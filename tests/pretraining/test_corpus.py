@@ -170,26 +170,14 @@ def test_documents_without_tokens_are_counted(tmp_path: Path) -> None:
 
 def test_documents_are_consumed_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_writer, "_BATCH_CHARACTERS", 200)
-    given = 0
-    ahead = []
+    events: list[str] = []
     add = shard_writer.OpenShard.add
-    done = 0
-
-    def counted(self: shard_writer.OpenShard, *arguments: Any) -> None:
-        nonlocal done
-        done += 1
-        ahead.append(given - done)
-        add(self, *arguments)
-
-    def stream() -> Iterator[Document]:
-        nonlocal given
-        for document in make_documents(200):
-            given += 1
-            yield document
-
-    monkeypatch.setattr(shard_writer.OpenShard, "add", counted)
-    make(tmp_path, stream())
-    assert done == 200
+    monkeypatch.setattr(
+        shard_writer.OpenShard, "add", lambda *given: (events.append("written"), add(*given))
+    )
+    make(tmp_path, (events.append("read") or document for document in make_documents(200)))
+    assert events.count("written") == 200
+    ahead = [events[:at].count("read") - events[:at].count("written") for at in range(400)]
     assert max(ahead) < 20
 
 

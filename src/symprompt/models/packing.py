@@ -1,4 +1,7 @@
-"""What a model can do, found out by asking it; nothing is compiled for that."""
+"""Whether a model answers packed rows as it answers padded sentences, found out by trying.
+
+Nothing is compiled for that.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,41 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from symprompt.accel.packing import pack
+from symprompt.accel.packing import longest_on, pack
 from symprompt.accel.rows import RowLayers
-from symprompt.errors import ModelError
+from symprompt.accel.switches import SWITCHES
 from symprompt.models.inputs import Inputs
 
 if TYPE_CHECKING:
     from symprompt.models.language_model import LanguageModel
 
 
+def longest_packed(backbone: LanguageModel) -> tuple[int, str]:
+    """Return how long sentences may be that are packed into a row, or 0 and the reason.
+
+    Rows are packed on CUDA alone, where it is faster, and not for causal models, whose sentences
+    end before what is asked.
+    """
+    if backbone.device.type != "cuda":
+        return 0, f"rows are packed on CUDA alone, and the device is {backbone.device.type}"
+    if backbone.causal:
+        return 0, "the model is causal"
+    if backbone.dtype.itemsize != 2:
+        return 0, f"rows are packed in half precision alone, and the dtype is {backbone.dtype}"
+    longest = longest_on(backbone.device, backbone.dtype, backbone.model.config)
+    if not longest or not SWITCHES["packing"]:
+        return 0, "the model's heads do not fit on this GPU"
+    if not can_pack(backbone):
+        return 0, (
+            f"{type(backbone.model).__name__} does not answer packed sentences as it answers "
+            "padded ones (relative positions, or an attention of its own)"
+        )
+    return longest, ""
+
+
 def find_row_layers(backbone: LanguageModel) -> RowLayers | None:
     """Return the model's layers for packed rows if they give the states that the model gives."""
-    layers = RowLayers.of(backbone.model.base_model, backbone.places.first)
+    layers = RowLayers.of(backbone.model.base_model, backbone.positions.first)
     if layers is None:
         return None
     lengths = torch.tensor([3, 5, 4], device=backbone.device)
@@ -33,13 +59,13 @@ def find_row_layers(backbone: LanguageModel) -> RowLayers | None:
                 one = backbone.model.base_model(**given).last_hidden_state[0, at]
             other = layers.states_at(inputs, at)
         except Exception:
-            # Whatever a model or the kernels' compiler says: then its own layers are used.
+            # Whatever a model or the kernels' compiler raises: then its own layers are used.
             return None
     return layers if _near(backbone, one, other) else None
 
 
 def _near(backbone: LanguageModel, one: Tensor, other: Tensor) -> bool:
-    """Say whether what should be the same numbers are, as far as the dtype goes."""
+    """Return whether two tensors are equal as far as the dtype goes."""
     spread = float((one - one.mean(0)).abs().max())
     allowed = 0.1 if backbone.dtype.itemsize == 2 else 1e-3
     return bool(torch.isfinite(other).all()) and float((one - other).abs().max()) <= (
@@ -48,7 +74,7 @@ def _near(backbone: LanguageModel, one: Tensor, other: Tensor) -> bool:
 
 
 def can_pack(backbone: LanguageModel) -> bool:
-    """Say whether packed sentences get the answers that padded ones get."""
+    """Return whether packed sentences get the answers that padded ones get."""
     if "position_ids" not in inspect.signature(backbone.model.forward).parameters:
         return False
     lengths = torch.tensor([3, 5, 4], device=backbone.device)
@@ -61,25 +87,6 @@ def can_pack(backbone: LanguageModel) -> bool:
         try:
             other = backbone.logits_at(row, lengths.cumsum(0) - 1)
         except Exception:
-            # Whatever a model or the kernels' compiler says: then sentences are padded.
+            # Whatever a model or the kernels' compiler raises: then sentences are padded.
             return False
     return _near(backbone, one, other)
-
-
-def check_causal(backbone: LanguageModel) -> None:
-    """Refuse a model whose answers change with what follows (XLNet has a causal-LM head too).
-
-    Raises:
-        ModelError: the model sees what follows.
-    """
-    ids = torch.tensor([[0, 1, 1, 1], [0, 2, 2, 2]], device=backbone.device)
-    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-    with torch.no_grad():
-        one, other = backbone.logits_at(inputs, torch.zeros_like(ids[:, 0]))
-    near = 1e-2 * float(one.abs().max().nan_to_num())
-    if not torch.allclose(one, other, rtol=1e-2, atol=near, equal_nan=True):
-        raise ModelError(
-            f"{backbone.source} is a {backbone.model.config.model_type} model, whose answers "
-            "change with what comes after them, so it is not causal; give a masked or a causal "
-            "language model."
-        )

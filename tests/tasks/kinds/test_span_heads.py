@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.tasks.batches import Batch
-from symprompt.tasks.span_heads import (
+from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.features import Batch
+from symprompt.tasks.kinds.span_heads import (
     Projection,
     RelationHead,
     SpanClassHead,
@@ -38,11 +39,13 @@ def make_batch() -> tuple[Tensor, Batch]:
     batch = Batch(
         torch.zeros(2, 9).long(),
         torch.tensor([9, 5]),
-        firsts=firsts,
-        lasts=lasts,
-        owned=owned,
-        spans=spans,
-        pairs=pairs,
+        targets={
+            "firsts": firsts,
+            "lasts": lasts,
+            "owned": owned,
+            "spans": spans,
+            "pairs": pairs,
+        },
     )
     states = torch.randn(2, 9, WIDTH, generator=generator(3), dtype=torch.float64)
     return states, batch
@@ -61,13 +64,13 @@ def grown(head: torch.nn.Module) -> None:
 
 
 def make_head(shape: SpanShape = SHAPE) -> SpanClassHead:
-    head = SpanClassHead(WIDTH, 3, shape, generator=generator()).double().eval()
+    head = SpanClassHead(WIDTH, 3, shape, HeadConfig(dropout=0.0), generator()).double().eval()
     grown(head)
     return head
 
 
 def make_relation_head(shape: SpanShape = SHAPE) -> RelationHead:
-    head = RelationHead(WIDTH, 3, 3, shape, generator=generator()).double().eval()
+    head = RelationHead(WIDTH, 3, 3, shape, HeadConfig(dropout=0.0), generator()).double().eval()
     grown(head)
     return head
 
@@ -163,16 +166,6 @@ def test_few_candidates_are_the_best_of_many() -> None:
     assert torch.equal(head.scores(states, batch), many[:, :2])
 
 
-def test_padding_and_other_rows_change_nothing() -> None:
-    states, batch = make_batch()
-    for head in (make_head(), make_relation_head(replace(SHAPE, candidates=8))):
-        losses, scores = head.loss(states, batch), head.scores(states, batch)
-        alone = batch.select(torch.tensor([1]), 5)
-        torch.testing.assert_close(head.loss(states[1:, :5], alone)[0], losses[1])
-        own = head.scores(states[1:, :5], alone)[0]
-        torch.testing.assert_close(own, scores[1])
-
-
 def slow_relation(
     head: RelationHead, states: Tensor, one: tuple[int, int, int], other: tuple[int, int, int]
 ) -> Tensor:
@@ -228,7 +221,7 @@ def test_candidates_are_paired_as_labelled_spans_are() -> None:
     again = scores[:, :6, :3].long()
     again = torch.where(torch.isfinite(scores[:, :6, 3:4]), again, -1)
     assert (again[1, :, 2] > 0).sum() == 3
-    given = head.scores(states, replace(batch, spans=again))
+    given = head.scores(states, replace(batch, targets={**batch.targets, "spans": again}))
     torch.testing.assert_close(given[:, 6:, 4:], scores[:, :6, 4:])
 
 
@@ -254,13 +247,3 @@ def test_some_of_the_spans_of_no_class_are_drawn_while_training() -> None:
     share = 2 / rest
     expected = (gold + share * (whole - gold))[0].item()
     assert drawn.mean(0)[0].item() == pytest.approx(expected, rel=0.1)
-
-
-@pytest.mark.parametrize("relations", [False, True])
-def test_scores_of_a_half_precision_body_are_float32(relations: bool) -> None:
-    states, batch = make_batch()
-    head = make_relation_head().float() if relations else make_head().float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = head.scores(states.bfloat16(), batch)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, head.scores(states.bfloat16().float(), batch))

@@ -1,0 +1,91 @@
+"""The commands about facts: train, ask, re-rank, show prompts, and the demo."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from symprompt.cli.flags import AskFlags, DemoFlags, PromptsFlags, RerankFlags, TrainFlags
+from symprompt.cli.output import print_json
+from symprompt.probing.ask import Run
+from symprompt.probing.config import RunConfig
+from symprompt.probing.demo import make_demo
+from symprompt.probing.inspect import describe_prompts
+from symprompt.probing.rerank import rerank_run
+from symprompt.probing.train import train
+from symprompt.report import show, show_progress
+from symprompt.report.answers import answer_table, prompts_table, run_summary
+from symprompt.report.demo import show_demo
+
+
+def run_train(flags: TrainFlags, config: RunConfig) -> None:
+    """Run ``symprompt train CONFIG [flags]``."""
+    with show_progress() as tick:
+        run = train(config, resume=flags.resume, tick=tick)
+    show(run_summary(run.metrics))
+    print(f"run folder: {run.folder.path}")
+    print(f"compare it: symprompt table {run.folder.path}")
+
+
+def run_ask(flags: AskFlags) -> None:
+    """Run ``symprompt ask RUN --relation NAME --subject|--object TEXT``."""
+    run = Run.load(flags.run)
+    with show_progress() as tick:
+        answers = run.ask(
+            flags.relation,
+            subject=flags.subject,
+            object=flags.object,
+            top=flags.top,
+            model=flags.model,
+            device=flags.device,
+            tick=tick,
+        )
+    plain = [asdict(answer) for answer in answers]
+    if flags.json:
+        print_json(plain)
+    else:
+        asked = f"{flags.subject} ?" if flags.subject is not None else f"? {flags.object}"
+        show(answer_table(plain, f"{flags.relation}: {asked}"))
+
+
+def run_rerank(flags: RerankFlags) -> None:
+    """Run ``symprompt rerank RUN --with SPE_RUN --out FOLDER``."""
+    with show_progress() as tick:
+        run = rerank_run(
+            flags.run,
+            flags.with_,
+            flags.out,
+            k=flags.k,
+            choose_weight=flags.choose_weight,
+            model=flags.model,
+            device=flags.device,
+            max_tokens=flags.max_tokens,
+            tick=tick,
+        )
+    show(run_summary(run.metrics))
+    print(f"run folder: {run.folder.path}")
+    print(f"compare it: symprompt table {flags.run} {run.folder.path}")
+
+
+def run_prompts(flags: PromptsFlags) -> None:
+    """Run ``symprompt prompts show RUN``."""
+    views = describe_prompts(
+        Run.load(flags.run),
+        relations=flags.relations,
+        top=flags.top,
+        by=flags.by,
+        model=flags.model,
+        device=flags.device,
+    )
+    plain = [asdict(view) for view in views]
+    if flags.json:
+        print_json(plain)
+    else:
+        show(prompts_table(plain, flags.by))
+
+
+def run_demo(flags: DemoFlags) -> None:
+    """Run ``symprompt demo``."""
+    with show_progress() as tick:
+        demo = make_demo(Path(flags.out), model=flags.model, tick=tick)
+    show_demo(demo)

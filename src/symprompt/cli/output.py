@@ -1,0 +1,11 @@
+"""What commands print for programs to read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON that people can read."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))

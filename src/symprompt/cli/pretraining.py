@@ -1,0 +1,59 @@
+"""``symprompt pretrain``: a masked language model from text."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+
+from symprompt.cli.flags import PretrainFlags
+from symprompt.engine.processes import is_first_process
+from symprompt.errors import ConfigError, SympromptError
+from symprompt.files.progress import silent
+from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.pretraining.prepare import prepare_pretraining, refuse_contradiction
+from symprompt.pretraining.train import pretrain
+from symprompt.report import show, show_progress
+from symprompt.report.figures import can_draw, save_loss_curve
+from symprompt.report.pretraining import prepared_summary, pretrain_summary
+
+
+def run_pretrain(flags: PretrainFlags, config: PretrainConfig) -> None:
+    """Run ``symprompt pretrain CONFIG --text FILE [FILE ...] --out FOLDER [flags]``."""
+    first = is_first_process()
+    if config.prepared:
+        refuse_contradiction(config, load_pretrain_config(flags.config))
+    elif not flags.text:
+        raise ConfigError("--text is missing; name the text files or folders to learn from.")
+    if flags.prepare_only:
+        if first:
+            _prepare(flags, config)
+        return
+    with show_progress() if first else nullcontext(silent) as tick:
+        try:
+            run = pretrain(config, flags.text, resume=flags.resume, tick=tick)
+        except torch.OutOfMemoryError:
+            now = config.learning.micro_batch or config.learning.batch
+            raise SympromptError(
+                f"the device ran out of memory; lower --micro-batch (now {now})."
+            ) from None
+    if not first:
+        return
+    show(pretrain_summary(run.training))
+    picture = run.folder / "loss.png"
+    if not can_draw():
+        print("loss curve: none drawn, as matplotlib is not installed (pip install matplotlib).")
+    elif error := save_loss_curve(run.training, picture):
+        print(f"loss curve: none drawn, as {picture} cannot be written ({error}).")
+    else:
+        print(f"loss curve: {picture}")
+    print(f"model folder: {run.folder}")
+    print(f"use it: symprompt train lama-spe --model {run.folder} --data DATA --out RUN")
+
+
+def _prepare(flags: PretrainFlags, config: PretrainConfig) -> None:
+    with show_progress() as tick:
+        prepared = prepare_pretraining(config, flags.text, tick=tick)
+    show(prepared_summary(prepared.about))
+    print(f"prepared text: {prepared.folder}")
+    print(f"use it: symprompt pretrain CONFIG --prepared {prepared.folder} --out FOLDER")

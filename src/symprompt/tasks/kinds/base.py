@@ -1,0 +1,184 @@
+"""The contract of a kind of task: examples to tensors, a head, scores to predictions, figures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symprompt.errors import DataError
+from symprompt.tasks.config import HeadConfig, SpanConfig
+from symprompt.tasks.data.build import Read
+from symprompt.tasks.data.examples import Example, LabelSet
+from symprompt.tasks.data.own import Columns
+from symprompt.tasks.features import Features
+from symprompt.tasks.heads import Head
+from symprompt.tasks.rows import Sheet
+
+E = TypeVar("E", bound=Example)
+P = TypeVar("P")
+Scores = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a task asks for: its labels, and the settings of how they are predicted; final.
+
+    Attributes:
+        labels: the labels that are known; others, and None, become -100.
+        relations: the relations between spans that are known.
+        every_token: label every token of a word, not its first alone.
+    """
+
+    labels: LabelSet
+    relations: LabelSet = field(default_factory=lambda: LabelSet(()))
+    head: HeadConfig = field(default_factory=HeadConfig)
+    span: SpanConfig = field(default_factory=SpanConfig)
+    every_token: bool = False
+
+
+class Kind(ABC, Generic[E, P]):
+    """A kind of labelled task; abstract. One file and one line in ``KINDS`` add another.
+
+    Attributes:
+        metric: what a training is chosen by.
+        settings: the keys of a config that concern this kind, and others perhaps not.
+        has_labels: whether training must say which labels there are.
+        per_token: whether scores have one entry for each token of a row.
+        closed: whether a label that training does not have is an error; of tags and spans some
+            are rare, so these count as missed.
+        loosest: the threshold at which predictions are made that a threshold is chosen on.
+    """
+
+    metric: ClassVar[str] = "f1"
+    settings: ClassVar[tuple[str, ...]] = ()
+    has_labels: ClassVar[bool] = True
+    per_token: ClassVar[bool] = False
+    closed: ClassVar[bool] = False
+    loosest: ClassVar[float] = 0.0
+
+    @abstractmethod
+    def read(
+        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read a file of a user's own.
+
+        Args:
+            labelled: whether every example must have its label; None takes what is there.
+            name: a standard set whose names of columns are allowed too.
+        """
+
+    def label_set(self, train: Read) -> LabelSet:
+        """Return the labels of the training examples.
+
+        Raises:
+            DataError: there are too few.
+        """
+        return LabelSet(())
+
+    def relation_set(self, train: Read) -> LabelSet:
+        """Return the relations of the training examples."""
+        return LabelSet(())
+
+    @abstractmethod
+    def is_labelled(self, example: E) -> bool:
+        """Return whether an example has its label, tags, answers or spans."""
+
+    @abstractmethod
+    def tensorise(self, examples: Sequence[E], sheet: Sheet, target: Target) -> Features:
+        """Return examples as rows of tokens with their targets; what is too long is split.
+
+        Raises:
+            DataError: an example's other parts leave no room for the text that is split.
+        """
+
+    @abstractmethod
+    def head(
+        self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
+    ) -> Head:
+        """Return a head on hidden states of a width.
+
+        Args:
+            causal: whether the model reads from left to right only.
+            generator: draws the weights.
+        """
+
+    def kept(self, scores: Tensor) -> Tensor:
+        """Return what decoding reads of a head's scores."""
+        return scores
+
+    @abstractmethod
+    def decode(
+        self,
+        scores: Scores,
+        features: Features,
+        examples: Sequence[E],
+        target: Target,
+        *,
+        threshold: float | None = None,
+    ) -> list[P]:
+        """Return one prediction for each example from the scores of all rows."""
+
+    @abstractmethod
+    def measure(self, examples: Sequence[E], predictions: Sequence[P]) -> dict[str, float]:
+        """Return the metrics of predictions for labelled examples, as fractions."""
+
+    @abstractmethod
+    def row(self, example: E, prediction: P) -> dict[str, Any]:
+        """Return a prediction as plain values to store."""
+
+    @abstractmethod
+    def gold(self, example: E) -> Any:
+        """Return the right prediction as plain values; None where it is not known."""
+
+    def threshold(
+        self, train: Sequence[E], unanswerable: Literal["data", "always"] = "data"
+    ) -> float | None:
+        """Return the threshold of predictions before any is chosen; None if there is none."""
+        return None
+
+    def best_threshold(self, examples: Sequence[E], predictions: Sequence[P]) -> float:
+        """Return the threshold with the best figures on predictions made at ``loosest``."""
+        raise NotImplementedError
+
+    def too_long(self, examples: Sequence[E], target: Target) -> int:
+        """Return how many labels of examples are longer than those that are scored."""
+        return 0
+
+    # ------------------------------------------------------------------- what all kinds share
+
+    def figures(self, examples: Sequence[E], predictions: Sequence[P]) -> dict[str, float]:
+        """Return the metrics in percent, the one that chooses first.
+
+        Raises:
+            DataError: an example has no label, or there is another number of predictions.
+        """
+        if len(examples) != len(predictions):
+            raise DataError(
+                f"got {len(predictions)} prediction(s) for {len(examples)} example(s); every "
+                "example needs one."
+            )
+        if not all(map(self.is_labelled, examples)):
+            raise DataError("some examples have no label, so nothing can be measured on them.")
+        found = self.measure(examples, predictions)
+        ordered = {self.metric: found[self.metric], **found}
+        return {
+            name: value if name.endswith("threshold") else 100 * value
+            for name, value in ordered.items()
+        }
+
+    def rows(self, examples: Sequence[E], predictions: Sequence[P]) -> list[dict[str, Any]]:
+        """Return predictions as plain values, with the right answer where it is known."""
+        rows = []
+        for example, prediction in zip(examples, predictions, strict=True):
+            gold = self.gold(example)
+            known = {} if gold is None else {"gold": gold}
+            rows.append({"id": example.id, **self.row(example, prediction), **known})
+        return rows

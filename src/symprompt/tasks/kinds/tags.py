@@ -1,0 +1,461 @@
+"""One tag for every word of a sentence: entities, and the roles of a predicate's arguments.
+
+Tags are in IOB2. The head scores every token by itself (equation 11.14 of the chapter on masked
+language models, Jurafsky and Martin), or the whole sequence: a conditional random field (Lafferty
+et al., 2001) adds a learned score for every two neighbouring tags. All of it is vectorised over
+the batch; only the steps along the sequence are a loop.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from symprompt.errors import DataError, SympromptError
+from symprompt.files.reading import Row, find_column
+from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.data.build import Read, has_column
+from symprompt.tasks.data.columns import read_own_columns, read_rows_of_words
+from symprompt.tasks.data.examples import (
+    NO_LABEL,
+    OUTSIDE,
+    LabelSet,
+    RolesExample,
+    TaggedExample,
+    spans_of,
+    to_iob2,
+)
+from symprompt.tasks.data.own import IN_COLUMNS, Columns
+from symprompt.tasks.data.roles import predicate_in, read_propbank
+from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.heads import Head
+from symprompt.tasks.kinds.base import Kind, Target
+from symprompt.tasks.metrics import accuracy, f1
+from symprompt.tasks.rows import Sheet
+from symprompt.tasks.sentences import tensorise_sentences
+
+PREDICATE = "V"
+FORBIDDEN = -1e4
+"""Score of what the grammar does not allow: far below any other, and still a number."""
+
+Tags = tuple[str, ...]
+T = TypeVar("T", TaggedExample, RolesExample)
+
+
+class WordTags(Kind[T, Tags]):
+    """Sequence labelling; abstract.
+
+    Targets: words, as ``tensorise_sentences`` gives them; labels [n, t], -100 where there is none.
+    """
+
+    settings = ("task.label_all_tokens", "head.decoder", "head.constrain", "head.combine")
+    per_token = True
+
+    def label_set(self, train: Read) -> LabelSet:
+        """Return O, and B- and I- of every type of the training examples."""
+        labels = LabelSet.of_tags(label for entry in train.examples for label in entry.labels)
+        if len(labels) < 2:
+            path, line = train.places[0]
+            raise DataError(
+                f"{path}, line {line}: training needs tags of at least one type, but only O "
+                "occurs; correct the file."
+            )
+        return labels
+
+    def is_labelled(self, example: T) -> bool:
+        """Return whether the tags are known."""
+        return example.tags is not None
+
+    def tensorise(self, examples: Sequence[T], sheet: Sheet, target: Target) -> Features:
+        """Return sentences as rows with the tag of each word at its tokens."""
+        features = self._sentences(examples, sheet)
+        labels = _token_labels(examples, target, features)
+        return replace(features, targets={**features.targets, "labels": labels})
+
+    def _sentences(self, examples: Sequence[T], sheet: Sheet) -> Features:
+        return tensorise_sentences([entry.words for entry in examples], sheet)
+
+    def head(
+        self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
+    ) -> Head:
+        """Return a head on every token, or a chain over the words."""
+        names = target.labels.names
+        return TagHead(width, names, target.head, generator, every_token=target.every_token)
+
+    def kept(self, scores: Tensor) -> Tensor:
+        """Return the best tags [b, t], which is all that decoding reads."""
+        return scores.argmax(-1)
+
+    def decode(
+        self,
+        scores: NDArray[Any],
+        features: Features,
+        examples: Sequence[T],
+        target: Target,
+        *,
+        threshold: float | None = None,
+    ) -> list[Tags]:
+        """Return a tag for each word of each example, as valid IOB2.
+
+        Args:
+            scores: the best tags [n, t].
+        """
+        words, width = features.note("words"), scores.shape[1]
+        answers = (features.note("first") & features.note("own"))[:, :width].astype(np.bool_)
+        best = scores[answers]
+        counts = np.zeros(features.examples, np.int64)
+        np.maximum.at(counts, features.example, words.max(1) + 1)
+        if len(best) != counts.sum():
+            raise ValueError(f"got tags for {len(best)} words, but there are {counts.sum()}")
+        names = [target.labels.names[place] for place in best.tolist()]
+        ends = np.cumsum(counts).tolist()
+        # A stray I-X starts a phrase, as conlleval reads it.
+        return [
+            to_iob2(names[end - count : end])
+            for end, count in zip(ends, counts.tolist(), strict=True)
+        ]
+
+    def row(self, example: T, prediction: Tags) -> dict[str, Any]:
+        """Return the tags."""
+        return {"prediction": list(prediction)}
+
+    def gold(self, example: T) -> Any:
+        """Return the tags."""
+        return None if example.tags is None else list(example.tags)
+
+
+class Tagging(WordTags[TaggedExample]):
+    """The tag of every word; final."""
+
+    def read(
+        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read a file with a word to a line, or a table with a sentence in each row."""
+        if path.suffix.lower() in IN_COLUMNS:
+            return read_own_columns(path, columns, split, labelled)
+        return read_rows_of_words(path, columns, split, labelled)
+
+    def measure(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[Tags]
+    ) -> dict[str, float]:
+        """Return F1, precision and recall of entities, and the share of right tags."""
+        return entity_scores([entry.tags or () for entry in examples], predictions)
+
+
+class Roles(WordTags[RolesExample]):
+    """The role of every word to one predicate; final."""
+
+    def read(
+        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read a table with a sentence and the place of its predicate in each row, or frames."""
+        if has_column(path, "frames", but_not=columns.predicate):
+            return read_propbank(path, split)
+
+        def make(name: str, words: Tags, tags: Tags | None, row: Row, line: int) -> RolesExample:
+            column = find_column(row, (columns.predicate,), path, line)
+            place = predicate_in(row[column], len(words), path, line)
+            return RolesExample(name, words, place, tags)
+
+        return read_rows_of_words(path, columns, split, labelled, make)
+
+    def _sentences(self, examples: Sequence[RolesExample], sheet: Sheet) -> Features:
+        predicates = [entry.words[entry.predicate_index] for entry in examples]
+        return tensorise_sentences([entry.words for entry in examples], sheet, predicates)
+
+    def measure(
+        self, examples: Sequence[RolesExample], predictions: Sequence[Tags]
+    ) -> dict[str, float]:
+        """Return F1, precision and recall of arguments, predicates left out."""
+        return role_scores([entry.tags or () for entry in examples], predictions)
+
+
+def _token_labels(
+    examples: Sequence[TaggedExample] | Sequence[RolesExample], target: Target, features: Features
+) -> NDArray[np.int32]:
+    """Return the label of every token that this row answers for [n, t]."""
+    words, own, first = (features.note(name) for name in ("words", "own", "first"))
+    find = target.labels.index.get
+    flat = [find(tag, NO_LABEL) for x in examples for tag in x.tags or [""] * len(x.words)]
+    begin = np.cumsum([0, *(len(entry.words) for entry in examples)])[:-1]
+    place = begin[features.example][:, None] + words
+    found = np.array([*flat, NO_LABEL], np.int32)[np.where(words >= 0, place, -1)]
+    later = np.full_like(found, NO_LABEL)
+    if target.every_token:
+        # The other tokens of a word that starts a phrase are I-; the last entry is NO_LABEL's.
+        names = target.labels.names
+        inside = [
+            find("I-" + tag[2:], at) if tag[:2] == "B-" else at for at, tag in enumerate(names)
+        ]
+        later = np.array([*inside, NO_LABEL], np.int32)[np.where(found < 0, len(inside), found)]
+    labels: NDArray[np.int32] = np.where(own, np.where(first, found, later), NO_LABEL)
+    return labels.astype(np.int32)
+
+
+class TagHead(Head):
+    """One tag for each word: each token by itself, or the best of whole sequences; final.
+
+    Args:
+        names: the tags, in the order of the scores.
+        config: decoder "crf" learns a score for every two neighbouring tags; constrain never gives
+            what IOB2 has not, I-X after anything but B-X and I-X; combine "mean" reads a word off
+            the normalised product of its tokens' distributions. A CRF reads first tokens.
+        every_token: the chain runs over all tokens of words, not over their first ones.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        names: Sequence[str],
+        config: HeadConfig,
+        generator: torch.Generator | None = None,
+        *,
+        every_token: bool = False,
+    ) -> None:
+        super().__init__(width, len(names), config, generator)
+        self.crf, self.constrain = config.decoder == "crf", config.constrain
+        self.combine = config.combine
+        self.every_token = every_token and config.combine == "first"
+        count = len(names)
+        # From zero on the field is the softmax of every token by itself.
+        if self.crf:
+            self.transitions = nn.Parameter(torch.zeros(count, count))
+            self.first = nn.Parameter(torch.zeros(count))
+            self.last = nn.Parameter(torch.zeros(count))
+        pairs, begin = (
+            grammar(names) if self.constrain else (torch.zeros(count, count), torch.zeros(count))
+        )
+        self.register_buffer("_pairs", pairs, persistent=False)
+        self.register_buffer("_begin", begin, persistent=False)
+
+    def loss(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return each row's mean cross-entropy, or its negative log-likelihood by word [b]."""
+        labels = batch.need("labels")
+        known = labels != NO_LABEL
+        count = known.sum(1)
+        logits = self.logits(states)
+        if not self.crf:
+            losses = nn.functional.cross_entropy(
+                logits.transpose(1, 2), labels, reduction="none", ignore_index=NO_LABEL
+            )
+            return losses.sum(1) / count.clamp(min=1)
+        places, mask = packed(known)
+        emissions = _taken(logits, places)
+        tags = labels.gather(1, places).clamp(min=0)
+        first, between, last = self._field()
+        right = path_score(emissions, tags, mask, first, between, last)
+        total = log_partition(emissions, mask, first, between, last)
+        # A row without a label has an empty chain, whose partition is none of a sequence.
+        return torch.where(count > 0, (total - right) / count.clamp(min=1), 0.0)
+
+    def weights(self, batch: Batch) -> Tensor:
+        """Return each row's number of labelled tokens [b]."""
+        return (batch.need("labels") != NO_LABEL).sum(1).float()
+
+    def scores(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return log-probabilities [b, t, tags]; those of a chain are 0 on the best one, else -inf.
+
+        A word's are at its first token.
+        """
+        logits = self.logits(states)
+        if not self.crf:
+            logits = torch.log_softmax(logits, -1)
+        if self.combine == "mean":
+            logits = torch.log_softmax(joined(logits, batch.need("words")), -1)
+        if not self.crf and not self.constrain:
+            return logits
+        words = batch.need("words")
+        inside = words >= 0
+        places, mask = packed(inside if self.every_token else inside & _begins(words))
+        best = best_path(_taken(logits, places), mask, *self._field())
+        found = torch.full_like(logits, -torch.inf)
+        # Columns beyond a chain all stand for its row's first token; they must not overwrite it.
+        target = torch.where(mask, places, logits.shape[1])
+        spread = torch.cat((found, found[:, :1]), 1)
+        rows = torch.arange(len(logits), device=logits.device)[:, None]
+        spread[rows, target, best] = 0.0
+        return spread[:, :-1]
+
+    def _field(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scores of the first tag, of two neighbours and of the last tag."""
+        pairs, begin = self.get_buffer("_pairs"), self.get_buffer("_begin")
+        if not self.crf:
+            return begin, pairs, torch.zeros_like(begin)
+        return self.first + begin, self.transitions + pairs, self.last
+
+
+def grammar(names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return the scores that IOB2 gives two neighbours [tags, tags] and a first tag [tags].
+
+    0 is allowed; a type goes on only after itself.
+    """
+    pairs = torch.zeros(len(names), len(names))
+    begin = torch.zeros(len(names))
+    for after, tag in enumerate(names):
+        if tag[:2] != "I-":
+            continue
+        begin[after] = FORBIDDEN
+        for before, other in enumerate(names):
+            if other == OUTSIDE or other[2:] != tag[2:]:
+                pairs[before, after] = FORBIDDEN
+    return pairs, begin
+
+
+def packed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the chosen places of each row moved to the left [b, t], and which columns hold one."""
+    rows, width = chosen.shape
+    order = chosen.long().cumsum(1) - 1
+    places = torch.zeros(rows, width + 1, dtype=torch.long, device=chosen.device)
+    columns = torch.arange(width, device=chosen.device).expand(rows, -1)
+    places.scatter_(1, torch.where(chosen, order, width), columns)
+    count = chosen.sum(1, keepdim=True)
+    mask = torch.arange(width, device=chosen.device) < count
+    return torch.where(mask, places[:, :width], 0), mask
+
+
+def joined(logits: Tensor, words: Tensor) -> Tensor:
+    """Return the sum over the tokens of each token's word [b, t, tags].
+
+    Args:
+        words: each token's word within its row, below t; -1 for none [b, t].
+    """
+    known = words >= 0
+    target = torch.where(known, words, 0)[..., None].expand_as(logits)
+    total = torch.zeros_like(logits).scatter_add(1, target, logits * known[..., None])
+    return torch.where(known[..., None], total.gather(1, target), logits)
+
+
+def path_score(
+    emissions: Tensor, tags: Tensor, mask: Tensor, first: Tensor, between: Tensor, last: Tensor
+) -> Tensor:
+    """Return the score of one sequence of tags for each row [b].
+
+    Args:
+        emissions: scores of tags [b, n, tags].
+        tags: the sequence [b, n].
+        mask: true on each row's own part, which comes first [b, n].
+        first, between, last: scores of a first tag, of two neighbours (the earlier one first) and
+            of a last tag.
+    """
+    own = emissions.gather(2, tags[..., None]).squeeze(2)
+    rows, count = len(tags), len(first)
+    # Gathered row by row: the gradient is then a sum over rows, not a sort of places.
+    pairs = tags[:, :-1] * count + tags[:, 1:]
+    steps = between.flatten().expand(rows, -1).gather(1, pairs) * mask[:, 1:]
+    end = tags.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))
+    outer = first.expand(rows, -1).gather(1, tags[:, :1]) + last.expand(rows, -1).gather(1, end)
+    return (own * mask).sum(1) + steps.sum(1) + outer.squeeze(1)
+
+
+def log_partition(
+    emissions: Tensor, mask: Tensor, first: Tensor, between: Tensor, last: Tensor
+) -> Tensor:
+    """Return the log of the sum of exp(score) over all sequences of tags of each row [b]."""
+    total = first + emissions[:, 0]
+    for place in range(1, emissions.shape[1]):
+        after = torch.logsumexp(total[:, :, None] + between, 1) + emissions[:, place]
+        total = torch.where(mask[:, place, None], after, total)
+    return torch.logsumexp(total + last, 1)
+
+
+def best_path(
+    emissions: Tensor, mask: Tensor, first: Tensor, between: Tensor, last: Tensor
+) -> Tensor:
+    """Return the best sequence of tags of each row (Viterbi) [b, n]; ties take the earlier tag."""
+    total = first + emissions[:, 0]
+    stay = torch.arange(emissions.shape[2], device=emissions.device).expand_as(total)
+    came: list[Tensor] = []
+    for place in range(1, emissions.shape[1]):
+        after, source = (total[:, :, None] + between).max(1)
+        here = mask[:, place, None]
+        total = torch.where(here, after + emissions[:, place], total)
+        came.append(torch.where(here, source, stay))
+    tag = (total + last).argmax(1)
+    path = [tag]
+    for source in reversed(came):
+        tag = source.gather(1, tag[:, None]).squeeze(1)
+        path.append(tag)
+    return torch.stack(path[::-1], 1)
+
+
+def _taken(values: Tensor, places: Tensor) -> Tensor:
+    return values.gather(1, places[..., None].expand(-1, -1, values.shape[2]))
+
+
+def _begins(words: Tensor) -> Tensor:
+    before = torch.nn.functional.pad(words[:, :-1], (1, 0), value=-1)
+    return words != before
+
+
+def entity_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return precision, recall and F1 over entities of all types, and the share of right tags."""
+    words = [tag for tags in gold for tag in tags]
+    others = [tag for tags in predicted for tag in tags]
+    return {**span_scores(gold, predicted), "word_accuracy": accuracy(words, others)}
+
+
+def role_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return precision, recall and F1 over arguments of all roles, predicates left out.
+
+    ``f1_with_predicates`` counts the predicates' own spans too, which are given away by the
+    question; some published figures do.
+    """
+    found = span_scores(gold, predicted, without=(PREDICATE,))
+    return {**found, "f1_with_predicates": span_scores(gold, predicted)["f1"]}
+
+
+def span_scores(
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    *,
+    without: Collection[str] = (),
+) -> dict[str, float]:
+    """Return precision, recall and F1 of phrases: type, first and last word must all be right."""
+    right = found = given = 0
+    for left, other in zip(gold, predicted, strict=True):
+        if len(left) != len(other):
+            raise DataError(
+                f"got {len(other)} predicted tag(s) for {len(left)} word(s), so they are not "
+                "aligned; every word needs one."
+            )
+        wanted = {span for span in spans_of(left) if span[0] not in without}
+        spans = {span for span in spans_of(other) if span[0] not in without}
+        right += len(wanted & spans)
+        found += len(spans)
+        given += len(wanted)
+    return f1(right, found, given)
+
+
+def seqeval_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return what ``entity_scores`` does, counted by seqeval.
+
+    Raises:
+        SympromptError: seqeval is not installed.
+    """
+    try:
+        library = importlib.import_module("seqeval.metrics")
+    except ImportError as error:
+        raise SympromptError(
+            f"counting entities with seqeval needs packages that are not installed ({error}); "
+            "install them with: pip install 'symprompt[nlu]'."
+        ) from None
+    tags = [list(entry) for entry in gold], [list(entry) for entry in predicted]
+    names = {"f1": "f1_score", "precision": "precision_score", "recall": "recall_score"}
+    found = {
+        key: float(getattr(library, name)(*tags, zero_division=0)) for key, name in names.items()
+    }
+    return {**found, "word_accuracy": float(library.accuracy_score(*tags))}

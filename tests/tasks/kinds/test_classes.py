@@ -1,0 +1,224 @@
+"""Classes of texts and pairs: rows of every tokenizer, windows, losses of a loop, metrics."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.models import LanguageModel
+from symprompt.models.loading import locate_model
+from symprompt.models.vocabulary import Vocabulary
+from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.data.examples import LabelSet, PairExample, TextExample
+from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.kinds.classes import ClassPrediction, class_scores
+from symprompt.tasks.metrics import macro_f1, matthews, multirc_scores
+from symprompt.tasks.rows import Frame, takes_types
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.heads import WIDTH, generator, make_states, slow_logits, slow_loss
+from tiny.models import FAMILIES
+from tiny.tasks import tensorise
+
+
+@pytest.fixture(params=[*FAMILIES, *CAUSAL_FAMILIES])
+def vocabulary(
+    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
+) -> Vocabulary:
+    """Every family's tokenizer, masked and causal, in turn."""
+    return load_family(str(request.param)).vocabulary
+
+
+@pytest.fixture
+def plain(load_family: Callable[..., LanguageModel]) -> Vocabulary:
+    return load_family("bert").vocabulary
+
+
+def real(features: Features, row: int) -> list[int]:
+    assert features.ids.dtype == np.int32
+    return features.ids[row, : features.lengths[row]].tolist()
+
+
+def check_padding(features: Features, vocabulary: Vocabulary) -> None:
+    """Nothing stands after a row's real tokens, and the width is the longest row's."""
+    after = np.arange(features.ids.shape[1]) >= features.lengths[:, None]
+    assert (features.ids[after] == vocabulary.pad_id).all()
+    assert features.ids.shape[1] == features.lengths.max()
+    if features.types is not None:
+        assert (features.types[after] == 0).all()
+
+
+def test_texts_and_pairs_are_framed(vocabulary: Vocabulary) -> None:
+    frame = Frame.of(vocabulary)
+    texts = [TextExample("0", "Paris is in France", "a"), TextExample("1", "Rome", None)]
+    features = tensorise("sequence", texts, LabelSet(("a", "b")), vocabulary, max_length=40)
+    for row, example in enumerate(texts):
+        (ids,) = vocabulary.encode([example.text])
+        assert real(features, row) == [*frame.before, *ids, *frame.after]
+        if not vocabulary.causal:
+            assert real(features, row) == vocabulary.tokenizer(example.text)["input_ids"]
+    assert features.targets["labels"].tolist() == [0, -100]
+    check_padding(features, vocabulary)
+    pairs = [PairExample("0", "Paris is in", "Rome", "b"), PairExample("1", "Lima", "Oslo x", "c")]
+    features = tensorise(
+        "pair", pairs, LabelSet(("a", "b")), vocabulary, max_length=40, token_types=True
+    )
+    for row, pair in enumerate(pairs):
+        first, second = vocabulary.encode([pair.first, pair.second])
+        head = [*frame.before, *first, *frame.between]
+        assert real(features, row) == [*head, *second, *frame.after]
+        if features.types is not None:
+            kinds = features.types[row, : features.lengths[row]].tolist()
+            assert kinds == [0] * len(head) + [1] * (len(second) + len(frame.after))
+    assert (features.types is None) == vocabulary.causal
+    assert frame.between
+    assert features.targets["labels"].tolist() == [1, -100]
+    check_padding(features, vocabulary)
+
+
+def test_a_tokenizer_that_frames_pairs_is_followed() -> None:
+    vocabulary = Vocabulary(AutoTokenizer.from_pretrained(locate_model("shipped")), name="shipped")
+    pair = PairExample("0", "Paris is old.", "Rome too", "a")
+    features = tensorise(
+        "pair", [pair], LabelSet(("a",)), vocabulary, max_length=40, token_types=True
+    )
+    wanted = vocabulary.tokenizer(pair.first, pair.second, return_token_type_ids=True)
+    assert real(features, 0) == wanted["input_ids"]
+    assert features.types is not None
+    assert features.types[0].tolist() == wanted["token_type_ids"]
+
+
+def test_long_texts_become_windows_that_hold_everything(vocabulary: Vocabulary) -> None:
+    text = " ".join(["Paris", "Rome", "Lima", "Tokyo", "Madrid"] * 6)
+    examples = [TextExample("0", "Rome", "a"), TextExample("1", text, "b")]
+    features = tensorise(
+        "sequence", examples, LabelSet(("a", "b")), vocabulary, max_length=14, stride=4
+    )
+    assert (features.lengths <= 14).all()
+    assert features.example.tolist()[:2] == [0, 1]
+    assert features.targets["labels"].tolist() == [0] + [1] * (len(features) - 1)
+    assert features.cut == 0
+    frame = Frame.of(vocabulary)
+    (ids,) = vocabulary.encode([text])
+    joined: list[int] = []
+    for row in range(1, len(features)):
+        shown = real(features, row)[len(frame.before) :]
+        shown = shown[: len(shown) - len(frame.after)]
+        joined += shown if not joined else shown[4:]
+    assert joined == ids
+
+
+def test_a_text_that_is_nothing_keeps_its_row(vocabulary: Vocabulary) -> None:
+    examples = [TextExample("0", "\x07", "a"), TextExample("1", "\u200b", "a")]
+    features = tensorise("sequence", examples, LabelSet(("a",)), vocabulary, max_length=20)
+    assert features.example.tolist() == [0, 1]
+    assert (features.lengths > len(vocabulary.prefix) + len(vocabulary.suffix)).all()
+
+
+def test_the_longer_text_of_a_pair_is_split(plain: Vocabulary) -> None:
+    long = " ".join(["Paris"] * 20)
+    pairs = [PairExample("0", long, "Rome is", "a"), PairExample("1", "Rome is", long, "a")]
+    features = tensorise("pair", pairs, LabelSet(("a",)), plain, max_length=15, stride=2)
+    rome, is_ = plain.encode(["Rome is"])[0]
+    for row in range(len(features)):
+        ids = real(features, row)
+        assert len(ids) <= 15
+        assert ids[0] == plain.prefix[0]
+        inside = ids[1:-1]
+        assert (
+            inside[-2:] == [rome, is_] if features.example[row] == 0 else inside[:2] == [rome, is_]
+        )
+    assert np.bincount(features.example).tolist() == [3, 3]
+
+
+def test_a_pair_without_room_and_bad_settings_are_refused(plain: Vocabulary) -> None:
+    pair = PairExample("both", "Paris " * 50, "Rome " * 60, "a")
+    labels = LabelSet(("a",))
+    with pytest.raises(DataError, match="'both' is longer than 40 tokens and its shorter text"):
+        tensorise("pair", [pair], labels, plain, max_length=40)
+    with pytest.raises(ConfigError, match="max_length is 5"):
+        tensorise("pair", [pair], labels, plain, max_length=5)
+    with pytest.raises(ConfigError, match="stride is -1"):
+        tensorise("pair", [pair], labels, plain, max_length=40, stride=-1)
+
+
+def test_which_models_take_segments(load_family: Callable[..., LanguageModel]) -> None:
+    found = {name: takes_types(load_family(name)) for name in ("bert", "distilbert", "gpt2")}
+    assert found == {"bert": True, "distilbert": False, "gpt2": False}
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_losses_are_those_of_a_loop(kind: str, causal: bool) -> None:
+    lengths, labels = torch.tensor([5, 2, 3]), torch.tensor([2, 0, -100])
+    states = make_states()
+    batch = Batch(torch.zeros(3, 5).long(), lengths, targets={"labels": labels})
+    target = Target(LabelSet(("a", "b", "c")), head=HeadConfig(kind=kind, dropout=0.0))
+    head = KINDS["pair"].head(WIDTH, target, causal=causal, generator=generator()).double()
+    losses, scores = head.loss(states, batch), head.scores(states, batch)
+    for row, label in enumerate(labels.tolist()):
+        at = int(lengths[row]) - 1 if causal else 0
+        logits = slow_logits(head, states[row, at])
+        wanted = 0.0 if label < 0 else slow_loss(logits, label)
+        assert losses[row].item() == pytest.approx(wanted, abs=1e-12)
+        for place in range(3):
+            assert scores[row, place].item() == pytest.approx(-slow_loss(logits, place))
+    assert head.weights(batch).tolist() == [1, 1, 0]
+    with pytest.raises(ValueError, match="no labels"):
+        head.loss(states, Batch(batch.ids, lengths))
+
+
+def test_the_windows_of_a_text_vote(vocabulary: Vocabulary) -> None:
+    examples = [TextExample("0", "Rome"), TextExample("1", "Paris Rome Lima " * 12)]
+    labels = LabelSet(("a", "b", "c"))
+    features = tensorise("sequence", examples, labels, vocabulary, max_length=16, stride=4)
+    draw = np.random.default_rng(0)
+    scores = np.log(draw.dirichlet(np.ones(3), len(features)).astype(np.float32))
+    slow = np.stack([scores[features.example == row].mean(0) for row in range(2)])
+    slow -= np.log(np.exp(slow).sum(1, keepdims=True))
+    np.testing.assert_allclose(class_scores(features, scores), slow, atol=1e-6)
+    found = KINDS["sequence"].decode(scores, features, examples, Target(labels))
+    assert [entry.label for entry in found] == [labels.names[k] for k in slow.argmax(1)]
+    assert [entry.probability for entry in found] == pytest.approx(np.exp(slow).max(1), abs=1e-6)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1))
+def test_classes_are_scored_as_scikit_learn_does(pairs: list[tuple[str, str]]) -> None:
+    library = importlib.import_module("sklearn.metrics")
+    gold, predicted = [left for left, _ in pairs], [right for _, right in pairs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = library.f1_score(gold, predicted, average="macro", zero_division=0)
+        correlation = library.matthews_corrcoef(gold, predicted)
+    assert macro_f1(gold, predicted) == pytest.approx(wanted)
+    assert matthews(gold, predicted) == pytest.approx(correlation, abs=1e-12)
+
+
+def test_classes_by_hand() -> None:
+    examples = [TextExample(str(at), "x", label) for at, label in enumerate("aabb")]
+    found = KINDS["sequence"].measure(examples, [ClassPrediction(label, 1.0) for label in "abbb"])
+    assert found["accuracy"] == 0.75
+    assert found["macro_f1"] == pytest.approx((2 / 3 + 0.8) / 2)
+    assert found["matthews"] == pytest.approx(1 / 3**0.5)
+    none = KINDS["sequence"].measure([], [])
+    assert none == {"accuracy": 0.0, "macro_f1": 0.0, "matthews": 0.0}
+
+
+def test_multirc_by_hand() -> None:
+    questions = [0, 0, 1, 1, 1, 2]
+    gold = [True, False, True, True, False, False]
+    predicted = [True, False, True, False, True, False]
+    found = multirc_scores(questions, gold, predicted)
+    assert found["em"] == pytest.approx(2 / 3)
+    assert found["f1a"] == pytest.approx(2 * 2 / (3 + 3))
+    assert multirc_scores([0], [False], [False]) == {"em": 1.0, "f1a": 0.0}

@@ -1,0 +1,351 @@
+"""The contract of every kind of task, on models of several families and with every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from symprompt.errors import ConfigError, DataError
+from symprompt.models import LanguageModel
+from symprompt.tasks.config import HeadConfig, SpanConfig, make_tune_config
+from symprompt.tasks.data.examples import (
+    Answer,
+    Example,
+    LabelSet,
+    PairExample,
+    QuestionExample,
+    Relation,
+    RolesExample,
+    SpanExample,
+    TaggedExample,
+    TextExample,
+)
+from symprompt.tasks.features import Features
+from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.model import Gathered, TaskModel, make_task_head
+from symprompt.tasks.rows import Sheet
+from symprompt.tasks.settings import check_settings
+from symprompt.tasks.trainables import TRAINABLES, make_body
+from tiny.models import PLAIN_WORDS
+from tiny.tasks import run_toy, write_toy
+
+FAMILIES = ("bert", "roberta", "xlm-roberta", "gpt2", "llama")
+WORDS = tuple(PLAIN_WORDS[place % len(PLAIN_WORDS)] for place in range(24))
+CONTEXT = "The old city of Rome lies in Italy. Paris, the capital of France, is in New York."
+SPAN = SpanConfig(length=3, hidden=8, candidates=12)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Labelled examples of a kind, some of them longer than a row, and one without its label."""
+
+    examples: Sequence[Example]
+    bare: Example
+    target: Target
+
+
+def answers(*texts: str) -> tuple[Answer, ...]:
+    return tuple(Answer(CONTEXT.index(text), text) for text in texts)
+
+
+TAGS = tuple(("B-X", "I-X", "O", "B-Y")[place % 4] for place in range(24))
+SPANS = tuple(("X" if place % 2 else "Y", place, place + 2) for place in range(0, 22, 3))
+# Both spans of a relation are within every window's overlap or short of it.
+SHORT = SpanExample("s", WORDS[:5], (("X", 0, 2), ("Y", 3, 4)), (Relation("R", 0, 1),))
+CASES = {
+    "sequence": Case(
+        [TextExample("0", " ".join(WORDS), "a"), TextExample("1", "Rome", "b")],
+        TextExample("2", "Rome"),
+        Target(LabelSet(("a", "b"))),
+    ),
+    "pair": Case(
+        [PairExample("0", " ".join(WORDS), "Rome", "a"), PairExample("1", "Oslo", "Lima", "b")],
+        PairExample("2", "Rome", "Lima"),
+        Target(LabelSet(("a", "b"))),
+    ),
+    "tagging": Case(
+        [TaggedExample("0", WORDS, TAGS), TaggedExample("1", WORDS[:2], TAGS[:2])],
+        TaggedExample("2", WORDS),
+        Target(LabelSet.of_tags(TAGS)),
+    ),
+    "roles": Case(
+        [RolesExample("0", WORDS, 3, TAGS), RolesExample("1", WORDS[:2], 1, TAGS[:2])],
+        RolesExample("2", WORDS, 0),
+        Target(LabelSet.of_tags(TAGS)),
+    ),
+    "question": Case(
+        [
+            QuestionExample("0", "in", CONTEXT, answers("Italy")),
+            QuestionExample("1", "of", CONTEXT, answers("New York")),
+            QuestionExample("2", "The", CONTEXT, (), impossible=True),
+        ],
+        QuestionExample("3", "in", CONTEXT),
+        Target(LabelSet(())),
+    ),
+    "spans": Case(
+        [SpanExample("0", WORDS, SPANS), SpanExample("1", WORDS[:2], ())],
+        SpanExample("2", WORDS),
+        Target(LabelSet.of_spans(["X", "Y"]), span=SPAN),
+    ),
+    "relations": Case(
+        [SHORT, SpanExample("1", WORDS, SPANS, ())],
+        SpanExample("2", WORDS),
+        Target(LabelSet.of_spans(["X", "Y"]), LabelSet.of_spans(["R"]), span=SPAN),
+    ),
+}
+
+
+def perfect_scores(kind: str, features: Features) -> np.ndarray:
+    """Return what a head that knows every label would score, in the form that is decoded."""
+    targets = features.targets
+    rows = np.arange(len(features))
+    if kind in ("sequence", "pair"):
+        scores = np.full((len(features), 2), -9.0)
+        scores[rows, np.maximum(targets["labels"], 0)] = 0.0
+        return scores
+    if kind in ("tagging", "roles"):
+        return np.maximum(targets["labels"], 0)
+    if kind == "question":
+        scores = np.full((*features.ids.shape, 2), -9.0)
+        shown = targets["starts"] != features.note("null")
+        for side, name in enumerate(("starts", "ends")):
+            # A window that shows the answer says so louder than others that they show none.
+            scores[rows, np.maximum(targets[name], 0), side] = np.where(shown, 9.0, 5.0)
+        return scores
+    spans, pairs = targets["spans"], targets["pairs"]
+    count = spans.shape[1]
+    known = spans[..., 2] >= 0
+    odds = np.where(known, 5.0, -np.inf)
+    candidates = np.concatenate([np.maximum(spans, 0), odds[..., None]], 2)
+    if kind == "spans":
+        return candidates
+    names = np.ones((len(features), count, count))
+    related = np.full((len(features), count, count), -9.0)
+    for row, entries in enumerate(pairs.tolist()):
+        for one, other, label in entries:
+            if label >= 0:
+                related[row, one, other] = 9.0
+    whole = np.concatenate([candidates, names, related], 2)
+    return np.concatenate([whole, whole], 1)
+
+
+def sheet_of(backbone: LanguageModel, max_length: int = 20) -> Sheet:
+    return Sheet.make(backbone.vocabulary, max_length=max_length, stride=5)
+
+
+@pytest.fixture(params=FAMILIES)
+def model(
+    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
+) -> LanguageModel:
+    return load_family(str(request.param))
+
+
+def test_every_kind_has_a_case() -> None:
+    assert list(CASES) == list(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_hold_every_example_and_fit(kind: str, model: LanguageModel) -> None:
+    case, sheet = CASES[kind], sheet_of(model)
+    features = KINDS[kind].tensorise(case.examples, sheet, case.target)
+    assert features.examples == len(case.examples)
+    assert len(features) > len(case.examples)
+    assert sorted(set(features.example.tolist())) == list(range(len(case.examples)))
+    assert (np.diff(features.example) >= 0).all()
+    assert features.lengths.max() == features.ids.shape[1] <= 20
+    after = np.arange(features.ids.shape[1]) >= features.lengths[:, None]
+    assert (features.ids[after] == model.vocabulary.pad_id).all()
+    whole, last = features.batch(), features.batch(np.array([len(features) - 1]))
+    again = whole.select(torch.tensor([len(features) - 1]), int(last.lengths[0]))
+    assert again.ids.equal(last.ids)
+    assert again.mask.all()
+    for name, value in whole.targets.items():
+        assert len(value) == len(features)
+        assert again.need(name).equal(last.need(name))
+    none = KINDS[kind].tensorise([], sheet, case.target)
+    assert len(none) == none.examples == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_perfect_scores_decode_to_the_labels(kind: str, model: LanguageModel) -> None:
+    case, own = CASES[kind], KINDS[kind]
+    features = own.tensorise(case.examples, sheet_of(model), case.target)
+    threshold = own.threshold(case.examples)
+    scores = perfect_scores(kind, features)
+    found = own.decode(scores, features, case.examples, case.target, threshold=threshold)
+    figures = own.figures(case.examples, found)
+    assert next(iter(figures)) == own.metric
+    lost = features.cut > 0
+    assert figures[own.metric] == 100 or lost
+    assert figures[own.metric] > 70
+    for example, row in zip(case.examples, own.rows(case.examples, found), strict=True):
+        assert row["id"] == example.id
+        if kind != "question" and not lost:
+            assert sorted(row["prediction"]) == sorted(row["gold"])
+        elif kind == "question":
+            assert [row["prediction"]] == (row["gold"] or [""])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_without_labels_train_nothing_and_are_not_measured(
+    kind: str, bert: LanguageModel
+) -> None:
+    case, own = CASES[kind], KINDS[kind]
+    assert all(map(own.is_labelled, case.examples))
+    assert not own.is_labelled(case.bare)
+    assert own.gold(case.bare) is None
+    features = own.tensorise([case.bare], sheet_of(bert), case.target)
+    scores = perfect_scores(kind, features)
+    (found,) = own.decode(scores, features, [case.bare], case.target)
+    assert "gold" not in own.rows([case.bare], [found])[0]
+    with pytest.raises(DataError, match="some examples have no label"):
+        own.figures([case.bare], [found])
+    with pytest.raises(DataError, match=r"got 0 prediction\(s\) for 1 example"):
+        own.figures([case.bare], [])
+    if kind not in ("spans", "relations"):
+        head = own.head(8, case.target, causal=False)
+        assert head.weights(features.batch()).sum() == 0
+
+
+@pytest.mark.parametrize("method", ["ft", "lora", "pt", "pt2"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_method_trains_every_kind(kind: str, method: str, bert: LanguageModel) -> None:
+    check_training(kind, method, bert)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_trained_on_a_causal_model(kind: str, gpt2: LanguageModel) -> None:
+    check_training(kind, "pt2", gpt2)
+
+
+def check_training(kind: str, method: str, backbone: LanguageModel) -> None:
+    """Losses reach what is trained, and stored parameters give the same predictions."""
+    case, own = CASES[kind], KINDS[kind]
+    features = own.tensorise(case.examples, sheet_of(backbone), case.target)
+    batch = features.batch()
+    config = make_tune_config({"method": method, "prefix": {"length": 3}})
+    models = []
+    for seed in (1, 2):
+        body = make_body(backbone, config, seed=(seed,))
+        head = make_task_head(own, case.target, body, seed=(seed,))
+        models.append(TaskModel(body, {"task": head}, {"task": batch}))
+    model, other = models
+    losses, weights = model.loss("task", torch.arange(len(batch)), int(batch.ids.shape[1]))
+    assert losses.shape == weights.shape == (len(batch),)
+    assert torch.isfinite(losses).all()
+    (losses * weights).sum().backward()
+    trained = {**model.body_parameters(), **model.head_parameters()}
+    moved = [name for name, value in trained.items() if value.grad is not None]
+    assert any(name.startswith("head.") for name in moved)
+    assert any(not name.startswith("head.") for name in moved)
+    other.body.load(model.body.tensors())
+    other.heads["task"].load_state_dict(model.heads["task"].state_dict())
+    scores = model.scores("task", batch)
+    assert torch.equal(other.scores("task", batch), scores)
+    gathered = Gathered(own, features)
+    for rows in torch.arange(len(batch)).flip(0).split(2):
+        width = int(batch.lengths[rows].max())
+        gathered.add(rows, model.scores("task", batch.select(rows, width)))
+    found = gathered.scores().numpy()
+    predictions = own.decode(found, features, case.examples, case.target, threshold=0.0)
+    assert len(own.rows(case.examples, predictions)) == len(case.examples)
+    assert all(np.isfinite(value) for value in own.figures(case.examples, predictions).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_read_one_row_at_a_time_and_score_in_float32(kind: str) -> None:
+    case, own = CASES[kind], KINDS[kind]
+    head = own.head(8, case.target, causal=True, generator=torch.Generator().manual_seed(0))
+    batch = make_features(kind).batch()
+    states = torch.randn(*batch.ids.shape, 8, generator=torch.Generator().manual_seed(1))
+    head.eval()
+    with torch.no_grad():
+        losses, scores = head.loss(states, batch), head.scores(states, batch)
+        for row in range(len(batch)):
+            width = int(batch.lengths[row])
+            alone = batch.select(torch.tensor([row]), width)
+            part = states[row : row + 1, :width]
+            torch.testing.assert_close(head.loss(part, alone)[0], losses[row])
+            own_scores = head.scores(part, alone)[0]
+            wanted = scores[row, :width] if own.per_token else scores[row]
+            torch.testing.assert_close(own_scores, wanted)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            half = head.scores(states.bfloat16(), batch)
+        assert half.dtype == torch.float32
+        assert torch.equal(half, head.scores(states.bfloat16().float(), batch))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_come_from_the_generator_alone(kind: str) -> None:
+    target = CASES[kind].target
+    before = torch.random.get_rng_state()
+    first, second = (
+        KINDS[kind].head(8, target, causal=False, generator=torch.Generator().manual_seed(3))
+        for _ in range(2)
+    )
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name])
+        assert value.dtype == torch.float32
+
+
+def make_features(kind: str) -> Features:
+    """Return features of a kind without a tokenizer's help."""
+    from symprompt.models.vocabulary import Vocabulary
+    from tiny.models import make_wordpiece
+
+    vocabulary = Vocabulary(make_wordpiece(), name="tiny")
+    sheet = Sheet.make(vocabulary, max_length=24, stride=6)
+    return KINDS[kind].tensorise(CASES[kind].examples, sheet, CASES[kind].target)
+
+
+# ------------------------------------------------------------------------- settings and files
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("sequence", {"span__length": 3}, r"span\.length is 3, which is about spans, relations al"),
+        ("tagging", {"span__overlaps": "nested"}, r"span\.overlaps is 'nested'"),
+        ("roles", {"task__choose_threshold": True}, "about question, spans, relations alone"),
+        ("pair", {"task__label_all_tokens": True}, "about tagging, roles alone, and the task's"),
+        ("question", {"head__decoder": "crf"}, r"head\.decoder is 'crf'"),
+        ("question", {"head__constrain": True}, r"head\.constrain is True"),
+        ("sequence", {"head__combine": "mean"}, r"head\.combine is 'mean'"),
+        ("tagging", {"method": "pt", "prefix__encoder": "mlp"}, "about pt2 alone, and the method"),
+        ("tagging", {"method": "ft", "prefix__shift_positions": True}, "about pt2, mpt2 alone"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(
+    kind: str,
+    changes: dict[str, Any],
+    words: str,
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    data = write_toy(tmp_path / "data", kind)
+    with pytest.raises(ConfigError, match=words):
+        run_toy(data, family_folder("bert"), tmp_path / "run", kind, **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_every_kind_and_method_exist() -> None:
+    config = make_tune_config({})
+    for table in (KINDS, TRAINABLES):
+        known = {name: own.settings for name, own in table.items()}
+        for name in known:
+            check_settings(config, "kind", name, known)
+
+
+def test_heads_know_their_settings() -> None:
+    target = Target(LabelSet(("O", "B-X", "I-X")), head=HeadConfig(kind="mlp", dropout=0.5))
+    for kind in ("sequence", "tagging", "question"):
+        head = KINDS[kind].head(8, target, causal=False)
+        assert head.hidden is not None
+        assert head.dropout.p == 0.5
