@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from symprompt.facts import load_facts as load_facts
     from symprompt.facts import world_facts as world_facts
     from symprompt.models import LanguageModel as LanguageModel
-    from symprompt.papers import reproduce as reproduce
-    from symprompt.papers.settings import ReproduceSettings as ReproduceSettings
+    from symprompt.papers.report import reproduce as reproduce
+    from symprompt.papers.settings import FactSettings as FactSettings
+    from symprompt.papers.settings import TaskSettings as TaskSettings
     from symprompt.pretraining.config import PretrainConfig as PretrainConfig
     from symprompt.pretraining.config import load_pretrain_config as load_pretrain_config
     from symprompt.pretraining.prepare import prepare_pretraining as prepare_pretraining
@@ -59,8 +60,8 @@ _PUBLIC = {
         "world_facts",
     ),
     "symprompt.models": ("LanguageModel",),
-    "symprompt.papers": ("reproduce",),
-    "symprompt.papers.settings": ("ReproduceSettings",),
+    "symprompt.papers.report": ("reproduce",),
+    "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
     "symprompt.pretraining.config": (
         "PretrainConfig",
         "load_pretrain_config",

@@ -28,7 +28,7 @@ def test_the_command_makes_runs_tables_and_figures(
     code, said, progress = call("reproduce", "spe", *flags, "--relations", "P36", "--draws", 20)
     assert code == 0, progress
     assert "4 runs made, 0 there from before, 0 failed." in said
-    assert "runs: 4/4 toy/wording-3: done" in progress
+    assert "runs: 4/4 toy/paraphrase-3: done" in progress
     assert f"{out}/report.html" in said
     assert (out / "figures/methods-toy.png").is_file()
     code, said, _ = call("table", out / "results.json")

@@ -10,9 +10,10 @@ import pytest
 
 from symprompt.cli import reproduce as cli_reproduce
 from symprompt.errors import SympromptError
-from symprompt.papers.labelled import jobs as making
+from symprompt.papers import report, worker
 from symprompt.tasks.config import TuneConfig
 from tiny.calling import Call
+from tiny.inline import InlineExecutor
 from tiny.labelled import write_labelled, write_long_model
 
 
@@ -24,9 +25,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run jobs in this process; worker processes are tested with the tables of facts."""
+    monkeypatch.setattr(report, "LocalExecutor", lambda *_, **__: InlineExecutor())
+
+
 def flags(place: Path, out: Path) -> list[object]:
     words = ["--models", f"toy={place / 'model'}", "--data", place / "data", "--out", out]
-    return [*words, "--device", "cpu", "--epochs", 1]
+    return [*words, "--devices", "cpu", "--epochs", 1]
 
 
 def test_v2_makes_runs_tables_and_figures_and_skips_them_again(
@@ -94,14 +101,14 @@ def test_ptuning_makes_tables_of_32_examples_and_of_whole_sets(
 def test_a_run_that_fails_ends_in_exit_code_1(
     call: Call, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = making.tune
+    real = worker.tune
 
     def broken(config: TuneConfig, **options: Any) -> Any:
         if config.method == "ft":
             raise SympromptError("the loss is not finite.")
         return real(config, **options)
 
-    monkeypatch.setattr(making, "tune", broken)
+    monkeypatch.setattr(worker, "tune", broken)
     words = [*flags(place, tmp_path / "out"), "--tasks", "rte", "--seeds", "1", "--methods"]
     code, said, _ = call("reproduce", "ptuning-v2", *words, "ft", "pt2")
     assert code == 1
@@ -123,7 +130,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_reproduce, "reproduce_labelled", interrupt)
+    monkeypatch.setattr(cli_reproduce, "reproduce", interrupt)
     code, _, said = call("reproduce", "ptuning", "--data", place / "data", "--out", "my folder")
     assert code == 130
     assert "goes on where it was: symprompt reproduce ptuning --data" in said
@@ -158,7 +165,7 @@ def test_missing_data_and_results_are_told(call: Call, tmp_path: Path) -> None:
     code, _, error = call("reproduce", "ptuning-v2")
     assert code == 2
     assert (
-        "--data is missing; name the folder of the tasks' folders, or give --from-results" in error
+        "--data is missing; name the LAMA folder (spe) or the folder of the tasks' folders" in error
     )
     code, _, error = call("reproduce", "ptuning-v2", "--from-results", tmp_path / "no.json")
     assert code == 2

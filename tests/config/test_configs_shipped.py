@@ -7,18 +7,22 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoConfig
 
 from symprompt import Run, cli
 from symprompt.cli.help import flag_of, short_name
-from symprompt.config import shipped_configs
+from symprompt.config import flatten, load, shipped_configs, to_toml
 from symprompt.config.fields import flat_fields
+from symprompt.config.loading import command_of, read_tables
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.methods import method_class
 from symprompt.prompts import Template
+from symprompt.tasks.config import TuneConfig
+from symprompt.tasks.patterns.config import PatternRunConfig
 from tiny.models import make_facts
 from tiny.runs import write_prompts
 from tiny.text import write_text
@@ -46,44 +50,65 @@ def test_the_papers_and_your_own_facts_have_configs() -> None:
     assert wanted <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_config_loads_and_is_in_range(name: str) -> None:
-    config = load_config(name)
-    if config.prompt.template != "manual":
-        Template.parse(config.prompt.template)
+def kind_of(name: str) -> type[Any]:
+    tables = read_tables(shipped_configs()[name])
+    if "pattern" in tables:
+        return PatternRunConfig
+    return {"train": RunConfig, "pretrain": PretrainConfig, "tune": TuneConfig}[
+        command_of(tables) or "train"
+    ]
+
+
+@pytest.mark.parametrize("name", list(shipped_configs()))
+def test_a_shipped_config_loads_is_stored_and_leaves_the_users_part_open(
+    name: str, tmp_path: Path
+) -> None:
+    config = load(kind_of(name), name)
+    (tmp_path / "own.toml").write_text(to_toml(config))
+    assert load(kind_of(name), str(tmp_path / "own.toml")) == config
     # What only the user can know is left to the flags.
-    assert (config.out, config.start_from) == ("", "")
-    assert config.model == "shipped"
+    plain = flatten(config)
+    assert all(plain.get(key, "") == "" for key in ("out", "work", "start_from"))
+    assert plain.get("model", "shipped") == "shipped"
+    if kind_of(name) is RunConfig and config.prompt.template != "manual":
+        Template.parse(config.prompt.template)
 
 
-@pytest.mark.parametrize("name", NAMES + PRETRAIN)
-def test_a_shipped_config_begins_with_a_sentence_about_itself(name: str) -> None:
-    lines = shipped_configs()[name].read_text().splitlines()
+@pytest.mark.parametrize("name", list(shipped_configs()))
+def test_a_shipped_config_begins_with_a_sentence_and_mentions_flags_there_are(name: str) -> None:
+    text = shipped_configs()[name].read_text()
+    lines = text.splitlines()
     header = [line for line in lines[:4] if line.startswith("# ")]
     assert lines[0].startswith("# ")
-    assert len(lines[0]) <= 102
-    text = " ".join(line.removeprefix("# ") for line in header)
-    assert len(text.split()) >= 8
-    assert text.endswith((".", "."))
+    assert all(len(line) <= 102 for line in header)
+    told = " ".join(line.removeprefix("# ") for line in header)
+    assert len(told.split()) >= 8
+    assert told.endswith(".")
+    fields = flat_fields(kind_of(name))
+    known = {flag_of(flag) for key in fields for flag in (key, short_name(key))}
+    assert set(re.findall(r"--[a-z][a-z-]*(?:\.[a-z-]+)?", text)) <= known
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-paper")])
-def test_a_config_of_a_paper_states_its_numbers_and_where_they_stand(name: str) -> None:
-    table = tomllib.loads(shipped_configs()[name].read_text())
-    expected = table["expected"]
-    assert re.search(r"Table \d", expected.pop("source"))
-    assert "bert-base-cased" in expected
-    for model, numbers in expected.items():
-        assert {"p10", "mrr"} <= set(numbers), model
-        assert any(key.startswith("p1_") or key == "p1" for key in numbers)
-        assert all(0 < value < 100 for value in numbers.values())
+PUBLISHED = {
+    name: tomllib.loads(path.read_text()).get("published", {})
+    for name, path in shipped_configs().items()
+}
 
 
-@pytest.mark.parametrize("name", NAMES + PRETRAIN)
-def test_flags_that_a_config_mentions_exist(name: str) -> None:
-    mentioned = re.findall(r"--[a-z][a-z-]*(?:\.[a-z-]+)?", shipped_configs()[name].read_text())
-    fields = flat_fields(RunConfig if name in NAMES else PretrainConfig)
-    assert set(mentioned) <= {flag_of(known) for key in fields for known in (key, short_name(key))}
+@pytest.mark.parametrize("name", [name for name, tables in PUBLISHED.items() if tables])
+def test_a_recipe_states_a_papers_numbers_and_the_table_they_stand_in(name: str) -> None:
+    for table, rows in PUBLISHED[name].items():
+        assert re.match(r"(SPE|P-tuning|P-tuning v2), Table \d", table)
+        for model, numbers in rows.items():
+            assert numbers, model
+            assert all(0 < value <= 100 for value in numbers.values())
+
+
+def test_no_number_of_a_paper_stands_in_two_recipes() -> None:
+    spe = [name for name, tables in PUBLISHED.items() if "SPE, Table 1" in tables]
+    assert {"lama-spe", "lama-ptuning", "lama-manual"} <= set(spe)
+    rows = [str(PUBLISHED[name]["SPE, Table 1"]) for name in spe]
+    assert len(set(rows)) == len(rows)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -178,8 +178,8 @@ def pattern_run(folder: Path, predicted: str) -> Plain:
             {
                 "seed": seed,
                 "id": row["id"],
-                "prediction": row["predicted"],
-                "gold": row["label"],
+                "prediction": row["prediction"],
+                "gold": row.get("gold"),
                 "probability": shares[row["id"]],
                 "written": row.get("written"),
             }

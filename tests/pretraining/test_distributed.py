@@ -53,7 +53,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
 
 def test_the_processes_must_divide_the_batch() -> None:
     assert ProcessGroup(1, 2, CPU).share(8) == slice(4, 8)
-    with pytest.raises(ConfigError, match=r"optimizer\.batch is 9 and there are 2 processes"):
+    with pytest.raises(ConfigError, match=r"learning\.batch is 9 and there are 2 processes"):
         ProcessGroup(0, 2, CPU).share(9)
 
 

@@ -200,7 +200,7 @@ def test_resuming_with_another_config_text_or_tokenizer_is_refused(
     work = unfinished(config, own)
     kept = (work / "state.safetensors").read_bytes()
     changed = replace(config, learning=replace(config.learning, rate=1.0))
-    with pytest.raises(RunError, match=r"another optimizer\.rate"):
+    with pytest.raises(RunError, match=r"another learning\.rate"):
         pretrain(changed, [str(own)], resume=True)
     # A letter is changed and nothing else: names and sizes stay.
     own.write_text(own.read_text().replace("grass", "gross", 1))

@@ -207,7 +207,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step() -> None:
         if done == 3:
             training.optimizer.values[0] = float("nan")
 
-    with pytest.raises(TrainingError, match=r"not finite at step 4; lower optimizer\.rate"):
+    with pytest.raises(TrainingError, match=r"not finite at step 4; lower learning\.rate"):
         run(training, tick=tick)
 
 

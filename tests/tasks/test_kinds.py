@@ -320,6 +320,10 @@ def make_features(kind: str) -> Features:
         ("sequence", {"head__combine": "mean"}, r"head\.combine is 'mean'"),
         ("tagging", {"method": "pt", "prefix__encoder": "mlp"}, "about pt2 alone, and the method"),
         ("tagging", {"method": "ft", "prefix__shift_positions": True}, "about pt2, mpt2 alone"),
+        ("tagging", {"method": "lora", "weights__layers": 1}, r"weights\.layers is 1, which is ab"),
+        ("tagging", {"method": "lora", "start_from": "run"}, "start_from goes on from a prompt"),
+        ("tagging", {"method": "mpt2"}, r"mixture\.tasks need each other"),
+        ("tagging", {"mixture__tasks": ["rte", "cb"]}, r"mixture\.tasks need each other"),
     ],
 )
 def test_settings_that_would_do_nothing_are_refused(

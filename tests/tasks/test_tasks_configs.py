@@ -11,8 +11,7 @@ import pytest
 
 from symprompt import cli
 from symprompt.config import shipped_configs
-from symprompt.errors import ConfigError
-from symprompt.tasks.config import load_tune_config, make_tune_config
+from symprompt.tasks.config import load_tune_config
 from symprompt.tasks.data import SETS
 from tiny.entities import write_entities
 
@@ -26,8 +25,9 @@ OWN = [
 
 def test_every_task_of_the_paper_has_a_config() -> None:
     wanted = {"rte-pt2", "boolq-pt2", "cb-pt2", "sst2-pt2", "mnli-pt2", "squad-pt2", "squad2-pt2"}
-    wanted |= {f"conll200{n}-{method}" for n in (3, 4) for method in ("ft", "pt", "pt2", "lora")}
-    assert wanted | {"srl-pt2", "ner-mpt2", "squad-mpt2", "srl-mpt2"} <= set(OWN)
+    measured = ("rte", "boolq", "sst2", "conll2003", "conll2004", "squad", "srl")
+    wanted |= {f"{task}-{method}" for task in measured for method in ("ft", "pt", "pt2", "lora")}
+    assert wanted | {"ner-mpt2", "squad-mpt2", "srl-mpt2"} <= set(OWN)
 
 
 # Configs of the chapter on fine-tuning, which has no figures: named after what reads the labels.
@@ -47,19 +47,12 @@ def test_every_head_of_the_chapter_has_a_config() -> None:
 def test_a_shipped_config_loads_and_says_what_it_is(name: str) -> None:
     config = load_tune_config(name)
     assert name.endswith(f"-{config.method}") or name in CHAPTER
-    assert (config.out, config.data, config.model) == ("", "", "shipped")
     named = [entry.partition("=")[0] for entry in config.mixture.tasks] or [config.task.name]
     assert set(named) <= set(SETS)
     text = shipped_configs()[name].read_text()
     lines = text.splitlines()
     assert all(line.startswith("# ") and len(line) <= 102 for line in lines[:2])
     assert lines[1].endswith(".")
-    if name in CHAPTER:
-        return
-    expected = tomllib.loads(text)["expected"]
-    assert re.search(r"Table \d", expected.pop("source"))
-    assert set(expected) == {"bert-large", "roberta-large"}
-    assert all(0 < value <= 100 for numbers in expected.values() for value in numbers.values())
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if re.match(r"conll|ner", name)])
@@ -78,23 +71,3 @@ def test_a_shipped_config_trains_from_end_to_end(
     assert f"run folder: {tmp_path / 'run'}" in capsys.readouterr().out
     folder = tmp_path / "run" / ("conll2004" if name == "ner-mpt2" else "")
     assert (folder / "metrics.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"prefix": {"length": 0}}, r"prefix\.length is 0; it must be at least 1"),
-        ({"learning": {"rate": 0.0}}, r"learning\.rate is 0\.0; it must be above 0"),
-        ({"learning": {"warmup": 1.0}}, r"learning\.warmup is 1\.0; it must be in \[0, 1\)"),
-        ({"learning": {"decay": 0.0}}, r"learning\.decay"),
-        ({"task": {"stride": 100}}, r"task\.stride is 100"),
-        ({"dtype": "float16"}, "dtype is 'float16'"),
-        ({"method": "adapters"}, "method is 'adapters'; allowed are"),
-        ({"method": "lora", "start_from": "run"}, "start_from goes on from a prompt"),
-        ({"prefix": {"lenght": 3}}, r"unknown key prefix\.lenght; did you mean prefix\.length"),
-        ({"method": "ft", "mixture": {"tasks": ["rte"]}}, "need each other"),
-    ],
-)
-def test_settings_out_of_range_are_refused(table: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make_tune_config(table)

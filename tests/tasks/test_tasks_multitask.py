@@ -45,7 +45,7 @@ def test_a_mixture_does_not_train_what_it_cannot_go_on_from(bert: Path, tmp_path
     prefix = {"length": 3, "encoder": "mlp"}
     config = mixture_config(data, bert, tmp_path / "run", prefix=prefix)
     stages: list[str] = []
-    with pytest.raises(ConfigError, match=r"prefix\.encoder is \'mlp\'.*and method is \'mpt2\'"):
+    with pytest.raises(ConfigError, match=r"prefix\.encoder is 'mlp'.*and the method is 'mpt2'"):
         tune_mixture(config, tick=lambda stage, *_: stages.append(stage))
     assert not any("training" in stage for stage in stages)
     assert not (tmp_path / "run").exists()
@@ -86,7 +86,6 @@ def test_one_task_of_a_mixture_can_be_asked_for(bert: Path, tmp_path: Path) -> N
     ("changes", "words"),
     [
         ({"mixture": {"tasks": ["conll2003", "conll2003=x"]}}, "twice"),
-        ({"mixture": {"tasks": []}}, "need each other"),
         ({"task": {"name": "rte"}}, "not one of mixture.tasks"),
     ],
 )

@@ -145,6 +145,12 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.reproduce:run_ptuning_v2",
         goes_on="by itself",
     ),
+    "sweep": Command(
+        "train a recipe over a grid of settings and seeds; dev chooses the best",
+        "symprompt.cli.flags:SweepFlags",
+        "symprompt.cli.reproduce:run_sweep",
+        goes_on="by itself",
+    ),
     "demo": Command(
         "see it all at work on facts about the world, without a download",
         "symprompt.cli.flags:DemoFlags",

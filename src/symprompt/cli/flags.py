@@ -8,13 +8,13 @@ from symprompt.config.fields import (
     Amount,
     Common,
     Count,
-    Different,
     Positional,
     Positive,
     Seed,
     Several,
     settings,
 )
+from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
 from symprompt.probing.config import FactsConfig
 
 
@@ -25,7 +25,7 @@ class TrainFlags:
     config: Positional[str]
     """A TOML file, or the name of a config that ships."""
     resume: Common[bool] = False
-    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+    """Go on with an unfinished run; its results are those of an unbroken one."""
 
 
 @settings
@@ -57,7 +57,7 @@ class TuneFlags:
     config: Positional[str]
     """A TOML file, or the name of a config that ships."""
     resume: Common[bool] = False
-    """Go on with an unfinished run; the numbers are those of an unbroken one."""
+    """Go on with an unfinished run; its results are those of an unbroken one."""
 
 
 @settings
@@ -97,11 +97,11 @@ class AskFlags:
     relation: str
     """Relation to ask about, as the run names it."""
     subject: str | None = None
-    """Rank objects for this subject: forward, backward and joint log-probability. Only the run's
-    first K are asked back; those beyond follow in forward order."""
+    """Rank objects for this subject by object, subject and joint score. Only the run's first K are
+    re-ranked by the subject prompt; those beyond follow in the order of the object prompt."""
     object: str | None = None
-    """Rank the known subjects for this object: the way back. Their score is the mean over a
-    subject's tokens, also where the run sums them, so that long names do not lose by length."""
+    """Rank the known subjects for this object, by the subject prompt. Their score is the mean over
+    a subject's tokens, also where the run sums them, so that long names do not lose by length."""
     top: Positive = 10
     """How many answers."""
     model: str = ""
@@ -114,7 +114,7 @@ class AskFlags:
 
 @settings
 class RerankFlags:
-    """Ask back on top of any finished run: re-rank its stored candidates by an SPE run's way back.
+    """Re-rank the stored candidates of any finished run by an SPE run's subject prompts.
 
     Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
     """
@@ -122,11 +122,11 @@ class RerankFlags:
     run: Positional[str]
     """Run folder of any method."""
     with_: str
-    """Run folder of spe, whose way back is asked."""
+    """Run folder of spe, whose subject prompts score the candidates."""
     out: str
     """Run folder to write."""
     k: Count = 0
-    """Ask back this many of the stored candidates; 0 takes all."""
+    """Re-rank this many of the stored candidates; 0 takes all."""
     choose_weight: Literal["", "fixed", "dev", "dev-relation", "dev-fit"] = ""
     """Where the re-ranking weight comes from; empty does as the spe run does."""
     model: str = ""
@@ -166,16 +166,16 @@ class TableFlags:
     by: Literal["run", "relation"] = "run"
     """relation adds a row for each relation."""
     split: str = ""
-    """Which split: dev or test of facts; of a labelled task another one that it was asked about.
+    """Which split: dev or test of facts; of a labelled task another one that it was evaluated on.
     Empty takes test, and of a labelled task what it reports."""
     ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How ties count."""
     filtered: bool = False
     """Leave other true objects of the same subject out of the ranks."""
     forward: bool = False
-    """Add a row with each asked-back run's forward order."""
+    """Add a row with each re-ranked run's order by the object prompt alone."""
     k: Count = 0
-    """Ask back this many of the stored candidates; 0 takes all."""
+    """Re-rank this many of the stored candidates; 0 takes all."""
     weight: Amount | None = None
     """Re-rank with this weight instead of each run's own."""
     draws: Positive = 1000
@@ -188,13 +188,13 @@ class TableFlags:
 
 @settings
 class CheckFlags:
-    """Say what was read, what was dropped and why, what leaks, and the majority baseline."""
+    """Report what was read, what was dropped and why, what leaks, and the majority baseline."""
 
     source: Positional[str]
     """Folder or file of facts, or "world"."""
     facts: FactsConfig = FactsConfig()
     model: str = "shipped"
-    """A model whose tokenizer says which objects are one token; "" keeps all."""
+    """A model whose tokenizer decides which objects are one token; "" keeps all."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -227,8 +227,8 @@ class DemoFlags:
 
 
 @settings
-class ReproduceFlags:
-    """Make every run behind SPE's and P-tuning's tables, on your models, and write the tables.
+class ReproduceFlags(FactSettings):
+    """Make every run behind SPE's and P-tuning's tables of facts, on your models, and the tables.
 
     Every method x model x seed, one worker process per device; then OUT/report.md, report.html,
     results.json (symprompt table prints it again) and figures. Stop it whenever you like: the same
@@ -237,85 +237,41 @@ class ReproduceFlags:
     their own.
     """
 
-    data: str
-    """LAMA folder: P*/{train,dev,test}.jsonl."""
-    models: Several[str] = ("shipped",)
-    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
-    out: str = "reproduced"
-    """Folder for runs, tables and figures; models, methods and seeds may be added to it later."""
-    methods: Several[str] = ()
-    """Only these methods, such as manual,ptuning,spe; empty takes all."""
-    seeds: Different[Seed] = (34, 35, 36)
-    """Seeds of the methods that draw random numbers; the others are run once."""
-    relations: Several[str] = ()
-    """Only these relations, such as P36,P1376; empty takes all."""
-    limit: Count = 0
-    """Most facts of each relation in each split, for a trial; 0 takes all."""
-    epochs: Count = 0
-    """Training epochs, for a trial; 0 leaves them to each method's config."""
-    templates: str = ""
-    """File or folder of manual templates; empty looks beside the data."""
-    prompts: Several[str] = ()
-    """Folders of written prompts; methods that need them say so in the tables when there are
-    none."""
-    vocabulary: str = "full"
-    """Allowed answers: full (every token), objects, or the path of a word list."""
-    pool: Count = 30
-    """Largest K of SPE's Table 2, asked apart from SPE's own 15; 0 leaves it out."""
-    dtype: str = "auto"
-    """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
-    devices: Several[str] = ()
-    """Devices to work on, such as cuda:0,cuda:1 or cpu; empty takes every GPU, else the CPU."""
-    jobs: Positive = 1
-    """Workers on each device."""
-    memory_gib: Amount = 0.0
-    """Most memory to take on each GPU, in GiB; 0 sets no bound."""
-    compile: Literal["auto", "on", "off", "max-autotune"] = "auto"
-    """Compile layers and record training steps as CUDA graphs; auto does so on a GPU where it
-    pays, off never."""
-    draws: Positive = 10_000
-    """Bootstrap draws behind intervals and differences."""
-    dry_run: bool = False
+    dry_run: Common[bool] = False
     """Print the runs that would be made, and stop."""
 
 
 @settings
-class LabelledFlags:
+class LabelledFlags(TaskOptions):
     """Make every run behind a paper's tables of labelled tasks, on your models, and the tables.
 
     ptuning: P-tuning's Tables 3 to 6 and Figure 1, SuperGLUE through patterns. ptuning-v2: P-tuning
-    v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed, one after
-    the other; then OUT/report.md, report.html, results.json (symprompt table prints it again) and
-    figures. Stop it whenever you like: the same command goes on where it was. A run that fails is
-    named in the tables, the others go on, and the exit code is 1; a task whose files are not there
-    reads "not measured". The papers' own figures stand in columns of their own.
+    v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed; then
+    OUT/report.md, report.html, results.json (symprompt table prints it again) and figures. Stop it
+    whenever you like: the same command goes on where it was. A run that fails is named in the
+    tables, the others go on, and the exit code is 1; a task whose files are not there reads "not
+    measured". The papers' own figures stand in columns of their own.
     """
 
-    data: str = ""
-    """Folder of the tasks' folders: rte, boolq, conll2003, squad, FewGLUE_32dev and so on."""
-    models: Several[str] = ("shipped",)
-    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
-    out: str = "reproduced"
-    """Folder for runs, tables and figures; models, tasks, methods and seeds may be added later."""
-    tasks: Several[str] = ()
-    """Only these tasks, such as rte conll2003; NAME=PLACE says where in the data its files are."""
-    methods: Several[str] = ()
-    """Only these methods. ptuning-v2: ft pt pt2 mpt2 lora pt2-mlp pt2-verbalizer verbalizer;
-    ptuning: zero-shot cls mp ptuning pet table6 frozen. Without it all but frozen."""
-    seeds: Several[Seed] = ()
-    """Training seeds; 11 12 13 (ptuning-v2) or 42 to 46 (ptuning) if there are none."""
-    epochs: Count = 0
-    """Training epochs, for a trial; 0 leaves them to each task's recipe."""
-    limit: Count = 0
-    """Most examples of each split, for a trial; 0 takes all."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    dtype: str = "auto"
-    """Of the passes of ptuning-v2: auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
-    from_results: Several[str] = ()
+    from_results: Common[Several[str]] = ()
     """Make the tables from these stored results instead of runs: JSON files, or folders of them,
     such as experiments/results."""
-    dry_run: bool = False
+    dry_run: Common[bool] = False
+    """Print the runs that would be made, and stop."""
+
+
+@settings
+class SweepFlags(SweepSettings):
+    """Train a recipe over a grid of settings and seeds, and choose the best setting by dev.
+
+    symprompt sweep rte-pt2 --data $RTE --grid learning.rate=1e-3,1e-2 --seeds 11 12 13 trains every
+    combination with every seed, then prints all settings with dev and, of the best alone, test;
+    OUT/report.md, report.html and results.json hold the same. Keys are those of the recipe's
+    tables. Stop it whenever you like: the same command goes on where it was. A run that fails is
+    reported, the others go on, and the exit code is 1.
+    """
+
+    dry_run: Common[bool] = False
     """Print the runs that would be made, and stop."""
 
 
@@ -379,12 +335,12 @@ class SimilarityFlags:
 
 @settings
 class IsotropyFlags:
-    """Say how much all word vectors point one way, and standardise them.
+    """Measure how much all word vectors point one way, and standardise them.
 
     The expected cosine of two random words, layer by layer, before and after subtracting each
     dimension's mean and dividing by its deviation, which are fitted on one text and measured on
     another; the dimensions that make it (rogue ones); and cosines by word frequency. OUT holds the
-    numbers, a picture, and standardisers for symprompt similarity.
+    results, a picture, and standardisers for symprompt similarity.
     """
 
     text: Positional[Several[str]]

@@ -65,14 +65,14 @@ def _allowed(first: Any, field: FieldInfo) -> str:
         return f"allowed are: {', '.join(map(str, typing.get_args(wanted)))}"
     if first["type"].endswith("_type"):
         return f"{which} of type {plain_type(wanted).__name__}"
-    return f"{which} {describe_range([*field.metadata, *_metadata(field.annotation)]) or 'finite'}"
+    return f"{which} {allowed_range(field) or 'finite'}"
 
 
-def describe_range(metadata: Iterable[Any]) -> str:
+def allowed_range(field: FieldInfo) -> str:
     """Return a field's range in words; empty if it has none."""
     bounds = {
         name: getattr(mark, name)
-        for mark in metadata
+        for mark in [*field.metadata, *_metadata(field.annotation)]
         for name in ("ge", "gt", "le", "lt")
         if getattr(mark, name, None) is not None
     }

@@ -69,7 +69,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def load(kind: type[T], name: str) -> T:
     """Load a config of any kind by its shipped name or its path.
 
-    The block ``expected`` holds a paper's figures and is no part of the config.
+    The block ``published`` holds papers' numbers and is no part of the config.
 
     Raises:
         ConfigError: no such config, one for another command, not TOML, an unknown key or a bad
@@ -84,7 +84,7 @@ def load(kind: type[T], name: str) -> T:
             f"{name} is a config for symprompt {theirs}, not for symprompt {command}; its tables "
             f"are {', '.join(key for key in table if key in TABLES[theirs])}."
         )
-    table.pop("expected", None)
+    table.pop("published", None)
     try:
         return build(kind, table)
     except ConfigError as error:

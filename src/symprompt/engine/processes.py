@@ -67,7 +67,7 @@ class ProcessGroup:
         """
         if batch % self.size:
             raise ConfigError(
-                f"optimizer.batch is {batch} and there are {self.size} processes; they must divide "
+                f"learning.batch is {batch} and there are {self.size} processes; they must divide "
                 "the batch."
             )
         rows = batch // self.size

@@ -1,29 +1,49 @@
-"""P-tuning's Table 1, one-word changes of a manual prompt, and Table 2, prompt types."""
+"""P-tuning's tables: facts (1, 2) and SuperGLUE through patterns (3 to 6), with Figure 1."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from symprompt.papers import published
-from symprompt.papers.groups import Group, Key, Loaded
-from symprompt.papers.inputs import REWORDED
-from symprompt.papers.methods import DASH
-from symprompt.papers.plan import wording_row
-from symprompt.papers.rows import MANUAL
-from symprompt.probing.folder import RunFolder
-from symprompt.report.grid import Grid
-from symprompt.report.pages import Section
+from symprompt.papers.fact_jobs import MANUAL, PARAPHRASES, ROWS, paraphrase_row
+from symprompt.papers.recipes import published, show
+from symprompt.papers.records import (
+    FEW,
+    FULL,
+    NOT_MEASURED,
+    Entries,
+    Entry,
+    Group,
+    Key,
+    Loaded,
+    mean_of,
+    open_run,
+    show_value,
+)
+from symprompt.report.figures import BarPanel, draw_bar_panels, save_figure
+from symprompt.report.grid import DASH, Grid
+from symprompt.report.pages import Picture, Section
 from symprompt.report.tables import load_scores
 from symprompt.runs.statistics import by_relation
+from symprompt.tasks.patterns.train import summarise_seeds
 
+# ---------------------------------------------------------------- facts: Tables 1 and 2
+
+TABLE_1 = "P-tuning, Table 1"
+TABLE_34K, TABLE_29K = "P-tuning, Table 2, LAMA-34k", "P-tuning, Table 2, LAMA-29k"
+_MODELS_34K = ("BERT-base", "BERT-large", "E-BERT")
+_MODELS_29K = tuple(published(MANUAL)[TABLE_29K])
+_OUT_OF_MEMORY = ("MegatronLM (11B)", ("lama-ft", "lama-mp-ft"))
+_STRATEGIES = (MANUAL, "lama-ft", "lama-mp-ft", "lama-ptuning", "lama-spe", "lama-autoprompt")
 _KINDS = {
     "original": "original (MP)",
     "discrete": "discrete",
     "continuous": "continuous",
 }
-_STRATEGIES = ("Manual", "FT", "MP+FT", "P-tuning", "SPE", "AutoPrompt")
 
 
 def relation_p1(path: str) -> dict[str, float]:
@@ -33,37 +53,37 @@ def relation_p1(path: str) -> dict[str, float]:
     return {scores.relation_names[number]: summary.p1 for number, summary in found.items()}
 
 
-def reworded_p1(loaded: Loaded, model: str) -> dict[str, dict[str, float]]:
+def paraphrase_p1(loaded: Loaded, model: str) -> dict[str, dict[str, float]]:
     """Return P@1 by relation and template: LAMA's own first, then the changed ones."""
     group = loaded.groups.get((model, MANUAL))
     if group is None:
         return {}
-    card = RunFolder(group.paths[0]).load_card()["relations"]
+    card = open_run(group.paths[0]).load_card()["relations"]
     own = relation_p1(group.paths[0])
     found = {
         name: {card[name]["manual_template"]: own[name]}
-        for name in REWORDED
+        for name in PARAPHRASES
         if name in card and name in own
     }
-    for number in range(1, max(map(len, REWORDED.values())) + 1):
-        for run in loaded.plan.runs_of(model, wording_row(number)):
-            if run.folder.finished:
-                for name, value in relation_p1(run.config.out).items():
-                    found.setdefault(name, {})[REWORDED[name][number - 1]] = value
+    for number in range(1, max(map(len, PARAPHRASES.values())) + 1):
+        for job in loaded.plan.of_row(model, paraphrase_row(number)):
+            if job.finished:
+                for name, value in relation_p1(job.config.out).items():
+                    found.setdefault(name, {})[PARAPHRASES[name][number - 1]] = value
     return found
 
 
-def wording_section(loaded: Loaded) -> Section:
+def paraphrase_section(loaded: Loaded) -> Section:
     """Return P-tuning's Table 1 for the relations that have changed templates."""
     models = [model.name for model in loaded.plan.models]
-    found = {model: reworded_p1(loaded, model) for model in models}
+    found = {model: paraphrase_p1(loaded, model) for model in models}
     sections, notes = [], []
-    for name in REWORDED:
+    for name in PARAPHRASES:
         texts = dict.fromkeys(text for model in models for text in found[model].get(name, {}))
         rows = []
         for place, text in enumerate(texts):
             cells = [found[model].get(name, {}).get(text) for model in models]
-            theirs = published.PTUNING_TABLE_1.get(text) if name == "P17" else None
+            theirs = _printed_p1(MANUAL, TABLE_1, text) if name == "P17" else None
             shown = text if place else f"{text} (LAMA's)"
             rows.append((f"{name}: {shown}", *map(_p1, cells), _p1(theirs)))
         if rows:
@@ -74,9 +94,9 @@ def wording_section(loaded: Loaded) -> Section:
                 if (values := list(found[model].get(name, {}).values()))
             ]
             notes.append(f"{name}, best minus worst: {'; '.join(spread)}.")
-    header = ("prompt", *models, f"published:\nBERT-base\n{published.P1}")
+    header = ("prompt", *models, f"published:\nBERT-base\n{TABLE_1}")
     grid = Grid("P@1 of the relation", header, tuple(sections), marked=(len(header) - 1,))
-    text = "The rewordings of P17 are the paper's, those of other relations our own."
+    text = "The paraphrases of P17 are the paper's, those of other relations our own."
     if not sections:
         return Section(
             "P-tuning, Table 1: one-word changes of a manual prompt",
@@ -88,7 +108,7 @@ def wording_section(loaded: Loaded) -> Section:
 
 
 def common_keys(loaded: Loaded) -> set[Key]:
-    """Return the test facts that every model was asked: their objects are one token of each."""
+    """Return the test facts common to all models: their objects are one token of each."""
     sets = []
     for model in loaded.plan.models:
         groups = loaded.of_model(model.name)
@@ -127,7 +147,7 @@ def _all_grid(loaded: Loaded) -> Grid:
     sections = []
     for kind, title in _KINDS.items():
         rows = []
-        for row in loaded.plan.rows:
+        for row in loaded.rows:
             if row.kind != kind:
                 continue
             groups = [loaded.groups.get((model, row.config)) for model in models]
@@ -137,46 +157,436 @@ def _all_grid(loaded: Loaded) -> Grid:
                 else loaded.missing[model, row.config]
                 for model, group in zip(models, groups, strict=True)
             ]
-            theirs = published.PTUNING_34K.get(row.published, {})
-            shown = [_p1(theirs.get(name), 1) for name in published.MODELS_34K]
+            shown = [_p1(_printed_p1(row.config, TABLE_34K, name), 1) for name in _MODELS_34K]
             rows.append((f"{title}: {row.name}", *cells, *shown))
         sections.append(tuple(rows))
-    header = ("prompt type", *models, *(f"published:\n{name}" for name in published.MODELS_34K))
+    header = ("prompt type", *models, *(f"published:\n{name}" for name in _MODELS_34K))
     marked = tuple(range(1 + len(models), len(header)))
-    return Grid(f"All facts; published: {published.P2}, left", header, tuple(sections), marked)
+    return Grid("All facts; published: P-tuning, Table 2, left", header, tuple(sections), marked)
 
 
 def _common_grid(loaded: Loaded, common: set[Key]) -> Grid:
     models = [model.name for model in loaded.plan.models]
-    by_name = {row.published: row for row in loaded.plan.rows}
+    chosen = {row.config for row in loaded.rows}
     rows = []
-    for strategy in _STRATEGIES:
+    for row in (row for config in _STRATEGIES for row in ROWS if row.config == config):
         cells = []
         for model in models:
-            row = by_name.get(strategy)
-            group = loaded.groups.get((model, row.config)) if row else None
-            if row is None:
+            group = loaded.groups.get((model, row.config))
+            if row.config not in chosen:
                 cells.append(DASH)
             elif group is None:
                 cells.append(loaded.missing[model, row.config])
             else:
                 found = group.mean_of(np.array([key in common for key in group.keys]))
                 cells.append(_p1(found.p1 if found else None))
-        theirs = [_common_cell(name, strategy) for name in published.PTUNING_29K]
-        named = by_name[strategy].name if strategy in by_name else strategy
-        rows.append((named, *cells, *theirs))
-    header = ("strategy", *models, *(f"published:\n{name}" for name in published.PTUNING_29K))
+        rows.append((row.name, *cells, *(_common_cell(name, row.config) for name in _MODELS_29K)))
+    header = ("strategy", *models, *(f"published:\n{name}" for name in _MODELS_29K))
     marked = tuple(range(1 + len(models), len(header)))
-    title = f"Facts common to all models; published: {published.P2}, right (LAMA-29k)"
+    title = "Facts common to all models; published: P-tuning, Table 2, right (LAMA-29k)"
     return Grid(title, header, (tuple(rows),), marked)
 
 
-def _common_cell(model: str, strategy: str) -> str:
-    big, strategies = published.OUT_OF_MEMORY
-    if model == big and strategy in strategies:
+def _common_cell(model: str, config: str) -> str:
+    big, strategies = _OUT_OF_MEMORY
+    if model == big and config in strategies:
         return "out of memory"
-    return _p1(published.PTUNING_29K[model].get(strategy), 1)
+    return _p1(_printed_p1(config, TABLE_29K, model), 1)
+
+
+def _printed_p1(config: str, table: str, row: str) -> float | None:
+    return published(config).get(table, {}).get(row, {}).get("p1")
 
 
 def _p1(value: float | None, digits: int = 2) -> str:
     return DASH if value is None else f"{value:.{digits}f}"
+
+
+# ---------------------------------------------------------------- SuperGLUE: Tables 3 to 6
+
+TASKS = {
+    "boolq": "BoolQ",
+    "cb": "CB",
+    "wic": "WiC",
+    "rte": "RTE",
+    "multirc": "MultiRC",
+    "wsc": "WSC",
+    "copa": "COPA",
+}
+_METRICS = {"accuracy": "accuracy", "macro_f1": "F1", "em": "EM", "f1a": "F1a"}
+# The columns of Tables 3 to 5. Table 4 prints the heads of CB's two columns in the other order; its
+# figures are multiples of 1/56 where accuracy stands, and CB's dev set has 56 examples.
+COLUMNS = (
+    ("boolq", "accuracy"),
+    ("cb", "accuracy"),
+    ("cb", "macro_f1"),
+    ("wic", "accuracy"),
+    ("rte", "accuracy"),
+    ("multirc", "em"),
+    ("multirc", "f1a"),
+    ("wsc", "accuracy"),
+    ("copa", "accuracy"),
+)
+# Models of Tables 3 and 4 -> their table.
+FULL_MODELS = {
+    "BERT-base-cased": "Table 3",
+    "GPT2-base": "Table 3",
+    "BERT-large-cased": "Table 4",
+    "GPT2-medium": "Table 4",
+}
+_FEW_MODEL = "ALBERT-xxlarge"
+# Others' systems in Table 5, which the paper cites.
+_SYSTEMS = ("GPT-3", "PET (ensemble, distilled)", "iPET")
+# Table 6: our names of the patterns -> how the paper prints them.
+PATTERNS = {
+    "agree-1": "Does [PRE] agree with [HYP]? [MASK].",
+    "agree-2": "Does [HYP] agree with [PRE]? [MASK].",
+    "named": "Premise: [PRE] Hypothesis: [HYP] Answer: [MASK].",
+    "truth": "[PRE] question: [HYP]. true or false? answer: [MASK].",
+    "ptuning": "P-tuning",
+}
+# The table's rows: method -> what it is called.
+METHODS = {
+    "cls": "fine-tuning, [CLS]",
+    "zero-shot": "MP zero-shot",
+    "mp": "MP fine-tuning",
+    "ptuning": "P-tuning",
+}
+_FEW_METHODS = {
+    "zero-shot": "MP zero-shot",
+    "cls": "fine-tuning, [CLS]",
+    "mp": "MP fine-tuning",
+    "pet-mean": "PET: mean ± deviation over patterns",
+    "pet-dev32": "PET best, chosen on dev32",
+    "pet-best": "PET best, chosen on dev (an oracle)",
+    "ptuning": "P-tuning",
+    "frozen": "P-tuning, frozen model",
+}
+
+
+def ptuning_sections(entries: Entries) -> list[Section]:
+    """Return all tables of the paper."""
+    return [_full_section(entries), _few_section(entries), _pattern_section(entries)]
+
+
+def _full_section(entries: Entries) -> Section:
+    sections = []
+    for task, metric in COLUMNS:
+        rows = []
+        for method, label in METHODS.items():
+            ours = _cells(entries, task, method, metric, FULL)
+            theirs = [show(printed_full(model, method, task, metric)) for model in FULL_MODELS]
+            rows.append((f"{_name(task, metric)}: {label}", *ours, *theirs))
+        sections.append(tuple(rows))
+    common = common_tasks(entries, entries.models, list(METHODS), FULL)
+    if common:
+        sections.append(_average_rows(entries, common))
+    named = [f"published:\n{model}\n({table})" for model, table in FULL_MODELS.items()]
+    header = ("task and method", *entries.models, *named)
+    marked = tuple(range(1 + len(entries.models), len(header)))
+    title = "SuperGLUE dev, trained on the whole training set; published: P-tuning, Tables 3 and 4"
+    notes = [
+        f"{TASKS[task]}: {NOT_MEASURED} ({why})."
+        for task in TASKS
+        if (why := entries.missing.get(f"{task}, full training set"))
+    ]
+    if common and len(common) < len(TASKS):
+        notes.append(
+            "The paper averages seven tasks; the averages over fewer in its columns are made here "
+            "from its printed figures."
+        )
+    notes.append(
+        "The published Table 4 prints the heads of CB's two columns in the other order; its "
+        "figures (multiples of 1/56, CB has 56 dev examples) show that accuracy comes first."
+    )
+    return Section(
+        "P-tuning, Tables 3 and 4: fully supervised",
+        (
+            "Ours: mean ± deviation over seeds, in percent (one seed where there is no ±); rate, "
+            "batch and epoch are chosen on a held-out part of train, the paper's on the "
+            "dev set it reports.",
+        ),
+        (Grid(title, header, tuple(sections), marked),),
+        tuple(notes),
+    )
+
+
+def _average_rows(entries: Entries, common: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the averages over the tasks that all our rows have, of both sides alike."""
+    every = len(common) == len(TASKS)
+    about = "seven tasks" if every else ", ".join(TASKS[task] for task in common)
+    rows = []
+    for method, label in METHODS.items():
+        ours = [f"{average(entries, model, method, common, FULL):.2f}" for model in entries.models]
+        theirs = []
+        for model in FULL_MODELS:
+            theirs.append(show(printed_average(model, method, [] if every else common)))
+        rows.append((f"average of {about}: {label}", *ours, *theirs))
+    return tuple(rows)
+
+
+def common_tasks(
+    entries: Entries, models: Sequence[str], methods: Sequence[str], split: str
+) -> list[str]:
+    """Return the tasks that every model and method was measured on."""
+    return [
+        task
+        for task in TASKS
+        if models
+        and methods
+        and all(
+            entries.find(model, task, method, split=split) for model in models for method in methods
+        )
+    ]
+
+
+def average(entries: Entries, model: str, method: str, tasks: Sequence[str], split: str) -> float:
+    """Return the paper's average: over tasks, of two metrics of a task their mean."""
+    found = []
+    for task in tasks:
+        entry = entries.find(model, task, method, split=split)
+        assert entry is not None
+        metrics = [metric for name, metric in COLUMNS if name == task]
+        found.append(mean_of(float(entry["metrics"][metric]["value"]) for metric in metrics))
+    return mean_of(found)
+
+
+def printed_full(model: str, method: str, task: str, metric: str) -> float:
+    """Return what Table 3 or 4 prints."""
+    table = f"P-tuning, {FULL_MODELS[model]}, {metric}"
+    return published(f"superglue-{task}")[table][model][method]
+
+
+def printed_average(model: str, method: str, tasks: Sequence[str]) -> float:
+    """Return the average of printed figures over some tasks; without tasks, the printed average."""
+    if not tasks:
+        return printed_full(model, method, "boolq", "average")
+    return mean_of(
+        mean_of(
+            printed_full(model, method, task, metric) for name, metric in COLUMNS if name == task
+        )
+        for task in tasks
+    )
+
+
+def _few_section(entries: Entries) -> Section:
+    sections = []
+    for task, metric in COLUMNS:
+        name = _name(task, metric)
+        printed = published(f"fewglue-{task}")[f"P-tuning, Table 5, {metric}"]
+        rows = []
+        for method, label in _FEW_METHODS.items():
+            ours = _few_cells(entries, task, method, metric)
+            if method == "frozen" and set(ours) == {NOT_MEASURED}:
+                continue
+            rows.append(
+                (f"{name}: {label}", *ours, _printed_few(printed[_FEW_MODEL], method), DASH)
+            )
+        for system in _SYSTEMS:
+            nothing = [DASH] * len(entries.models)
+            chosen_on_dev = show(printed.get(system, {}).get("chosen-on-dev"))
+            rows.append((f"{name}: {system}", *nothing, DASH, chosen_on_dev))
+        sections.append(tuple(rows))
+    header = (
+        "task and method",
+        *entries.models,
+        "published:\nALBERT-xxlarge\n(dev32 chooses)",
+        "published:\nothers' systems\n(full dev chooses)",
+    )
+    notes = [
+        f"{TASKS[task]}: {NOT_MEASURED} ({why})."
+        for task in TASKS
+        if (why := entries.missing.get(f"{task}, 32 examples"))
+    ]
+    notes.append(
+        "PET here is a manual pattern, fine-tuned, without ensemble, distillation and unlabelled "
+        "data; causal models are queried through the patterns that end with the answer alone."
+    )
+    marked = (len(header) - 2, len(header) - 1)
+    title = "SuperGLUE dev, trained on 32 examples; published: P-tuning, Table 5"
+    return Section(
+        "P-tuning, Table 5: 32 training examples",
+        (
+            "Ours: mean ± deviation over seeds, in percent; the step is chosen on the 32 examples "
+            "of dev32. GPT-3, PET with its ensemble and iPET are published numbers of others.",
+        ),
+        (Grid(title, header, tuple(sections), marked),),
+        tuple(notes),
+    )
+
+
+def _printed_few(printed: Mapping[str, float], method: str) -> str:
+    deviation = printed.get(f"{method}-deviation")
+    return show(printed.get(method)) + (f" ± {deviation:.1f}" if deviation else "")
+
+
+def _few_cells(entries: Entries, task: str, method: str, metric: str) -> list[str]:
+    if not method.startswith("pet-"):
+        return _cells(entries, task, method, metric, FEW)
+    cells = []
+    for model in entries.models:
+        value = pet_values(entries, model, task).get(method, {}).get(metric)
+        failed = (model, task, "pet", FEW) in entries.failed
+        cells.append(show_value(value) if value else "failed" if failed else NOT_MEASURED)
+    return cells
+
+
+def pet_values(entries: Entries, model: str, task: str) -> dict[str, Mapping[str, Any]]:
+    """Return PET's mean over its patterns' means, and its best pattern on dev32 and on dev.
+
+    Nothing where fewer than two of its patterns were trained.
+    """
+    trained: dict[str, Entry] = {
+        name: entry
+        for method in ("mp", "pet")
+        for name, entry in entries.of_method(model, task, method, split=FEW).items()
+        if name.startswith("pet-")
+    }
+    if len(trained) < 2:
+        return {}
+    main = next(metric for name, metric in COLUMNS if name == task)
+
+    def on_dev32(name: str) -> float:
+        return float(trained[name]["dev"]["accuracy"]["value"])
+
+    def on_dev(name: str) -> float:
+        return float(trained[name]["metrics"][main]["value"])
+
+    means = [
+        {metric: value["value"] for metric, value in entry["metrics"].items()}
+        for entry in trained.values()
+    ]
+    return {
+        "pet-mean": summarise_seeds(means),
+        "pet-dev32": trained[max(trained, key=on_dev32)]["metrics"],
+        "pet-best": trained[max(trained, key=on_dev)]["metrics"],
+    }
+
+
+def _pattern_section(entries: Entries) -> Section:
+    rows, notes = [], []
+    printed = published("fewglue-rte")["P-tuning, Table 6"]
+    for name, text in PATTERNS.items():
+        cells = []
+        for model in entries.models:
+            entry = _pattern_entry(entries, model, name)
+            of = (model, "rte", "ptuning" if name == "ptuning" else "table6", FEW)
+            cells.append(entries.cell(entry, "accuracy", of=of))
+            on_dev32 = None if entry is None else {"metrics": entry["dev"]}
+            cells.append(entries.cell(on_dev32, "accuracy", of=of))
+        rows.append((text, *cells, *(f"{printed[name][key]:.2f}" for key in ("dev", "dev32"))))
+    for model in entries.models:
+        notes += _choice_note(entries, model)
+    header = (
+        "pattern",
+        *(f"{model}\n{split}" for model in entries.models for split in ("dev", "dev32")),
+        "published:\nALBERT-xxlarge\ndev",
+        "published:\nALBERT-xxlarge\ndev32",
+    )
+    marked = (len(header) - 2, len(header) - 1)
+    title = "RTE, accuracy, trained on 32 examples; published: P-tuning, Table 6"
+    return Section(
+        "P-tuning, Table 6: patterns for RTE, on dev and on the 32 examples that choose",
+        ("Manual patterns are fine-tuned as P-tuning is; dev32 chooses the step.",),
+        (Grid(title, header, (tuple(rows[:-1]), tuple(rows[-1:])), marked),),
+        tuple(notes),
+    )
+
+
+def _pattern_entry(entries: Entries, model: str, name: str) -> Entry | None:
+    if name == "ptuning":
+        return entries.find(model, "rte", "ptuning", split=FEW)
+    return entries.find(model, "rte", "table6", split=FEW, pattern=name)
+
+
+def _choice_note(entries: Entries, model: str) -> list[str]:
+    """Return which manual pattern dev32 would have chosen, and which is best on dev."""
+    found = {
+        name: entry
+        for name in PATTERNS
+        if name != "ptuning" and (entry := _pattern_entry(entries, model, name)) is not None
+    }
+    if len(found) < 2:
+        return []
+    chosen = max(found, key=lambda name: float(found[name]["dev"]["accuracy"]["value"]))
+    best = max(found, key=lambda name: float(found[name]["metrics"]["accuracy"]["value"]))
+    text = {name: PATTERNS[name] for name in found}
+    same = (
+        "which is also the best on dev" if chosen == best else f'the best on dev is "{text[best]}"'
+    )
+    return [f'{model}: of the manual patterns dev32 chooses "{text[chosen]}"; {same}.']
+
+
+def _cells(entries: Entries, task: str, method: str, metric: str, split: str) -> list[str]:
+    return [
+        entries.cell(
+            entries.find(model, task, method, split=split), metric, of=(model, task, method, split)
+        )
+        for model in entries.models
+    ]
+
+
+def _name(task: str, metric: str) -> str:
+    several = sum(name == task for name, _ in COLUMNS) > 1
+    return f"{TASKS[task]} {_METRICS[metric]}" if several else TASKS[task]
+
+
+# ---------------------------------------------------------------- Figure 1
+
+
+def draw_ptuning(entries: Entries, folder: Path) -> list[Picture]:
+    """Draw the averages over SuperGLUE's tasks: whole sets, 32 examples, and the paper's."""
+    panels, whole = ptuning_panels(entries)
+    if not panels:
+        return []
+    title = "P-tuning, Figure 1: averages over SuperGLUE's dev sets"
+    names = ", ".join(TASKS[task] for task in whole) if whole else "all seven tasks"
+    caption = (
+        "Our runs: mean over seeds and over the tasks named above the panel, two metrics of a task "
+        f"averaged first. Published: the figures printed in P-tuning's Tables 3 and 4, averaged "
+        f"over {names}; other models, not our measurements."
+    )
+    figure = draw_bar_panels(panels, title=title, caption=caption)
+    save_figure(figure, folder / "figure-1.png")
+    return [Picture("figure-1.png", title)]
+
+
+def ptuning_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
+    """Return the panels, and the tasks that the whole training set was measured on."""
+    panels, whole = [], []
+    for split, about in ((FULL, "whole training set"), (FEW, "32 examples")):
+        models = [
+            model
+            for model in entries.models
+            if any(entries.find(model, task, one, split=split) for task in TASKS for one in METHODS)
+        ]
+        methods = [
+            method
+            for method in METHODS
+            if models
+            and all(
+                any(entries.find(model, task, method, split=split) for task in TASKS)
+                for model in models
+            )
+        ]
+        tasks = common_tasks(entries, models, methods, split)
+        if not tasks:
+            continue
+        if split == FULL:
+            whole = tasks
+        bars = {
+            METHODS[method]: [average(entries, model, method, tasks, split) for model in models]
+            for method in methods
+        }
+        every = len(tasks) == len(TASKS)
+        listed = "seven tasks" if every else ", ".join(TASKS[task] for task in tasks)
+        panels.append(BarPanel(f"Ours, {about}\n({listed})", models, bars))
+    if panels:
+        theirs = {
+            label: [printed_average(model, method, whole) for model in FULL_MODELS]
+            for method, label in METHODS.items()
+            if any(label in panel.bars for panel in panels)
+        }
+        names = [name.removesuffix("-cased") for name in FULL_MODELS]
+        panels.append(BarPanel("Published,\nwhole training set", names, theirs, published=True))
+    return panels, whole

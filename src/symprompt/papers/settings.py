@@ -1,158 +1,221 @@
-"""What a reproduction is made from, and the record of it in its folder."""
+"""What the papers' tables are made from: models, data, how much of it all, and where it runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from symprompt.errors import ConfigError, RunError
-from symprompt.files.atomic import read_json
+from symprompt.config.fields import (
+    Amount,
+    Common,
+    Compile,
+    Count,
+    Different,
+    Positional,
+    Positive,
+    Seed,
+    Several,
+    settings,
+)
+from symprompt.errors import ConfigError
+from symprompt.tasks.patterns.superglue import TASKS as PATTERN_TASKS
 
-RECORD = "settings.json"
-LOCK = ".lock"
-# What a reproduction that was killed at once may have left.
-OWN = (LOCK, f"{RECORD}.part")
+TaskPaper = Literal["ptuning", "ptuning-v2"]
+PTUNING_V2: TaskPaper = "ptuning-v2"
+
+V2_METHODS = ("ft", "pt", "pt2", "mpt2", "lora", "pt2-mlp", "pt2-verbalizer", "verbalizer")
+# P-tuning has no row "frozen", so it is made only where it is named.
+PTUNING_METHODS = ("zero-shot", "cls", "mp", "ptuning", "pet", "table6", "frozen")
+_NOT_BY_THEMSELVES = ("frozen",)
+
+ENTITIES = ("conll2003", "ontonotes", "conll2004", "wikigold", "gum")
+QUESTIONS = ("squad", "squad2")
+ROLES = ("conll12", "conll05", "propbank-ewt")
+CLASSES = ("sst2", "mnli", "rte", "boolq", "cb")
+V2_TASKS = (*CLASSES, *ENTITIES, *QUESTIONS, *ROLES)
+TASK_SEEDS: dict[TaskPaper, tuple[int, ...]] = {
+    "ptuning": (42, 43, 44, 45, 46),
+    PTUNING_V2: (11, 12, 13),
+}
 
 
-@dataclass(frozen=True)
-class ReproduceSettings:
-    """Every method x model x seed, and the tables; see ``symprompt.reproduce``."""
+@settings
+class Machine:
+    """Where jobs run."""
 
-    data: str
-    """LAMA folder (or any source of facts)."""
-    out: str = "reproduced"
-    """Folder for the runs, tables and figures."""
-    models: tuple[str, ...] = ("shipped",)
-    """Models, each a folder, hub name or GGUF file, or NAME=PLACE to call it otherwise."""
-    methods: tuple[str, ...] = ()
-    """Only these methods; empty takes all."""
-    seeds: tuple[int, ...] = (34, 35, 36)
-    """Seeds of the methods that draw random numbers."""
-    relations: tuple[str, ...] = ()
-    """Only these relations; empty takes all."""
-    limit: int = 0
-    """Most facts of each relation in each split, for a trial; 0 takes all."""
-    epochs: int = 0
-    """Training epochs, for a trial; 0 leaves them to the configs."""
+    devices: Several[str] = ()
+    """Devices to work on, such as cuda:0 cuda:1 or cpu; empty takes every GPU, else the CPU."""
+    jobs: Positive = 1
+    """Jobs side by side on each device."""
+    threads: Count = 0
+    """CPU threads of each job; 0 leaves them to torch."""
+    memory_gib: Amount = 0.0
+    """Most memory to take on each GPU, in GiB; 0 sets no bound."""
+
+
+@settings
+class Settings(Machine):
+    """Every method x model x seed of a paper; the base of facts' and tasks' settings."""
+
+    data: Common[str] = ""
+    """LAMA folder: P*/{train,dev,test}.jsonl; or the folder of the tasks' folders: rte, boolq,
+    conll2003, squad, FewGLUE_32dev and so on."""
+    models: Common[Several[str]] = ("shipped",)
+    """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
+    out: Common[str] = "reproduced"
+    """Folder for runs, tables and figures; models, methods and seeds may be added to it later."""
+    methods: Common[Several[str]] = ()
+    """Only these methods, such as manual ptuning spe; empty takes all of the paper's. ptuning-v2:
+    ft pt pt2 mpt2 lora pt2-mlp pt2-verbalizer verbalizer; ptuning: zero-shot cls mp ptuning pet
+    table6 frozen."""
+    limit: Count = 0
+    """Most facts of each relation, or examples, in each split, for a trial; 0 takes all."""
+    epochs: Count = 0
+    """Training epochs, for a trial; 0 leaves them to the recipes."""
+    dtype: str = "auto"
+    """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
+
+    def check(self) -> None:
+        """Refuse settings that name nothing.
+
+        Raises:
+            ConfigError: naming the flag and what to do.
+        """
+        if not self.data:
+            raise ConfigError(
+                "--data is missing; name the LAMA folder (spe) or the folder of the tasks' folders "
+                "(ptuning, ptuning-v2, which also take --from-results)."
+            )
+        if not self.models:
+            raise ConfigError("--models is empty; name at least one.")
+
+    def describe_trial(self, what: str) -> list[str]:
+        """Return a sentence if this is a trial, not the papers' setting."""
+        trial = [f"at most {self.limit} {what} in each split"] if self.limit else []
+        trial += [f"{self.epochs} training epochs"] if self.epochs else []
+        return [f"A trial, not the papers' setting: {' and '.join(trial)}."] if trial else []
+
+
+@settings
+class FactSettings(Settings):
+    """Every method x model x seed of SPE's and P-tuning's tables of facts."""
+
+    seeds: Common[Different[Seed]] = (34, 35, 36)
+    """Seeds of the methods that draw random numbers; the others are run once."""
+    relations: Common[Several[str]] = ()
+    """Only these relations, such as P36 P1376; empty takes all."""
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
-    prompts: tuple[str, ...] = ()
-    """Folders of written prompts, for the methods that need them."""
+    prompts: Several[str] = ()
+    """Folders of mined prompts and paraphrases; the tables name the methods that need them."""
     vocabulary: str = "full"
-    """Allowed answers: full, objects, or the path of a word list."""
-    pool: int = 30
-    """Largest K of Table 2, asked apart; 0 leaves it out."""
-    dtype: str = "auto"
-    """As in a run's config."""
-    devices: tuple[str, ...] = ()
-    """Devices to work on; empty takes every GPU, or the CPU if there is none."""
-    jobs: int = 1
-    """Workers on each device."""
-    memory_gib: float = 0.0
-    """Most GPU memory on each device, in GiB; 0 sets no bound."""
-    compile: Literal["auto", "on", "off", "max-autotune"] = "auto"
-    """As in a run's config."""
-    draws: int = 10_000
-    """Bootstrap draws."""
+    """Allowed answers: full (every token), objects, or the path of a word list."""
+    pool: Count = 30
+    """Largest K of SPE's Table 2, queried apart from SPE's own 15; 0 leaves it out."""
+    compile: Compile = "auto"
+    """Compile layers and record training steps as CUDA graphs; auto does so on a GPU where it
+    pays, off never."""
+    draws: Positive = 10_000
+    """Bootstrap draws behind intervals and differences."""
+
+    def kept(self) -> dict[str, Any]:
+        """Return the settings that every run depends on; the others add runs."""
+        keys = ("data", "relations", "limit", "epochs", "templates", "prompts", "vocabulary")
+        values = {key: getattr(self, key) for key in (*keys, "dtype")}
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+        }
 
 
-# What every run's numbers follow from; the rest only says how many runs there are, and where.
-KEPT = ("data", "relations", "limit", "epochs", "templates", "prompts", "vocabulary", "dtype")
+@settings
+class TaskOptions(Settings):
+    """What either paper about labelled tasks takes."""
+
+    tasks: Common[Several[str]] = ()
+    """Only these tasks, such as rte conll2003; NAME=PLACE says where in the data its files are."""
+    seeds: Common[Several[Seed]] = ()
+    """Training seeds; 11 12 13 (ptuning-v2) or 42 to 46 (ptuning) if there are none."""
 
 
-def check_settings(settings: ReproduceSettings) -> None:
-    """Refuse values out of range.
+@settings
+class TaskSettings(TaskOptions):
+    """Every task x method x model x seed of a paper about labelled tasks."""
 
-    Raises:
-        ConfigError: naming the key, what was got and what is allowed.
-    """
-    if not settings.data:
-        raise ConfigError("--data is missing; name the LAMA folder.")
-    if not settings.models or not settings.seeds:
-        what = "models" if not settings.models else "seeds"
-        raise ConfigError(f"--{what} is empty; name at least one.")
-    if len(set(settings.seeds)) != len(settings.seeds):
-        raise ConfigError(f"--seeds has one twice: {', '.join(map(str, settings.seeds))}.")
-    for key, least in {"limit": 0, "epochs": 0, "pool": 0, "jobs": 1, "draws": 1}.items():
-        if getattr(settings, key) < least:
-            raise ConfigError(f"--{key} is {getattr(settings, key)}; it must be at least {least}.")
-    if not settings.memory_gib >= 0:
-        raise ConfigError(f"--memory-gib is {settings.memory_gib}; it must be at least 0.")
+    paper: TaskPaper = PTUNING_V2
+    """Whose tables: ptuning or ptuning-v2."""
 
+    def check(self) -> None:
+        """Refuse tasks, methods and seeds that are not known or named twice."""
+        super().check()
+        _check_known("method", self.methods, self.known_methods)
+        _check_known("task", [_parted(text)[0] for text in self.tasks], self.known_tasks)
+        _check_known("seed", self.seeds, self.seeds)
 
-def make_record(
-    settings: ReproduceSettings, facts: str, models: dict[str, dict[str, str]]
-) -> dict[str, Any]:
-    """Return what the folder is about; refuse one that was made with something else.
+    def kept(self) -> dict[str, Any]:
+        """Return the settings that every run depends on; the others add runs."""
+        return {key: getattr(self, key) for key in ("paper", "data", "epochs", "limit", "dtype")}
 
-    Methods, seeds and models may be added later: what is there stays as it is.
+    @property
+    def known_tasks(self) -> tuple[str, ...]:
+        """The paper's tasks, in the tables' order."""
+        return V2_TASKS if self.paper == PTUNING_V2 else tuple(PATTERN_TASKS)
 
-    Args:
-        facts: the fact set's fingerprint.
-        models: name -> place and fingerprint.
+    @property
+    def known_methods(self) -> tuple[str, ...]:
+        """The paper's methods and ours beside them, in the tables' order."""
+        return V2_METHODS if self.paper == PTUNING_V2 else PTUNING_METHODS
 
-    Raises:
-        RunError: naming the first key that differs.
-    """
-    kept: dict[str, Any] = {key: _plain(getattr(settings, key)) for key in KEPT}
-    return merge_record(settings.out, kept | {"facts": facts}, models)
+    @property
+    def places(self) -> dict[str, str]:
+        """The tasks to take, and where the settings say that their files are (or "")."""
+        named = dict(_parted(text) for text in self.tasks)
+        return {
+            task: named.get(task, "") for task in self.known_tasks if not named or task in named
+        }
 
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds to take."""
+        return self.seeds or TASK_SEEDS[self.paper]
 
-def merge_record(
-    out: str, kept: dict[str, Any], models: dict[str, dict[str, str]]
-) -> dict[str, Any]:
-    """Return a folder's record with what is new; refuse a folder that was made otherwise.
-
-    Args:
-        kept: what every run's numbers follow from; it must be the same.
-        models: name -> place and fingerprint; others may be in the folder already.
-
-    Raises:
-        RunError: naming the first key that differs.
-    """
-    path = Path(out) / RECORD
-    now = kept | {"models": models}
-    if not path.is_file():
-        _refuse_other_things(path.parent)
-        return now
-    stored = read_json(path)
-    if not isinstance(stored, dict) or not isinstance(stored.get("models"), dict):
-        raise RunError(f"{path} is damaged; choose another --out, or delete the folder.")
-    for key, value in kept.items():
-        if stored.get(key) != value:
-            raise RunError(
-                f"{out} was made with another value of {key} "
-                f"({_shown(stored.get(key))}, now {_shown(value)}); give the same, or "
-                "choose another --out."
-            )
-    for name, about in models.items():
-        if stored["models"].get(name, about) != about:
-            raise RunError(
-                f"{out} was made with another model of the name {name} "
-                f"({stored['models'][name]['place']}, or its weights have changed); give it "
-                f"another name, as in --models other={about['place']}, or choose another --out."
-            )
-    return now | {"models": stored["models"] | models}
+    @property
+    def all_methods(self) -> tuple[str, ...]:
+        """The methods to take, in the tables' order."""
+        wanted = self.methods or [
+            name for name in self.known_methods if name not in _NOT_BY_THEMSELVES
+        ]
+        return tuple(name for name in self.known_methods if name in wanted)
 
 
-def _refuse_other_things(folder: Path) -> None:
-    """Refuse a folder with files that reproduce did not write, or a file in its place."""
-    try:
-        others = folder.exists() and (
-            not folder.is_dir() or any(entry.name not in OWN for entry in folder.iterdir())
-        )
-    except OSError as error:
-        raise RunError(f"cannot read {folder}: {error.strerror or error}.") from error
-    if others:
-        raise RunError(f"{folder} exists and was not made by reproduce; choose another --out.")
+@settings
+class SweepSettings(Machine):
+    """A recipe, the values to try, and where."""
+
+    recipe: Positional[str] = ""
+    """A config of train or tune that ships, or a TOML file."""
+    grid: Common[Several[str]] = ()
+    """Values to try, KEY=VALUE,VALUE with dotted keys, such as learning.rate=1e-3,1e-2; every
+    combination is trained."""
+    seeds: Common[Several[Seed]] = ()
+    """Training seeds; the recipe's own if there are none."""
+    model: Common[str] = ""
+    """Folder, hub name or GGUF file; the recipe's own if it is empty."""
+    data: Common[str] = ""
+    """Facts, or the task's folder; the recipe's own if it is empty."""
+    set: Common[Several[str]] = ()
+    """Other changes to the recipe, KEY=VALUE with dotted keys."""
+    out: Common[str] = "sweep"
+    """Folder for runs and the table; values and seeds may be added to it later."""
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _parted(text: str) -> tuple[str, str]:
+    name, _, place = text.partition("=")
+    return name, place
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "all"
-    return str(value)[:60] or '""'
+def _check_known(what: str, names: Sequence[Any], known: Sequence[Any]) -> None:
+    for place, name in enumerate(names):
+        if name not in known:
+            raise ConfigError(f"{what} {name!r} is not known; known are: {', '.join(known)}.")
+        if name in names[:place]:
+            raise ConfigError(f"--{what}s has {name} twice; name it once.")

@@ -1,120 +1,84 @@
-"""One call for the whole of SPE's and P-tuning's tables: runs first, then what is read off them."""
+"""SPE's tables: methods (1), candidates that are queried backward (2, 3), label imbalance (4)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from symprompt.errors import SympromptError
-from symprompt.files.atomic import read_json, to_json, write_file
-from symprompt.files.progress import Tick, silent
-from symprompt.papers.candidates import pool_means, table_2, table_3
-from symprompt.papers.drawing import draw_pictures
-from symprompt.papers.groups import Loaded, load_groups
-from symprompt.papers.imbalance import imbalance_section
-from symprompt.papers.lock import hold_folder
-from symprompt.papers.methods import measure_groups, result_entries, table_1
-from symprompt.papers.plan import Plan, make_plan
-from symprompt.papers.pool import Outcome, make_runs
-from symprompt.papers.ptuning import prompt_type_section, wording_section
-from symprompt.papers.settings import ReproduceSettings
+import numpy as np
+import torch
+
+from symprompt.papers.fact_jobs import PTUNING, SPE, Row, list_rows, pool_row
+from symprompt.papers.jobs import Outcome, Plan
+from symprompt.papers.ptuning import paraphrase_section, prompt_type_section
+from symprompt.papers.recipes import published
+from symprompt.papers.records import Group, Loaded, load_groups, load_metrics, open_run
+from symprompt.papers.settings import FactSettings
 from symprompt.papers.subsets import subset_section
+from symprompt.probing.rank import rerank
 from symprompt.report import figures
-from symprompt.report.pages import Picture, Section, html_page, markdown_page
+from symprompt.report.grid import DASH, Grid
+from symprompt.report.pages import Page, Picture, Section
+from symprompt.report.series import METRIC_NAMES, Bar, KCurve
+from symprompt.report.tables import load_scores, unfilled_notes
+from symprompt.runs.statistics import (
+    METRICS,
+    OVER_FACTS,
+    OVER_RELATIONS,
+    Difference,
+    Interval,
+    Summary,
+    bootstrap,
+    hits,
+    paired_bootstrap,
+    summarise,
+)
 
 TITLE = "Fact retrieval by prompts: SPE's and P-tuning's tables"
+# The paper's Table 1 (marked [S]) and P-tuning's Table 2 (marked [P]) have these models.
+MODELS = ("BERT-base", "BERT-large", "RoBERTa-base")
+TABLE_1, TABLE_2, TABLE_34K = "SPE, Table 1", "SPE, Table 2", "P-tuning, Table 2, LAMA-34k"
+POOLS = (1, 5, 10, 15)
+_AVERAGES = (OVER_RELATIONS, OVER_FACTS)
+_ENVIRONMENT = ("device", "dtype", "torch", "transformers", "model_fingerprint")
+_RISEN, _FALLEN, _SHOWN = 6, 3, 5
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """What came of it.
-
-    Attributes:
-        files: the pages, tables and figures that were written.
-        failed: run -> why it failed; its row says so in the tables.
-        drawn: whether there are figures; they need matplotlib.
-    """
-
-    plan: Plan
-    outcome: Outcome
-    files: tuple[Path, ...]
-    drawn: bool
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """The runs that failed, and why."""
-        return self.outcome.failed
-
-
-def reproduce(settings: ReproduceSettings, *, tick: Tick = silent) -> Reproduction:
-    """Make every run of the papers' tables that is not there yet, and write the tables.
-
-    Runs go to OUT/runs/MODEL/CONFIG-SEED and are ordinary run folders. Stop it as you like: called
-    again with the same settings it goes on, and the tables are those of an undisturbed one. A run
-    that fails is named in the tables and does not stop the others.
-
-    Args:
-        settings: models, data, and how much of it all.
-        tick: told of progress.
+def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
+    """Return the tables and figures of facts, from the stored runs.
 
     Raises:
-        SympromptError: bad settings, models or facts, or a folder that was made with other ones.
-
-    Example:
-        >>> settings = ReproduceSettings(data="lama", models=("shipped",))    # doctest: +SKIP
-        >>> reproduce(settings).files                                         # doctest: +SKIP
+        SympromptError: no run came to its end, or one is damaged.
     """
-    make_plan(settings)  # what is wrong is found before a folder is made
-    out = Path(settings.out)
-    with hold_folder(out) as held:
-        plan = make_plan(settings)
-        plan.write()
-        outcome = make_runs(plan, held=held, tick=tick)
-        tick("tables", 0, 1, "")
-        files, drawn = write_report(plan, outcome)
-        tick("tables", 1, 1, "")
-    return Reproduction(plan, outcome, files, drawn)
-
-
-def write_report(plan: Plan, outcome: Outcome) -> tuple[tuple[Path, ...], bool]:
-    """Write tables, figures and pages from the stored runs; return the files and whether drawn."""
-    loaded = load_groups(plan, outcome)
-    if not loaded.groups:
-        whys = [f"{run}: {why}" for run, why in loaded.failed.items()]
-        told = f"the first of {len(whys)} that failed is {whys[0]}" if whys else "none was planned."
-        raise SympromptError(f"no run of the tables came to its end; {told}")
-    out = Path(plan.settings.out)
+    loaded = load_groups(plan, list_rows(plan.settings.methods), outcome.failed)
+    outcome.require_some(bool(loaded.groups))
     measured = measure_groups(loaded, plan.settings.draws)
     pools = pool_means(loaded)
     pictures: dict[str, list[Picture]] = {}
     if figures.can_draw():
-        pictures = draw_pictures(loaded, measured, pools, out / "figures")
+        folder = Path(plan.out) / "figures"
+        pictures = draw_pictures(loaded, measured, pools, folder)
     sections = [
         _with(table_1(loaded, measured), pictures.get("methods", [])),
         _with(table_2(loaded, pools), pictures.get("candidates", [])),
         table_3(loaded),
         _with(imbalance_section(loaded), pictures.get("imbalance", [])),
-        wording_section(loaded),
+        paraphrase_section(loaded),
         prompt_type_section(loaded),
         subset_section(loaded),
     ]
-    text = [describe(plan)]
-    results: dict[str, Any] = {"note": describe(plan), "split": "test"}
-    results |= {"draws": plan.settings.draws} | result_entries(loaded, measured)
-    results["tables"] = [section.to_dict() for section in sections]
-    written = {
-        out / "report.md": markdown_page(TITLE, text, sections).encode(),
-        out / "report.html": html_page(TITLE, text, sections).encode(),
-        out / "results.json": to_json(results),
-    }
-    for path, content in written.items():
-        write_file(path, content)
-    drawn = [out / "figures" / picture.file for each in pictures.values() for picture in each]
-    return (*written, _write_times(loaded, outcome), *drawn), bool(pictures)
+    note = describe(plan)
+    results: dict[str, Any] = {"note": note, "split": "test", "draws": plan.settings.draws}
+    return Page(TITLE, (note,), tuple(sections), results | result_entries(loaded, measured))
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: Plan[FactSettings]) -> str:
     """Return what the tables are about, in a sentence or two."""
     settings = plan.settings
     parts = [
@@ -126,26 +90,588 @@ def describe(plan: Plan) -> str:
         "Vocabulary: "
         + (settings.vocabulary if settings.vocabulary in ("full", "objects") else "a word list")
         + ".",
+        *settings.describe_trial("facts of each relation"),
     ]
-    if settings.limit or settings.epochs:
-        limit = f"at most {settings.limit} facts of each relation in each split"
-        trial = [limit] if settings.limit else []
-        trial += [f"{settings.epochs} training epochs"] if settings.epochs else []
-        parts.append(f"A trial, not the papers' setting: {' and '.join(trial)}.")
     return " ".join(parts)
 
 
+def run_times(plan: Plan[FactSettings]) -> dict[str, Any]:
+    """Return the seconds of every finished run's stages, by job."""
+    return {
+        job.name: {"stages": load_metrics(job.config)["seconds"]}
+        for job in plan.jobs
+        if job.finished
+    }
+
+
 def _with(section: Section, pictures: list[Picture]) -> Section:
-    return Section(section.title, section.text, section.grids, section.notes, tuple(pictures))
+    return replace(section, pictures=tuple(pictures))
 
 
-def _write_times(loaded: Loaded, outcome: Outcome) -> Path:
-    """Write how long every run took, apart from the tables, which are the same whenever made."""
-    path = Path(loaded.plan.settings.out) / "times.json"
-    times: dict[str, Any] = read_json(path) if path.is_file() else {}
-    for run in loaded.plan.runs:
-        if run.folder.finished:
-            stages = {"stages": run.folder.load_metrics()["seconds"]}
-            times[run.name] = times.get(run.name, {}) | stages | outcome.made.get(run.name, {})
-    write_file(path, to_json(times))
-    return path
+# ---------------------------------------------------------------- Table 1: methods
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The bootstrap's intervals of every group, by label, and of SPE minus P-tuning, by model."""
+
+    intervals: dict[str, dict[str, dict[str, Interval]]]
+    differences: dict[str, dict[str, dict[str, Difference]]]
+
+
+def measure_groups(loaded: Loaded, draws: int) -> Measured:
+    """Resample every group's facts, and those of SPE and P-tuning together."""
+    groups = list(loaded.groups.values())
+    # numpy lets go of the interpreter while it draws, so threads share the work.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        drawn = threads.map(lambda one: bootstrap(one.rank, one.relation, draws=draws), groups)
+        intervals = {group.label: found for group, found in zip(groups, drawn, strict=True)}
+    differences = {}
+    for model in loaded.plan.models:
+        base, other = (loaded.groups.get((model.name, name)) for name in (PTUNING, SPE))
+        if base is not None and other is not None and base.keys == other.keys:
+            differences[model.name] = paired_bootstrap(
+                base.rank, other.rank, base.relation, draws=draws
+            )
+    return Measured(intervals, differences)
+
+
+def table_1(loaded: Loaded, measured: Measured) -> Section:
+    """Return SPE's Table 1 with our figures, one table per model and average."""
+    grids = [
+        _model_grid(loaded, measured, model.name, averaging)
+        for averaging in _AVERAGES
+        for model in loaded.plan.models
+    ]
+    return Section(
+        "SPE, Table 1: methods",
+        (
+            "Percent, realistic ranks, raw (other true objects count as wrong), mean over the "
+            "seeds; in brackets the 95 % interval of a bootstrap over facts within relations "
+            f"({loaded.plan.settings.draws:,} draws). The columns named “published” hold the "
+            "papers' own figures, P@1 / P@10 / MRR, for other models: [S] is SPE's Table 1, "
+            "[P] is P-tuning's Table 2 (P@1 alone). The two print different figures for the same "
+            "methods, and mix averages over relations and over facts.",
+        ),
+        tuple(grids),
+        tuple(_notes(loaded)),
+    )
+
+
+def _model_grid(loaded: Loaded, measured: Measured, model: str, averaging: str) -> Grid:
+    header = ("method", "seeds", "P@1", "P@10", "MRR", *(f"published:\n{name}" for name in MODELS))
+    rows = []
+    for row in loaded.rows:
+        group = loaded.groups.get((model, row.config))
+        theirs = tuple(published_cell(row, name) for name in MODELS)
+        if group is None:
+            rows.append((row.name, "", loaded.missing[model, row.config], "", "", *theirs))
+            continue
+        cells = []
+        for metric in METRICS:
+            value = getattr(group.means[averaging], metric)
+            interval = measured.intervals[group.label][averaging][metric]
+            cells.append(f"{value:.2f}\n({interval.low:.2f} to {interval.high:.2f})")
+        rows.append((row.name, seeds_cell(group), *cells, *theirs))
+    changes: tuple[tuple[str, ...], ...] = ()
+    if model in measured.differences:
+        values = measured.differences[model][averaging]
+        cells = [difference_cell(values[metric]) for metric in METRICS]
+        changes = (("SPE minus P-tuning", "", *cells, *_published_difference()),)
+    title = f"{model}, {averaging}"
+    return Grid(title, header, (tuple(rows), changes), marked=(5, 6, 7))
+
+
+def seeds_cell(group: Group) -> str:
+    """Return how many seeds a group has, and out of how many if some are missing."""
+    if not group.row.seeded:
+        return DASH
+    count = len(group.seeds)
+    return str(count) if count == group.wanted else f"{count} of {group.wanted}"
+
+
+def difference_cell(change: Difference) -> str:
+    """Return a difference with its interval and p; z keeps a rounded zero from being -0.00."""
+    p = "p < 0.01" if change.p < 0.01 else f"p = {change.p:.2f}"
+    return f"{change.difference:+z.2f}\n({change.low:+z.2f} to {change.high:+z.2f})\n{p}"
+
+
+def published_cell(row: Row, model: str) -> str:
+    """Return what the papers print for a method on one of their models."""
+    tables, parts = published(row.config), []
+    values = tables.get(TABLE_1, {}).get(model)
+    if values:
+        parts.append(" / ".join(f"{values[metric]:.1f}" for metric in METRICS) + " [S]")
+    other = tables.get(TABLE_34K, {}).get(model)
+    if other:
+        parts.append(f"{other['p1']:.1f} [P]")
+    return "\n".join(parts) or DASH
+
+
+def _published_difference() -> tuple[str, ...]:
+    ours, base = (published(config)[TABLE_1] for config in (SPE, PTUNING))
+    return tuple(
+        " / ".join(f"{ours[name][metric] - base[name][metric]:+.1f}" for metric in METRICS) + " [S]"
+        for name in MODELS
+    )
+
+
+def _notes(loaded: Loaded) -> list[str]:
+    notes = [f"{run} failed: {why}" for run, why in loaded.failed.items()]
+    for model in loaded.plan.models:
+        groups = loaded.of_model(model.name)
+        if not groups:
+            continue
+        first = groups[0]
+        notes.append(
+            f"{model.name}: {len(first.keys):,} test facts of "
+            f"{len(set(first.relation.tolist()))} relations"
+            + (f"; {first.note}." if first.note else ".")
+        )
+        for group in groups[1:]:
+            if group.keys != first.keys:
+                notes.append(
+                    f"{group.label}: {len(group.keys):,} test facts, not the same as those of "
+                    f"{first.row.name}."
+                )
+        for group in groups:
+            for path, seed in zip(group.paths, group.seeds, strict=True):
+                found = unfilled_notes(open_run(path).load_metrics())
+                notes += [f"{group.label}, seed {seed}: {note}." for note in found]
+    return notes
+
+
+def result_entries(loaded: Loaded, measured: Measured) -> dict[str, Any]:
+    """Return every group as ``symprompt table`` reads it back: metrics, intervals, differences."""
+    entries: dict[str, Any] = {}
+    for group in loaded.groups.values():
+        folders = [open_run(path) for path in group.paths]
+        environment = folders[0].load_environment()
+        weights = [folder.load_metrics()["weights"] or {} for folder in folders]
+        entry: dict[str, Any] = {
+            "model": group.model,
+            "config": group.row.config,
+            "facts": len(group.keys),
+            "relations": len(set(group.relation.tolist())),
+            "seeds": list(group.seeds),
+            "weights": [sorted(set(one.values())) for one in weights],
+            "environment": {key: environment[key] for key in _ENVIRONMENT if key in environment},
+            "metrics": {
+                averaging: {
+                    metric: {
+                        "value": getattr(group.means[averaging], metric),
+                        **asdict(measured.intervals[group.label][averaging][metric]),
+                    }
+                    for metric in METRICS
+                }
+                for averaging in _AVERAGES
+            },
+            "by_seed": [
+                {name: asdict(one) for name, one in summarise(rank, group.relation).items()}
+                for rank in group.rank
+            ],
+        }
+        if group.row.config == SPE and group.model in measured.differences:
+            base = loaded.groups[group.model, PTUNING].label
+            entry[f"minus {base}"] = {
+                averaging: {metric: asdict(value) for metric, value in values.items()}
+                for averaging, values in measured.differences[group.model].items()
+            }
+        entries[group.label] = entry
+    return entries
+
+
+# ---------------------------------------------------------------- Tables 2 and 3: candidates
+
+Pools = dict[int, Summary]
+
+
+def pool_means(loaded: Loaded) -> dict[str, Pools]:
+    """Return by model the mean over relations for every K that the model's SPE runs have stored.
+
+    The weight of the backward score is each run's own, whatever K is; where weights are fitted, a
+    larger pool has its own fit.
+    """
+    found = {}
+    for model in loaded.plan.models:
+        group = loaded.groups.get((model.name, SPE))
+        if group is not None:
+            seeds = [_pool_ranks(loaded, group, place) for place in range(len(group.seeds))]
+            common = [k for k in seeds[0] if all(k in ranks for ranks in seeds)]
+            found[model.name] = {
+                k: summarise(np.stack([ranks[k] for ranks in seeds]), group.relation)[
+                    OVER_RELATIONS
+                ]
+                for k in common
+            }
+    return found
+
+
+def _pool_ranks(loaded: Loaded, group: Group, place: int) -> dict[int, np.ndarray]:
+    """Return one seed's ranks [facts] for every K, those beyond the run's own queried apart."""
+    folder = open_run(group.paths[place])
+    weights = folder.load_weights()
+    jobs = loaded.plan.of_row(group.model, pool_row(loaded.plan.settings))
+    larger = [
+        open_run(job.config.out)
+        for job in jobs
+        if job.source is not None and job.source.config.out == group.paths[place]
+    ]
+    ranks: dict[int, np.ndarray] = {}
+    for source in (folder, *(other for other in larger if other.finished)):
+        predictions, facts = source.load_predictions("test")
+        keys = tuple((fact.relation, fact.subject, fact.object) for fact in facts)
+        if weights is None or not predictions.asked_back or keys != group.keys:
+            continue
+        if source.load_config().method.choose_weight == "dev-fit":
+            # Backward scores that hold frequencies go with the weights they were fitted with.
+            weights = source.load_weights()
+            assert weights is not None
+        each = weights[predictions.relation].to(predictions.forward.dtype)
+        for k in range(max(ranks, default=0) + 1, predictions.candidates.shape[1] + 1):
+            ranks[k] = predictions.reranked(each, k=k).realistic.double().numpy()
+    return ranks
+
+
+def table_2(loaded: Loaded, found: dict[str, Pools]) -> Section:
+    """Return SPE's Table 2 for every model."""
+    largest = loaded.plan.settings.pool
+    pools = (*POOLS, largest) if largest > POOLS[-1] else POOLS
+    grids = []
+    for model in loaded.plan.models:
+        means = found.get(model.name, {})
+        base = loaded.groups.get((model.name, PTUNING))
+        rows = []
+        if base is not None:
+            theirs = published(PTUNING)[TABLE_1][MODELS[0]]
+            rows.append(_pool_row("P-tuning", base.means[OVER_RELATIONS], theirs))
+        for k in pools:
+            name = f"SPE, K = {k}" + ("" if f"K = {k}" in published(SPE)[TABLE_2] else " (ours)")
+            rows.append(_pool_row(name, means.get(k), published(SPE)[TABLE_2].get(f"K = {k}")))
+        header = ("candidates", "P@1", "P@10", "MRR", f"published:\nBERT-base\n{TABLE_2}")
+        title = f"{model.name}, {OVER_RELATIONS}"
+        grids.append(Grid(title, header, (tuple(rows),), marked=(4,)))
+    return Section(
+        "SPE, Table 2: candidates that are scored by subject prompts",
+        (
+            "The same runs re-ranked with fewer of their stored candidates, each with the weight "
+            "that was chosen for the run, at its own K; a larger K was queried apart, and where "
+            "weights are fitted it has its own fit. Up to K = 10, P@10 cannot change. K = 1 is "
+            "the forward order of prompts that were trained both ways.",
+        ),
+        tuple(grids),
+    )
+
+
+def _pool_row(
+    name: str, summary: Summary | None, theirs: Mapping[str, float] | None
+) -> tuple[str, ...]:
+    cells = [f"{getattr(summary, metric):.2f}" if summary else DASH for metric in METRICS]
+    shown = " / ".join(f"{theirs[metric]:.1f}" for metric in METRICS) if theirs else DASH
+    return (name, *cells, shown)
+
+
+def pool_curve(group: Group, found: Pools) -> KCurve:
+    """Return the metrics against K of a model's SPE runs, for a figure."""
+    before = np.stack([load_scores(path, forward=True).rank for path in group.paths])
+    start = summarise(before, group.relation)[OVER_RELATIONS]
+    weights = [open_run(path).load_weights() for path in group.paths]
+    every = torch.cat([weight for weight in weights if weight is not None])
+    return KCurve(
+        tuple(found),
+        {
+            name: tuple(getattr(summary, metric) for summary in found.values())
+            for metric, name in METRIC_NAMES.items()
+        },
+        {name: getattr(start, metric) for metric, name in METRIC_NAMES.items()},
+        (float(every.min()), float(every.max())),
+    )
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question, the ranks of its right answer, and the first answers in both orders."""
+
+    relation: str
+    label: str
+    subject: str
+    right: str
+    before: float
+    after: float
+    forward: tuple[str, ...]
+    joint: tuple[str, ...]
+
+
+def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> list[Example]:
+    """Return the facts whose right answer rose most by re-ranking, then those that fell most.
+
+    Of each relation at most one that rose and one that fell. Facts with another true object among
+    the candidates are passed over: an answer that overtook a right one proves nothing.
+    """
+    folder = open_run(path)
+    weights = folder.load_weights()
+    predictions, facts, texts = folder.load_asked("test")
+    if weights is None:
+        return []
+    before = predictions.ranks().realistic
+    after = predictions.final(weights).realistic
+    moved = (before - after).masked_fill(predictions.known.any(1), 0.0)
+    each = weights[predictions.relation].to(predictions.forward.dtype)
+    joint = rerank(predictions.forward, predictions.backward, weight=each)
+    card = folder.load_card()["relations"]
+
+    def example(row: int) -> Example:
+        fact = facts[row]
+        order = joint[row].argsort(descending=True, stable=True).tolist()
+        return Example(
+            fact.relation,
+            card[fact.relation]["label"] or card[fact.relation]["manual_template"],
+            fact.subject,
+            fact.object,
+            float(before[row]),
+            float(after[row]),
+            tuple(texts[row][:_SHOWN]),
+            tuple(texts[row][place] for place in order[:_SHOWN]),
+        )
+
+    found = []
+    for sign, count in ((1.0, risen), (-1.0, fallen)):
+        seen: set[str] = set()
+        for row in (sign * moved).argsort(descending=True, stable=True).tolist():
+            if len(seen) == count or not sign * float(moved[row]) > 0:
+                break
+            if facts[row].relation not in seen:
+                seen.add(facts[row].relation)
+                found.append(example(row))
+    return found
+
+
+def table_3(loaded: Loaded) -> Section:
+    """Return SPE's Table 3: questions whose right answer moved most, from the first seed's run."""
+    grids = []
+    for model in loaded.plan.models:
+        group = loaded.groups.get((model.name, SPE))
+        if group is None:
+            continue
+        base = loaded.groups.get((model.name, PTUNING))
+        theirs = dict(zip(base.keys, base.rank[0].tolist(), strict=True)) if base else {}
+        rose: list[tuple[str, ...]] = []
+        fell: list[tuple[str, ...]] = []
+        for example in find_examples(group.paths[0]):
+            rank = theirs.get((example.relation, example.subject, example.right), math.nan)
+            (rose if example.after < example.before else fell).append(_example_row(example, rank))
+        header = (
+            "relation",
+            "subject",
+            "right answer",
+            "rank",
+            "forward order",
+            "re-ranked order",
+            "rank by\nP-tuning",
+        )
+        title = f"{model.name}, {Path(group.paths[0]).name}: the most risen, then the most fallen"
+        grids.append(Grid(title, header, (tuple(rose), tuple(fell))))
+    return Section(
+        "SPE, Table 3: questions whose right answer moved most",
+        (
+            "Found automatically in the SPE run of the first seed, at most one that rose and one "
+            "that fell of each relation; the right answer stands in ‹brackets›. The last column "
+            "is where P-tuning with the same seed has it.",
+        ),
+        tuple(grids),
+    )
+
+
+def _example_row(example: Example, rank: float) -> tuple[str, ...]:
+    def listed(texts: tuple[str, ...]) -> str:
+        return ", ".join(f"‹{text}›" if text == example.right else text for text in texts)
+
+    return (
+        f"{example.relation}\n{example.label}",
+        example.subject,
+        example.right,
+        f"{example.before:g} → {example.after:g}",
+        listed(example.forward),
+        listed(example.joint),
+        DASH if math.isnan(rank) else f"{rank:g}",
+    )
+
+
+# ---------------------------------------------------------------- Section 4: label imbalance
+
+# Shares of a relation's training facts that have the object; a bin ends below its bound.
+BOUNDS = (0.0, 0.01, 0.05, 0.2, 1.0)
+BINS = ("not in training", "below 1 %", "1 to 5 %", "5 to 20 %", "20 % or more")
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One method's facts whose objects are about as frequent: how many, and how they rank."""
+
+    facts: int
+    p1: float
+    mrr: float
+    median: float
+
+
+def training_shares(group: Group) -> np.ndarray:
+    """Return for every test fact the share of its relation's training facts with its object."""
+    counts = {
+        relation.name: Counter(fact.object for fact in relation.train)
+        for relation in group.facts.relations
+    }
+    totals = {name: max(1, count.total()) for name, count in counts.items()}
+    return np.array([counts[name][object] / totals[name] for name, _, object in group.keys])
+
+
+def frequency_bins(group: Group) -> list[Bin | None]:
+    """Return P@1, MRR (percent, mean over facts) and median rank in every bin; None if empty."""
+    place = np.digitize(training_shares(group), BOUNDS[1:-1]) + 1
+    place[training_shares(group) == 0] = 0
+    bins: list[Bin | None] = []
+    for number in range(len(BINS)):
+        rank = group.rank[:, place == number]
+        if not rank.size:
+            bins.append(None)
+            continue
+        bins.append(
+            Bin(
+                rank.shape[1],
+                float(100 * hits(rank, 1).mean()),
+                float(100 * (1 / rank).mean()),
+                float(np.median(rank)),
+            )
+        )
+    return bins
+
+
+def majority_answers(group: Group) -> float:
+    """Return in percent how often the first answer is its relation's most frequent training object.
+
+    Counted over the facts whose object is another one: each such answer is wrong.
+    """
+    commonest = {
+        relation.name: Counter(fact.object for fact in relation.train).most_common(1)[0][0]
+        for relation in group.facts.relations
+        if relation.train
+    }
+    said = wrong = 0
+    for path in group.paths:
+        for (relation, _, right), answer in zip(group.keys, first_answers(path), strict=True):
+            if relation in commonest and right != commonest[relation]:
+                wrong += 1
+                said += answer == commonest[relation]
+    return 100 * said / wrong if wrong else float("nan")
+
+
+def first_answers(path: str) -> list[str]:
+    """Return the first answer of every test fact of a run, re-ranked where the run re-ranks."""
+    folder = open_run(path)
+    predictions, _, texts = folder.load_asked("test")
+    weights = folder.load_weights()
+    best = torch.zeros(len(predictions), dtype=torch.long)
+    if weights is not None and predictions.asked_back:
+        each = weights[predictions.relation].to(predictions.forward.dtype)
+        best = rerank(predictions.forward, predictions.backward, weight=each).argmax(1)
+    return [row[place].strip() for row, place in zip(texts, best.tolist(), strict=True)]
+
+
+def imbalance_section(loaded: Loaded) -> Section:
+    """Return the label-imbalance analysis for every model."""
+    grids = []
+    for model in loaded.plan.models:
+        groups = loaded.of_model(model.name)
+        if not groups:
+            continue
+        found = [frequency_bins(group) for group in groups]
+        rows = []
+        for number, name in enumerate(BINS):
+            own = [bins[number] for bins in found]
+            most = max(one.facts if one else 0 for one in own)
+            rows.append((name, f"{most:,}", *map(_bin_cell, own)))
+        shares = [majority_answers(group) for group in groups]
+        said = ("wrongly answers the most frequent object", "", *(_percent(x) for x in shares))
+        header: tuple[str, ...] = ("right object's share of\nthe training facts", "test facts")
+        header += tuple(group.row.name for group in groups)
+        title = f"{model.name}: P@1 / MRR / median rank, mean over facts"
+        grids.append(Grid(title, header, (tuple(rows), (said,))))
+    return Section(
+        "SPE, section 4: label imbalance",
+        (
+            "Test facts by how much of their relation's training facts has the right object. The "
+            "last line counts, among facts whose object is not the most frequent one, how often "
+            "the first answer is the most frequent one all the same.",
+        ),
+        tuple(grids),
+    )
+
+
+def _bin_cell(found: Bin | None) -> str:
+    return DASH if found is None else f"{found.p1:.1f} / {found.mrr:.1f} / {found.median:g}"
+
+
+def _percent(value: float) -> str:
+    return DASH if np.isnan(value) else f"{value:.1f} %"
+
+
+# ---------------------------------------------------------------- figures
+
+
+def draw_pictures(
+    loaded: Loaded, measured: Measured, pools: dict[str, Pools], folder: Path
+) -> dict[str, list[Picture]]:
+    """Draw every model's figures into a folder; return what was drawn by section."""
+    drawn: dict[str, list[Picture]] = {"methods": [], "candidates": [], "imbalance": []}
+    for model in loaded.plan.models:
+        groups = loaded.of_model(model.name)
+        if not groups:
+            continue
+        about = _about(loaded, model.name)
+        bars = [
+            Bar(
+                group.row.name,
+                METRIC_NAMES[metric],
+                getattr(group.means[OVER_RELATIONS], metric),
+                measured.intervals[group.label][OVER_RELATIONS][metric].low,
+                measured.intervals[group.label][OVER_RELATIONS][metric].high,
+            )
+            for metric in METRICS
+            for group in groups
+        ]
+        caption = f"{about} Mean over relations, 95 % bootstrap intervals; orange: the best."
+        title = f"Methods on the model {model.name}"
+        figure = figures.draw_method_rows(bars, title=title, caption=caption)
+        drawn["methods"].append(_save(figure, folder, f"methods-{model.name}.png", title))
+        if pools.get(model.name):
+            curve = pool_curve(loaded.groups[model.name, SPE], pools[model.name])
+            low, high = curve.weights
+            weight = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+            title = f"SPE on {model.name}: candidates scored by subject prompts"
+            caption = f"{about} Weight {weight}. Up to K = 10, P@10 cannot change."
+            figure = figures.draw_k_curve(curve, title=title, caption=caption)
+            name = f"candidates-{model.name}.png"
+            drawn["candidates"].append(_save(figure, folder, name, title))
+        lines = {
+            group.row.name: [None if bin is None else bin.mrr for bin in frequency_bins(group)]
+            for group in groups
+        }
+        counts = [bin.facts if bin else 0 for bin in frequency_bins(groups[0])]
+        title = f"{model.name}: MRR by frequency of the right object"
+        caption = f"{about} MRR, mean over the facts of a bin."
+        figure = figures.draw_frequency(lines, BINS, counts, title=title, caption=caption)
+        drawn["imbalance"].append(_save(figure, folder, f"imbalance-{model.name}.png", title))
+    return drawn
+
+
+def _save(figure: object, folder: Path, name: str, about: str) -> Picture:
+    figures.save_figure(figure, folder / name)  # type: ignore[arg-type]
+    return Picture(name, about)
+
+
+def _about(loaded: Loaded, model: str) -> str:
+    group = loaded.of_model(model)[0]
+    seeds = max(len(other.seeds) for other in loaded.of_model(model))
+    return (
+        f"Model {model}; {len(set(group.relation.tolist()))} relations, {len(group.keys):,} test "
+        f"facts; realistic ranks; mean over {seeds} seed{'s' if seeds > 1 else ''}."
+    )

@@ -8,11 +8,9 @@ import numpy as np
 
 from symprompt.facts import Fact
 from symprompt.facts.quality import easy_facts
-from symprompt.papers.groups import Group, Key, Loaded
-from symprompt.papers.inputs import NAMES, name_words
-from symprompt.papers.methods import DASH
-from symprompt.papers.plan import NAMES_RUN
-from symprompt.report.grid import Grid
+from symprompt.papers.fact_jobs import NAMES, NAMES_RUN, name_words
+from symprompt.papers.records import Group, Key, Loaded
+from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Section
 from symprompt.report.tables import load_scores
 
@@ -22,12 +20,12 @@ _TOP = 3
 def given_away_by_name(loaded: Loaded, model: str) -> set[Key] | None:
     """Return (relation, word, object) where the word as a name puts the object in the top three.
 
-    None if the model was not asked, which is so where no relation is about people.
+    None if the model was not queried, which is so where no relation is about people.
     """
-    runs = [run for run in loaded.plan.runs_of(model, NAMES_RUN) if run.folder.finished]
-    if not runs:
+    jobs = [job for job in loaded.plan.of_row(model, NAMES_RUN) if job.finished]
+    if not jobs:
         return None
-    scores = load_scores(runs[0].config.out)
+    scores = load_scores(jobs[0].config.out)
     return {tuple(key) for key, rank in zip(scores.key, scores.rank, strict=True) if rank <= _TOP}
 
 
@@ -73,9 +71,9 @@ def subset_section(loaded: Loaded) -> Section:
         )
         grids.append(Grid(f"{model.name}: P@1 / MRR, mean over relations", header, (rows,)))
         if given is None:
-            asked = loaded.plan.runs_of(model.name, NAMES_RUN)
-            why = "that run failed" if asked else "no relation is about people"
-            notes.append(f"{model.name} was not asked about names: {why}.")
+            jobs = loaded.plan.of_row(model.name, NAMES_RUN)
+            why = "that run failed" if jobs else "no relation is about people"
+            notes.append(f"{model.name} was not queried for names: {why}.")
     return Section(
         "Easy, hard and UHN facts",
         (
@@ -83,7 +81,7 @@ def subset_section(loaded: Loaded) -> Section:
             "over the subject's words gets right; the others are hard. OptiPrompt (Zhong et al., "
             "2021), which also counts what tuned models with random weights get right as easy, has "
             "10,546 easy and 23,493 hard facts. UHN leaves out facts whose object is named in the "
-            "subject and, with names, those about people where the model itself, asked for each "
+            "subject and, with names, those about people where the model itself, queried for each "
             f"word of the name whether it is a common name there, has the object among its first "
             f"{_TOP}. Relations without facts in a subset are not in its mean.",
         ),

@@ -1,8 +1,8 @@
-"""One worker: a process that makes the runs it is told to, one after the other, on one device.
+"""One worker: a process that runs the jobs it is sent, one after the other, on one device.
 
-It reads a JSON object a line from standard input, {"name", "config", "source"}, and answers on
-standard output with {"tick"}, {"done"} or {"failed"}. It ends when its input does, in the middle of
-a run too: run folders are whole at every moment, and whoever started it may have been killed.
+It reads a JSON object a line from standard input, {"name", "command", "config", "source"}, and
+answers with events, a JSON object a line, on standard output. It ends when its input does, in the
+middle of a job too: run folders are whole at every moment, and whoever started it may be gone.
 """
 
 from __future__ import annotations
@@ -27,12 +27,23 @@ from transformers.utils import logging as transformers_logging
 from symprompt.errors import SympromptError
 from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
+from symprompt.papers import records
+from symprompt.papers.recipes import Config
 from symprompt.probing.config import RunConfig, load_config, model_dtype
-from symprompt.probing.folder import PROMPTS, RunFolder
 from symprompt.probing.train import train
-from symprompt.runs.folder import HISTORY
+from symprompt.tasks.config import TuneConfig, load_tune_config
+from symprompt.tasks.multitask import tune_mixture
+from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
+from symprompt.tasks.patterns.train import load_for_tuning, tune_pattern
+from symprompt.tasks.prepare import Session
+from symprompt.tasks.train import tune
 
 Tell = Callable[[Mapping[str, Any]], None]
+LOADERS: dict[str, Callable[[str], Config]] = {
+    "train": load_config,
+    "tune": load_tune_config,
+    "patterns": load_pattern_config,
+}
 _TICK_SECONDS = 0.2
 _GIB = 1 << 30
 
@@ -47,32 +58,61 @@ class _Loaded:
 
 
 class Worker:
-    """Makes runs on one device and keeps the last model; final."""
+    """Runs jobs on one device and keeps the last model and its tasks; final."""
 
     def __init__(self, device: str, tell: Tell) -> None:
         self.device = device
         self.tell = tell
-        self._loaded: _Loaded | None = None
+        self._kept: tuple[type[Any], str] | None = None
+        self.forget()
 
-    def make(self, name: str, config: RunConfig, source: str) -> None:
-        """Make one run, or go on with it, and tell how it ended.
+    def forget(self) -> None:
+        """Let go of models and tasks: two models may not fit, and a failed job may change one."""
+        self._loaded: _Loaded | None = None
+        self._session = Session()
+        self._tunable: LanguageModel | None = None
+        gc.collect()
+        if torch.device(self.device).type == "cuda":
+            torch.cuda.empty_cache()
+
+    def make(self, name: str, config: Config, source: str = "") -> None:
+        """Run one job, or go on with it, and tell how it ended.
 
         Args:
-            source: a finished run whose prompts are asked again, or "".
+            source: a finished run whose prompts are queried again, or "".
         """
-        config = replace(config, device=self.device)
+        if self._kept not in (None, (type(config), config.model)):
+            self.forget()
+        self._kept = (type(config), config.model)
         begun = time.perf_counter()
-        if source:
-            borrow_prompts(RunFolder(source), config)
-        if not RunFolder(config.out).finished:
-            train(config, resume=True, tick=self._ticks(name), backbone=self._backbone(config))
+        tick = self._ticks(name)
+        if isinstance(config, RunConfig):
+            self._train(replace(config, device=self.device), source, tick)
+        elif isinstance(config, TuneConfig):
+            own = replace(config, device=self.device)
+            make = tune_mixture if own.mixture.tasks else tune
+            make(own, resume=True, tick=tick, session=self._session)
+        else:
+            self._tune_pattern(replace(config, device=self.device), tick)
         about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}
-        self.tell({"done": name, **about, "peak_gib": _peak_gib(self.device)})
+        about["peak_gib"] = _peak_gib(self.device)
+        self.tell({"job": name, "kind": "done", "about": about})
+
+    def _train(self, config: RunConfig, source: str, tick: Tick) -> None:
+        if source:
+            records.borrow_prompts(source, config)
+        if not records.finished(config):
+            train(config, resume=True, tick=tick, backbone=self._backbone(config))
+
+    def _tune_pattern(self, config: PatternRunConfig, tick: Tick) -> None:
+        if self._tunable is None:
+            self._tunable = load_for_tuning(config)
+        tune_pattern(config, resume=True, backbone=self._tunable, tick=tick)
 
     def _backbone(self, config: RunConfig) -> LanguageModel:
         """Return the model, loaded anew if it is another one or a method has changed its weights.
 
-        Methods that tune the model might leave it so, and the next run must not see that.
+        Methods that tune the model might leave it so, and the next job must not see that.
         """
         dtype = model_dtype(config.method.name, config.dtype)
         key = (config.model, dtype)
@@ -93,20 +133,9 @@ class Worker:
             now = time.monotonic()
             if now - last >= _TICK_SECONDS or done == total:
                 last = now
-                self.tell({"tick": name, "stage": stage, "at": done, "of": total})
+                self.tell({"job": name, "kind": "progress", "note": f"{stage} {done}/{total}"})
 
         return tick
-
-
-def borrow_prompts(source: RunFolder, config: RunConfig) -> None:
-    """Begin a run with the prompts that another one learned, so that it only asks."""
-    folder = RunFolder(config.out)
-    if folder.start(config, resume=True):
-        return
-    # The prompts last: a run that has them is taken to have learned.
-    for name in (HISTORY, PROMPTS):
-        if not folder.has(name):
-            folder.write(name, (source.path / name).read_bytes())
 
 
 def bound_memory(device: str, gib: float) -> None:
@@ -141,21 +170,25 @@ def _peak_gib(device: str) -> float:
 
 
 def serve(worker: Worker, inbox: queue.Queue[str]) -> None:
-    """Make every run that comes in; end the process after an error that is not the input's."""
+    """Run every job that comes in; end the process after an error that is not the input's."""
     while True:
         order = json.loads(inbox.get())
+
+        def fail(why: str, name: str = order["name"]) -> None:
+            worker.tell({"job": name, "kind": "failed", "note": why})
+
         try:
-            worker.make(order["name"], load_config(order["config"]), order["source"])
+            worker.make(order["name"], LOADERS[order["command"]](order["config"]), order["source"])
         except SympromptError as error:
-            worker.tell({"failed": order["name"], "why": str(error)})
+            fail(str(error))
+            worker.forget()
         except torch.OutOfMemoryError:
-            why = "the device ran out of memory; raise --memory-gib, or lower --jobs."
-            worker.tell({"failed": order["name"], "why": why})
+            fail("the device ran out of memory; raise --memory-gib, or lower --jobs.")
             os._exit(1)
-        except Exception as error:  # whatever it is, the other runs go on in a fresh process
+        except Exception as error:  # whatever it is, the other jobs go on in a fresh process
             traceback.print_exc()
             first = str(error).strip().splitlines()[:1] or [""]
-            worker.tell({"failed": order["name"], "why": f"{type(error).__name__}: {first[0]}"})
+            fail(f"{type(error).__name__}: {first[0]}")
             os._exit(1)
 
 

@@ -76,7 +76,7 @@ class PromptConfig:
 class MethodConfig:
     """The method; then what the subject prompt (SPE) takes, and last objects of several tokens."""
 
-    name: MethodName = "spe"
+    name: Common[MethodName] = "spe"
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
     k: Common[Positive] = 15

@@ -88,7 +88,6 @@ def train(
     problem = prepare(config, backbone, facts, prompts=_chosen(folder))
     method = make_method(config, problem)
     chosen = backbone.accelerate(config.compile, tokens=_tokens(config, method, problem))
-    tick("acceleration", 1, 1, chosen)
     if method.has_subject_prompt or config.rerank:
         require_dev(config, problem.sentences)
     way_back = load_subject_prompt(config, problem) if config.rerank else None
@@ -98,6 +97,7 @@ def train(
     folder.start(config, resume=resume)
     job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
+    tick("acceleration", 1, 1, chosen)
     if method.in_stacks:
         _evaluate(job, _fine_tune(job))
         forget_stacks(folder, problem)

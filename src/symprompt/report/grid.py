@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+# What stands in a cell without a value.
+DASH = "–"
 # So narrow may the first column become, its words broken.
 _NARROW = 8
 

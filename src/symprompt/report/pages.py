@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from symprompt.files.atomic import to_json, write_file
 from symprompt.report.grid import Grid
 
 _STYLE = """
@@ -86,18 +88,46 @@ class Section:
         }
 
 
-def markdown_page(title: str, text: Sequence[str], sections: Sequence[Section]) -> str:
-    """Return a whole report as Markdown."""
-    parts = [f"# {title}", *text, *(section.to_markdown() for section in sections)]
-    return "\n\n".join(parts) + "\n"
+@dataclass(frozen=True)
+class Page:
+    """A whole report: sections under a title, and the values behind them; final.
 
+    Attributes:
+        text: paragraphs before the sections.
+        results: plain values for results.json; the sections are its "tables" unless it has some.
+    """
 
-def html_page(title: str, text: Sequence[str], sections: Sequence[Section]) -> str:
-    """Return a whole report as one HTML page; its figures lie beside it."""
-    body = [f"<h1>{html.escape(title)}</h1>"]
-    body += [f"<p>{html.escape(paragraph)}</p>" for paragraph in text]
-    body += [section.to_html() for section in sections]
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
-    return "\n".join(
-        ["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *body, "</body></html>\n"]
-    )
+    title: str
+    text: tuple[str, ...]
+    sections: tuple[Section, ...]
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        parts = [f"# {self.title}", *self.text]
+        parts += [section.to_markdown() for section in self.sections]
+        return "\n\n".join(parts) + "\n"
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page; its figures lie beside it."""
+        body = [f"<h1>{html.escape(self.title)}</h1>"]
+        body += [f"<p>{html.escape(paragraph)}</p>" for paragraph in self.text]
+        body += [section.to_html() for section in self.sections]
+        title = html.escape(self.title)
+        head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+        start = f'<html lang="en"><head>{head}</head><body>'
+        return "\n".join(["<!doctype html>", start, *body, "</body></html>\n"])
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write report.md, report.html and results.json; return them and the figures there."""
+        sections = [section.to_dict() for section in self.sections]
+        tables = self.results.get("tables", sections)
+        written = {
+            folder / "report.md": self.to_markdown().encode(),
+            folder / "report.html": self.to_html().encode(),
+            folder / "results.json": to_json({**self.results, "tables": tables}),
+        }
+        for path, content in written.items():
+            write_file(path, content)
+        pictures = [picture for section in self.sections for picture in section.pictures]
+        return [*written, *(folder / "figures" / picture.file for picture in pictures)]

@@ -24,15 +24,7 @@ from symprompt.config.fields import (
 from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 
-Kind = Literal["sequence", "pair", "tagging", "roles", "question", "spans", "relations"]
 TuneMethod = Literal["ft", "pt", "pt2", "lora", "mpt2"]
-METHODS: dict[str, str] = {
-    "ft": "fine-tuning of every weight",
-    "pt": "prompts at the input layer",
-    "pt2": "P-tuning v2: a prefix at every layer",
-    "lora": "low-rank adapters",
-    "mpt2": "multi-task P-tuning v2",
-}
 
 
 @settings
@@ -231,36 +223,21 @@ class TuneConfig:
                 f"task.stride is {self.task.stride}; it may be at most half of task.max_length "
                 f"({self.task.max_length}), or windows hardly move on."
             )
-        if (self.method == "mpt2") != bool(self.mixture.tasks):
-            raise ConfigError(
-                'method = "mpt2" and mixture.tasks need each other; name the tasks that share a '
-                'prefix, or choose method = "pt2".'
-            )
         named = [name.partition("=")[0] for name in self.mixture.tasks]
         if len(named) == 1:
             raise ConfigError(
                 f"mixture.tasks names {named[0]} alone; name two tasks or more, or choose "
                 'method = "pt2".'
             )
-        if self.method == "mpt2" and self.task.name not in ("", *named):
+        if named and self.task.name not in ("", *named):
             raise ConfigError(
                 f"task.name is {self.task.name!r}, which is not one of mixture.tasks "
                 f"({', '.join(named)}); leave it out, or name one of them."
-            )
-        if self.weights.layers != -1 and self.method != "ft":
-            raise ConfigError(
-                f"weights.layers is {self.weights.layers}, and method is {self.method!r}, which "
-                'trains none of the model\'s weights; use method = "ft", or leave it out.'
             )
         if self.head.decoder == "crf" and self.head.combine == "mean":
             raise ConfigError(
                 'head.combine = "mean" joins distributions of single tokens, and head.decoder = '
                 '"crf" has none; use combine = "first", or decoder = "softmax".'
-            )
-        if self.start_from and self.method in ("ft", "lora", "mpt2"):
-            raise ConfigError(
-                f'start_from goes on from a prompt, and method = "{self.method}" does not begin '
-                'with one; use "pt" or "pt2".'
             )
 
 

@@ -24,7 +24,7 @@ from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.prepare import LaidTask, Session
 from symprompt.tasks.train import FORMAT, TaskRun, head_of, run_task, run_training
-from symprompt.tasks.trainables import make_body
+from symprompt.tasks.trainables import check_method, make_body
 from symprompt.tasks.training import TaskTraining
 
 SHARED = "shared"
@@ -41,6 +41,7 @@ def tune_mixture(
     Raises:
         SympromptError: as ``symprompt.tasks.train.tune``; tasks of several kinds.
     """
+    check_method(config)
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
     folder, session = TaskFolder(config.out), session or Session()

@@ -1,4 +1,4 @@
-"""From a config to a model and a task laid out on its device; several runs may share both."""
+"""From a config to a model and a task as tensors on its device; several runs may share both."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Session:
         if key not in self._tasks:
             if source not in self._data:
                 self._data[source] = read_task(task, config.data)
-            self._tasks[key] = lay_out_task(self._data[source], task, backbone, length)
+            self._tasks[key] = tensorise_task(self._data[source], task, backbone, length)
         return self._tasks[key]
 
 
@@ -148,10 +148,10 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     return replace(data, splits=splits)
 
 
-def lay_out_task(
+def tensorise_task(
     data: TaskData, task: TaskConfig, backbone: LanguageModel, length: int
 ) -> LaidTask:
-    """Lay every split out and bring it to the model's device, once."""
+    """Return every split as tensors on the model's device."""
     sheet = Sheet.make(
         backbone.vocabulary,
         max_length=length,

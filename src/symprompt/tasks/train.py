@@ -25,7 +25,7 @@ from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.prepare import LaidTask, Session, asked_splits
 from symprompt.tasks.settings import check_settings
 from symprompt.tasks.stored import check_backbone, load_numbers
-from symprompt.tasks.trainables import TRAINABLES, Body, make_body
+from symprompt.tasks.trainables import TRAINABLES, Body, check_method, make_body
 from symprompt.tasks.training import TaskTraining
 
 FORMAT = 1
@@ -79,6 +79,7 @@ def tune(
     Raises:
         SympromptError: a setting, the data or the model cannot be used; a loss is not finite.
     """
+    check_method(config)
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
     if config.mixture.tasks:

@@ -106,6 +106,8 @@ class Body(ABC):
     Attributes:
         file: what its parameters are stored in.
         settings: the keys of a config that concern this method, and others perhaps not.
+        continues: whether training can go on from a stored prompt.
+        mixes: whether several tasks train it together first.
         backbone: the model; frozen but where a subclass says otherwise.
         taken: positions of the model that prompts take from every input.
 
@@ -115,6 +117,8 @@ class Body(ABC):
 
     file: ClassVar[str] = "prompt.safetensors"
     settings: ClassVar[tuple[str, ...]] = ()
+    continues: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
     taken = 0
 
     def __init__(self, backbone: LanguageModel, *, dropout: float = 0.0) -> None:
@@ -185,6 +189,8 @@ class InputPrompts(Body):
     [CLS] stays [CLS]: the states that heads read are those of the tokens alone. The vectors have
     the positions 0 to n - 1, the tokens those after them, as if they were words.
     """
+
+    continues = True
 
     def __init__(
         self,
@@ -379,6 +385,7 @@ class DeepPrefix(Body):
     """PT-2: learned keys and values in front of every layer's, the model frozen."""
 
     settings: ClassVar[tuple[str, ...]] = ("prefix.encoder", "prefix.shift_positions")
+    continues = True
 
     def __init__(
         self,
@@ -444,6 +451,8 @@ class SharedPrefix(DeepPrefix):
     """
 
     settings = ("prefix.shift_positions",)
+    continues = False
+    mixes = True
 
 
 TRAINABLES: dict[str, type[Body]] = {
@@ -456,14 +465,29 @@ TRAINABLES: dict[str, type[Body]] = {
 
 
 def make_body(backbone: LanguageModel, config: TuneConfig, *, seed: tuple[object, ...]) -> Body:
-    """Return the model with what a method trains, at its start.
+    """Return the model with what a method trains, at its start."""
+    return TRAINABLES[config.method].make(backbone, config, seed)
+
+
+def check_method(config: TuneConfig) -> None:
+    """Refuse settings that do not go with the method.
 
     Raises:
-        ConfigError: settings concern other methods.
+        ConfigError: naming the setting and what to do.
     """
-    known = {name: method.settings for name, method in TRAINABLES.items()}
+    method = TRAINABLES[config.method]
+    known = {name: own.settings for name, own in TRAINABLES.items()}
     check_settings(config, "method", config.method, known)
-    return TRAINABLES[config.method].make(backbone, config, seed)
+    if method.mixes != bool(config.mixture.tasks):
+        raise ConfigError(
+            'method = "mpt2" and mixture.tasks need each other; name the tasks that share a '
+            'prefix, or choose method = "pt2".'
+        )
+    if config.start_from and not method.continues:
+        raise ConfigError(
+            f'start_from goes on from a prompt, and method = "{config.method}" does not begin '
+            'with one; use "pt" or "pt2".'
+        )
 
 
 def hidden_size(backbone: LanguageModel) -> int:

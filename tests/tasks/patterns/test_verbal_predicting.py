@@ -91,8 +91,8 @@ def test_a_run_answers_as_its_best_seed_did(
     seed = PatternFolder(run).best_seed()
     lines = (run / f"predictions/{seed}.jsonl").read_text().splitlines()
     stored = [json.loads(line) for line in lines]
-    assert [row["prediction"] for row in found.rows] == [row["predicted"] for row in stored]
-    assert [row["gold"] for row in found.rows] == [row["label"] for row in stored]
+    for key in ("id", "prediction", "gold"):
+        assert [row[key] for row in found.rows] == [row[key] for row in stored]
     assert found.metrics == pytest.approx(read_json(run / f"seeds/{seed}.json")["val"])
     assert all(0.5 <= row["probability"] <= 1 for row in found.rows)
     assert [json.loads(line) for line in out.read_text().splitlines()] == found.rows

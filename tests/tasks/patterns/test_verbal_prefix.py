@@ -13,7 +13,7 @@ from torch import Tensor
 from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.prompts import PrefixEncoder
-from symprompt.tasks.patterns.layout import Writer, lay_out
+from symprompt.tasks.patterns.layout import Writer, tensorise
 from symprompt.tasks.patterns.model import VerbalModel, score_split
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
@@ -65,7 +65,7 @@ def test_scores_are_those_of_passes_without_the_interface(
     model = VerbalModel(backbone, encoder)
     pattern = Pattern.parse("{premise} is the city [MASK] .")
     writer = Writer(pattern, backbone.vocabulary, WORDS, max_length=40)
-    found = score_split(model, lay_out(EXAMPLES, writer), max_tokens=60)
+    found = score_split(model, tensorise(EXAMPLES, writer), max_tokens=60)
     states, mask = encoder()[0], backbone.vocabulary.mask_id
     for row, example in enumerate(EXAMPLES):
         written = writer.write(example)

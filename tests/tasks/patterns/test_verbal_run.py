@@ -13,7 +13,7 @@ import torch
 
 from symprompt import cli
 from symprompt.config import shipped_configs
-from symprompt.errors import ConfigError, DataError, RunError, TemplateError
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_json, read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.tasks import TaskResults
@@ -23,9 +23,8 @@ from symprompt.tasks.patterns.config import (
     load_pattern_config,
     make_pattern_config,
 )
-from symprompt.tasks.patterns.measure import exact_match, f1, macro_f1, measure
 from symprompt.tasks.patterns.published import PTUNING
-from symprompt.tasks.patterns.superglue import TASKS, VerbalExample
+from symprompt.tasks.patterns.superglue import TASKS, VerbalExample, measure
 from symprompt.tasks.patterns.train import tune_pattern
 from tiny.labelled import write_long_model
 from tiny.superglue import write_task
@@ -87,10 +86,6 @@ def test_every_task_has_a_config_with_its_papers_pattern() -> None:
 def test_a_shipped_config_runs_from_the_command_line(
     name: str, model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = shipped_configs()[name].read_text().splitlines()[0]
-    assert first.startswith("# ")
-    assert len(first) <= 102
-    assert first.endswith((".", ","))
     out = tmp_path / "run"
     place = ["--model", str(model), "--data", str(data), "--out", str(out), "--device", "cpu"]
     short = ["--seeds", "1", "2", "--epochs", "0", "--steps", "2", "--evaluate-every", "2"]
@@ -104,7 +99,7 @@ def test_a_shipped_config_runs_from_the_command_line(
     assert "accuracy" in TaskResults({"tasks": [metrics]}).to_markdown()
     rows = [json.loads(line) for line in (out / "predictions/1.jsonl").read_text().splitlines()]
     assert len(rows) == metrics["counts"]["val"]["examples"]
-    assert all(row["predicted"] in task.labels for row in rows)
+    assert all(row["prediction"] in task.labels for row in rows)
     if metrics["method"] == "ptuning":
         tensors, card = read_tensors(out / "prompts/1.safetensors")
         assert tensors["vectors"].shape[1] == 16
@@ -141,7 +136,7 @@ def test_a_run_is_gone_on_with_and_seeds_are_added(model: Path, data: Path, tmp_
         tick=lambda *told: ticks.append(told),
     )
     assert (out / "seeds/1.json").read_bytes() == stored
-    assert [told[1:3] for told in ticks] == [(1, 2), (2, 2)]
+    assert [told[1:3] for told in ticks if told[0] == "seeds"] == [(1, 2), (2, 2)]
     assert found["metrics"] == both["metrics"]
     other = config_of(model, data, out, learning={"rates": [2e-5]})
     with pytest.raises(RunError, match=r"another learning.rates"):
@@ -155,29 +150,6 @@ def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_
     first = LanguageModel.load(str(model), device="cpu")
     pairs = zip(stored.model.parameters(), first.model.parameters(), strict=True)
     assert any(not torch.equal(one, other) for one, other in pairs)
-
-
-@pytest.mark.parametrize(
-    ("sections", "kind", "message"),
-    [
-        ({"pattern": {"task": "record"}}, DataError, "tasks with patterns are"),
-        ({"pattern": {"template": "{passage} <1> [MASK]"}}, TemplateError, "rte has"),
-        ({"pattern": {"method": "mp", "train_model": False}}, ConfigError, "nothing to"),
-        ({"learning": {"rates": ["fast"]}}, ConfigError, "learning.rates"),
-        ({"learning": {"rates": [-1]}}, ConfigError, "above 0"),
-        ({"learning": {"batches": [0]}}, ConfigError, "at least 1"),
-        ({"learning": {"steps": 0}}, ConfigError, "learning.steps is 0"),
-        ({"learning": {"prompt_rate": 0.0}}, ConfigError, "prompt_rate"),
-        ({"seeds": [1, 1]}, ConfigError, "only once"),
-        ({"dtype": "bfloat16"}, ConfigError, "allowed are: auto, float32, float64"),
-        ({"pattern": {"spans": "two"}}, ConfigError, "together, one"),
-    ],
-)
-def test_a_bad_config_is_refused(
-    sections: dict[str, Any], kind: type[Exception], message: str, model: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(kind, match=message):
-        config_of(model, tmp_path, tmp_path / "run", **sections)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +184,11 @@ def test_metrics_are_superglues() -> None:
         return VerbalExample(group + str(label), {}, label, group=group)
 
     multirc = [example("a", 1), example("a", 0), example("b", 1), example("b", 1)]
-    found = measure(TASKS["multirc"], multirc, torch.tensor([1, 0, 1, 0]).numpy())
+    found = measure(TASKS["multirc"], multirc, [1, 0, 1, 0])
     assert found == pytest.approx({"em": 50.0, "f1a": 80.0, "accuracy": 75.0})
-    gold = torch.tensor([0, 0, 1, 2]).numpy()
-    predicted = torch.tensor([0, 1, 1, 1]).numpy()
     # By hand: F1 of 0 is 2/3, of 1 is 1/2, of 2 is 0.
-    assert macro_f1(gold, predicted) == pytest.approx(100 * (2 / 3 + 1 / 2) / 3)
-    assert f1(gold, predicted, 3) == 0
-    assert exact_match(gold, predicted, ["a", "b", "b", "c"]) == pytest.approx(100 / 3)
+    cb = [example("", label) for label in (0, 0, 1, 2)]
+    found = measure(TASKS["cb"], cb, [0, 1, 1, 1])
+    assert found == pytest.approx({"accuracy": 50.0, "macro_f1": 100 * (2 / 3 + 1 / 2) / 3})
     with pytest.raises(DataError, match="needs a label"):
-        measure(TASKS["rte"], [VerbalExample("0", {}, None)], gold[:1])
+        measure(TASKS["rte"], [VerbalExample("0", {}, None)], [0])

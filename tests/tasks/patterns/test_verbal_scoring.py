@@ -17,13 +17,13 @@ from symprompt.tasks.patterns.layout import (
     Spans,
     VerbalLayout,
     Writer,
-    lay_out,
-    lay_out_heads,
+    tensorise,
+    tensorise_for_head,
 )
-from symprompt.tasks.patterns.measure import judge_spans, same_words, write_spans
 from symprompt.tasks.patterns.model import ClassHead, VerbalModel, make_encoder, passes, score_split
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
+from symprompt.tasks.patterns.writing import judge_spans, same_words, write_spans
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 
@@ -90,7 +90,7 @@ def laid(
     average: Average = "sum",
 ) -> tuple[Writer, VerbalLayout]:
     writer = Writer(Pattern.parse(TEXT), backbone.vocabulary, words, max_length=48)
-    return writer, lay_out(EXAMPLES, writer, spans=spans, average=average)
+    return writer, tensorise(EXAMPLES, writer, spans=spans, average=average)
 
 
 @pytest.mark.parametrize("family", ALL)
@@ -161,7 +161,7 @@ def test_a_head_reads_the_first_or_the_last_token(
 ) -> None:
     backbone = load_family(family)
     writer = Writer(Pattern.parse("{premise} [MASK]"), backbone.vocabulary, None, max_length=48)
-    layout = lay_out_heads(EXAMPLES, [writer], answers=3)
+    layout = tensorise_for_head(EXAMPLES, [writer], answers=3)
     hidden = int(backbone.model.config.hidden_size)
     model = VerbalModel(backbone, ClassHead(hidden, 3, seed=0, task="rte"))
     found = score_split(model, layout, max_tokens=1000)
@@ -186,7 +186,7 @@ def test_spans_are_written_as_a_slow_loop_writes_them(
         for one, span in zip(EXAMPLES, spans, strict=True)
     ]
     writer = Writer(Pattern.parse("{premise} is [MASK] ."), backbone.vocabulary, (), max_length=48)
-    layout = lay_out(examples, writer, average="mean")
+    layout = tensorise(examples, writer, average="mean")
     assert layout.answers == 1
     found = write_spans(VerbalModel(backbone), layout, max_tokens=40)
     mask = backbone.vocabulary.mask_id

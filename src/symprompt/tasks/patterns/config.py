@@ -24,6 +24,7 @@ from symprompt.config.fields import (
 )
 from symprompt.config.loading import read_toml
 from symprompt.errors import ConfigError
+from symprompt.tasks.patterns.methods import METHODS
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import find_task
 
@@ -151,7 +152,7 @@ class PatternRunConfig:
         task = find_task(pattern.task)
         if "[MASK" in pattern.template:
             Pattern.parse(pattern.template).check(task)
-        if not pattern.train_model and pattern.method in ("mp", "cls"):
+        if not pattern.train_model and METHODS[pattern.method].needs_model:
             raise ConfigError(
                 f'pattern.train_model = false leaves pattern.method = "{pattern.method}" nothing '
                 'to learn; with a frozen model the methods are "ptuning", "pt2" and "zero-shot".'
@@ -182,4 +183,4 @@ def make_pattern_config(table: dict[str, Any]) -> PatternRunConfig:
 
 def trains_model(pattern: PatternConfig) -> bool:
     """Say whether a method changes the language model's own weights."""
-    return pattern.train_model and pattern.method not in ("pt2", "zero-shot")
+    return pattern.train_model and METHODS[pattern.method].trains_model

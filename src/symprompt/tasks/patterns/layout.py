@@ -1,6 +1,6 @@
-"""Examples written out through a pattern: token ids around the answer, fields cut to fit.
+"""Examples through a pattern as tensors: token ids around the answer, fields cut to fit.
 
-A split as tensors of fixed shape, laid out once: sentences, and what is asked of them where.
+A split is tensors of fixed shape, made once: sentences, and which positions of them are queried.
 
 How answers are scored. An answer of one token is a token's log-likelihood at the answer's place,
 and all such answers share one sentence. An answer of several tokens is the sum (or mean) of its
@@ -238,7 +238,7 @@ class _Asked:
     asks: list[tuple[int, int, int, int, float]]
 
 
-def lay_out(
+def tensorise(
     examples: Sequence[VerbalExample],
     writer: Writer,
     *,
@@ -246,7 +246,7 @@ def lay_out(
     average: Average = "sum",
     device: torch.device | None = None,
 ) -> VerbalLayout:
-    """Lay examples out on a device.
+    """Return examples as tensors on a device.
 
     Raises:
         DataError: there are none.
@@ -269,14 +269,14 @@ def lay_out(
     )
 
 
-def lay_out_heads(
+def tensorise_for_head(
     examples: Sequence[VerbalExample],
     writers: Sequence[Writer],
     *,
     answers: int,
     device: torch.device | None = None,
 ) -> VerbalLayout:
-    """Lay examples out for a head on [CLS]: one sentence by each writer, asked at one place.
+    """Return examples as tensors for a head on [CLS]: one sentence by each writer, one position.
 
     The place is the first token of a masked model and the last of a causal one. Several writers
     write an example's choices (COPA), one sentence each.

@@ -13,13 +13,13 @@ from torch import Tensor
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.prompts import FreeVectors, PrefixEncoder, PromptEncoder
 from symprompt.tasks.outcome import Outcome
 from symprompt.tasks.patterns.config import PatternConfig, trains_model
 from symprompt.tasks.patterns.data import load_verbal_file
 from symprompt.tasks.patterns.folder import WEIGHTS, PatternFolder, prompt_file
-from symprompt.tasks.patterns.model import ClassHead, VerbalModel
-from symprompt.tasks.patterns.prepare import Answers, VerbalProblem
+from symprompt.tasks.patterns.methods import METHODS
+from symprompt.tasks.patterns.model import VerbalModel
+from symprompt.tasks.patterns.prepare import VerbalProblem
 from symprompt.tasks.patterns.superglue import VerbalData, find_task
 from symprompt.tasks.stored import check_backbone
 
@@ -68,7 +68,7 @@ def predict_verbal(
     answers = problem.answer(trained, _FILE, tick=tick)
     labelled = all(example.label is not None for example in examples)
     found = problem.measure(_FILE, answers) if labelled else {}
-    return Outcome(found, _rows(problem, answers), _notes(problem))
+    return Outcome(found, problem.rows(_FILE, answers), _notes(problem))
 
 
 def _columns_of(pairs: Sequence[str]) -> dict[str, str]:
@@ -83,7 +83,7 @@ def _columns_of(pairs: Sequence[str]) -> dict[str, str]:
 
 def _stored_pattern(config: PatternConfig, metrics: Mapping[str, Any]) -> PatternConfig:
     """Return the pattern as the run read it, whatever a published one of its name says now."""
-    if config.method == "cls":
+    if not METHODS[config.method].verbal:
         return config
     words = tuple(map(str, metrics["words"]))
     return replace(config, template=str(metrics["pattern"]), words=words)
@@ -105,33 +105,18 @@ def _load_trained(
         tensors, about = folder.read_tensors(WEIGHTS)
         with folder.refuse_damage(WEIGHTS):
             seed = int(about["seed"])
-    if problem.config.method in ("ptuning", "pt2"):
+    if problem.method.prompt:
         tensors |= folder.read_tensors(prompt_file(seed))[0]
     with folder.refuse_damage(WEIGHTS if joint else prompt_file(seed)):
         try:
-            extra = _load_extra(problem, tensors)
+            # A network that made vectors or a prefix is not stored, only what it gave.
+            plain = replace(problem.config, prefix_encoder="free", encoder="free")
+            extra = problem.make_extra(0, plain)
+            problem.method.load(extra, tensors)
             _load_weights(problem.backbone, tensors)
         except RuntimeError as error:
             raise ValueError(f"its numbers do not fit ({error})") from error
     return VerbalModel(problem.backbone, extra, half=half)
-
-
-def _load_extra(
-    problem: VerbalProblem, tensors: Mapping[str, Tensor]
-) -> PromptEncoder | ClassHead | None:
-    """Return vectors, a prefix or a head with the stored numbers in place."""
-    plain = replace(problem.config, prefix_encoder="free", encoder="free")
-    extra = problem.make_extra(0, plain)
-    if isinstance(extra, PrefixEncoder):
-        extra.put(tensors["prefix"])
-    elif isinstance(extra, FreeVectors):
-        # A network that made the vectors is not stored, only what it gave.
-        with torch.no_grad():
-            extra.vectors.copy_(tensors["vectors"][None])
-    elif isinstance(extra, ClassHead):
-        named = {name: tensors[f"extra.{name}"] for name, _ in extra.named_parameters()}
-        extra.load_state_dict(named)
-    return extra
 
 
 @torch.no_grad()
@@ -140,24 +125,6 @@ def _load_weights(backbone: LanguageModel, tensors: Mapping[str, Tensor]) -> Non
     for name, value in tensors.items():
         if name.startswith("model."):
             own[name.removeprefix("model.")].copy_(value)
-
-
-def _rows(problem: VerbalProblem, answers: Answers) -> list[dict[str, Any]]:
-    labels = problem.task.labels
-    rows = []
-    for place, example in enumerate(problem.examples[_FILE]):
-        row: dict[str, Any] = {
-            "id": example.id,
-            "prediction": labels[int(answers.predicted[place])],
-        }
-        if answers.probabilities is not None:
-            row["probability"] = round(float(answers.probabilities[place]), 6)
-        if answers.written:
-            row["written"] = answers.written[place]
-        if example.label is not None:
-            row["gold"] = labels[example.label]
-        rows.append(row)
-    return rows
 
 
 def _notes(problem: VerbalProblem) -> tuple[str, ...]:

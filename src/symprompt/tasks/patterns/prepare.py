@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,17 @@ from torch.nn import functional
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.prompts import PrefixEncoder, PromptEncoder
+from symprompt.prompts import PromptEncoder
 from symprompt.tasks.data.examples import draw_limited
+from symprompt.tasks.metrics import accuracy
 from symprompt.tasks.patterns.config import PatternConfig
-from symprompt.tasks.patterns.layout import VerbalLayout, Writer, lay_out, lay_out_heads
-from symprompt.tasks.patterns.measure import Labels, accuracy, judge_spans, measure, write_spans
-from symprompt.tasks.patterns.model import ClassHead, VerbalModel, make_encoder, score_split
+from symprompt.tasks.patterns.layout import VerbalLayout, Writer, tensorise, tensorise_for_head
+from symprompt.tasks.patterns.methods import METHODS
+from symprompt.tasks.patterns.model import ClassHead, VerbalModel, score_split
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.published import MANUAL, PAIRS, PTUNING, Worded, reference_pattern
-from symprompt.tasks.patterns.superglue import VerbalData, VerbalExample, VerbalTask
+from symprompt.tasks.patterns.superglue import VerbalData, VerbalExample, VerbalTask, measure
+from symprompt.tasks.patterns.writing import judge_spans, write_spans
 
 SPLITS = ("train", "dev", "val")
 
@@ -33,9 +36,10 @@ def choose_pattern(config: PatternConfig, task: VerbalTask) -> Worded:
             where they are, or not one word for each label.
     """
     published = {one.name: one for one in MANUAL[task.name]}
-    if config.method == "cls":
-        return Worded("cls", PAIRS[task.name][0])
-    learns = config.method == "ptuning"
+    method = METHODS[config.method]
+    if not method.verbal:
+        return Worded(config.method, PAIRS[task.name][0])
+    learns = method.vectors
     default = PTUNING[task.name] if learns else reference_pattern(task)
     if not config.template or (learns and config.template == default.name):
         found = default
@@ -79,7 +83,7 @@ class Answers:
         written: for WSC, what the model wrote.
     """
 
-    predicted: Labels
+    predicted: npt.NDArray[np.int64]
     loss: float
     written: tuple[str, ...] = ()
     probabilities: npt.NDArray[np.float64] | None = None
@@ -109,13 +113,14 @@ class VerbalProblem:
         self.data = data
         self.task = data.task
         self.config = config
+        self.method = METHODS[config.method]
         self.worded = choose_pattern(config, data.task)
         self.max_tokens = max_tokens or backbone.token_budget()
         self.max_length = min(config.max_length, backbone.max_length)
         self.examples: dict[str, Sequence[VerbalExample]] = {
             split: self._choose_examples(split) for split in splits
         }
-        self.layouts = {split: self._lay_out(own) for split, own in self.examples.items()}
+        self.layouts = {split: self._tensorise(own) for split, own in self.examples.items()}
 
     def _choose_examples(self, split: str) -> Sequence[VerbalExample]:
         config = self.config
@@ -124,23 +129,25 @@ class VerbalProblem:
         examples = draw_limited(self.data.splits[split], limits.get(split, 0), seed)
         if split != "train":
             return examples
-        if self.task.kind == "span" and self.config.method != "cls":
+        if self.task.kind == "span" and self.method.verbal:
             # A reference that is wrong is nothing to make likely; PET leaves them out too.
             examples = [example for example in examples if example.label == 1]
         if self.task.kind == "choices" and self.config.mirror:
             examples = [*examples, *map(_mirrored, examples)]
         return examples
 
-    def _lay_out(self, examples: Sequence[VerbalExample]) -> VerbalLayout:
+    def _tensorise(self, examples: Sequence[VerbalExample]) -> VerbalLayout:
         device = self.backbone.device
-        if self.config.method == "cls":
+        if not self.method.verbal:
             writers = [
                 Writer(
                     Pattern.parse(text), self.backbone.vocabulary, None, max_length=self.max_length
                 )
                 for text in PAIRS[self.task.name]
             ]
-            return lay_out_heads(examples, writers, answers=len(self.task.labels), device=device)
+            return tensorise_for_head(
+                examples, writers, answers=len(self.task.labels), device=device
+            )
         writer = Writer(
             self.worded.pattern,
             self.backbone.vocabulary,
@@ -148,7 +155,7 @@ class VerbalProblem:
             max_length=self.max_length,
         )
         span = self.task.kind == "span"
-        return lay_out(
+        return tensorise(
             examples,
             writer,
             # A span is written place by place, all of it masked at first.
@@ -168,31 +175,12 @@ class VerbalProblem:
         Raises:
             ModelError: a prefix would not be read by every layer of this kind of model.
         """
-        config = config or self.config
-        if config.method == "ptuning":
-            return make_encoder(
-                config.encoder,
-                self.worded.pattern.vectors,
-                self.backbone.width,
-                seed=seed,
-                task=self.task.name,
-                lstm_hidden=config.lstm_hidden,
-            )
-        hidden = int(self.backbone.model.config.get_text_config().hidden_size)
-        if config.method == "pt2":
-            return PrefixEncoder(
-                (self.task.name,),
-                self.backbone.prefix_shape,
-                config.prefix_length,
-                kind=config.prefix_encoder,
-                hidden=hidden,
-                dropout=config.prefix_dropout,
-                seed=(seed, "prefix"),
-            )
-        if config.method == "cls":
-            classes = 1 if self.task.kind == "choices" else len(self.task.labels)
-            return ClassHead(hidden, classes, seed=seed, task=self.task.name)
-        return None
+        return self.method.make(self, config or self.config, seed)
+
+    @property
+    def hidden(self) -> int:
+        """The size of the model's hidden states."""
+        return int(self.backbone.model.config.get_text_config().hidden_size)
 
     def make_model(self, seed: int) -> VerbalModel:
         """Make the model with what stands beside it."""
@@ -219,12 +207,27 @@ class VerbalProblem:
     def look(self, model: VerbalModel) -> tuple[float, float]:
         """Return accuracy in percent and loss on dev, which chooses."""
         found = self.answer(model, "dev")
-        gold: npt.NDArray[np.int64] = self.layouts["dev"].labels.cpu().numpy()
-        return accuracy(gold, found.predicted), found.loss
+        gold = self.layouts["dev"].labels.tolist()
+        return 100 * accuracy(gold, found.predicted.tolist()), found.loss
+
+    def rows(self, split: str, answers: Answers) -> list[dict[str, Any]]:
+        """Return what was answered to a split as plain values, with the label where it is known."""
+        rows = []
+        for place, example in enumerate(self.examples[split]):
+            label = self.task.labels[int(answers.predicted[place])]
+            row: dict[str, Any] = {"id": example.id, "prediction": label}
+            if answers.probabilities is not None:
+                row["probability"] = round(float(answers.probabilities[place]), 6)
+            if answers.written:
+                row["written"] = answers.written[place]
+            if example.label is not None:
+                row["gold"] = self.task.labels[example.label]
+            rows.append(row)
+        return rows
 
     def measure(self, split: str, answers: Answers) -> dict[str, float]:
         """Return the task's metrics of what was answered to a split."""
-        return measure(self.task, self.examples[split], answers.predicted)
+        return measure(self.task, self.examples[split], answers.predicted.tolist())
 
     def cuts(self) -> dict[str, dict[str, int]]:
         """Return split -> how many examples lost tokens to fit, and how many tokens."""

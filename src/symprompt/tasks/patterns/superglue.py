@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from symprompt.errors import DataError
+from symprompt.tasks.metrics import accuracy, macro_f1, multirc_scores
 
 Kind = Literal["labels", "choices", "span"]
 
@@ -129,3 +130,23 @@ class VerbalData:
                     row[label] = count
             found[split] = row
         return found
+
+
+def measure(
+    task: VerbalTask, examples: Sequence[VerbalExample], predicted: Sequence[int]
+) -> dict[str, float]:
+    """Return a task's metrics in percent, the main one first.
+
+    Raises:
+        DataError: an example has no label, or there are not as many predictions as examples.
+    """
+    gold = [example.label for example in examples if example.label is not None]
+    if len(gold) < len(examples) or len(examples) != len(predicted):
+        raise DataError(
+            f"{len(predicted)} predictions cannot be measured on {len(examples)} examples of "
+            f"{task.name}; every example needs a label and a prediction."
+        )
+    found = {"accuracy": accuracy(gold, predicted), "macro_f1": macro_f1(gold, predicted)}
+    groups = [example.group for example in examples]
+    found |= multirc_scores(groups, [own == 1 for own in gold], [own == 1 for own in predicted])
+    return {name: 100 * found[name] for name in task.metrics}

@@ -30,7 +30,7 @@ from symprompt.tasks.patterns.config import (
 )
 from symprompt.tasks.patterns.data import load_verbal
 from symprompt.tasks.patterns.folder import WEIGHTS, on_dev, prompt_file, seed_file
-from symprompt.tasks.patterns.model import ClassHead
+from symprompt.tasks.patterns.methods import METHODS
 from symprompt.tasks.patterns.prepare import VerbalProblem
 from symprompt.tasks.patterns.superglue import VerbalData
 from symprompt.tasks.patterns.tuner import Outcome, VerbalTuner, ask_zero_shot, tuning
@@ -75,7 +75,7 @@ def tune_pattern(
     problem = VerbalProblem(backbone, data, config.pattern, max_tokens=config.max_tokens)
     _write_start(out, config, problem)
     seeds = config.seeds
-    if config.pattern.method == "zero-shot":
+    if not METHODS[config.pattern.method].learns:
         # Nothing is drawn, so all seeds would be the same.
         seeds = seeds[:1]
     missing = [seed for seed in seeds if not _seed_path(out, seed).is_file()]
@@ -102,7 +102,7 @@ def _outcomes(
     """Give each seed's outcome while the model is as the seed left it."""
     if not seeds:
         return
-    if config.pattern.method == "zero-shot":
+    if not METHODS[config.pattern.method].learns:
         yield ask_zero_shot(problem, seeds[0])
         return
     with tuning(
@@ -130,7 +130,7 @@ def _keep_weights(tuner: VerbalTuner, outcome: Outcome, out: Path) -> None:
         if before.is_file() and on_dev(read_json(before)) >= on_dev(outcome.to_json()):
             return
     # A prompt is stored by itself; a head is nothing without the model it was learned with.
-    kinds = ("model.", "extra.") if isinstance(tuner.model.extra, ClassHead) else ("model.",)
+    kinds = ("model.",) if tuner.problem.method.prompt else ("model.", "extra.")
     tensors = {
         name: value for name, value in tuner.training.parameters.items() if name.startswith(kinds)
     }
@@ -191,17 +191,9 @@ def _write_start(out: Path, config: PatternRunConfig, problem: VerbalProblem) ->
 def _write_outcome(
     out: Path, config: PatternRunConfig, problem: VerbalProblem, outcome: Outcome
 ) -> None:
-    lines = []
-    for place, example in enumerate(problem.examples["val"]):
-        row = {
-            "id": example.id,
-            "label": None if example.label is None else problem.task.labels[example.label],
-            "predicted": problem.task.labels[int(outcome.answers.predicted[place])],
-        }
-        if outcome.answers.written:
-            row["written"] = outcome.answers.written[place]
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    write_file(out / "predictions" / f"{outcome.seed}.jsonl", "".join(lines).encode())
+    rows = problem.rows("val", outcome.answers)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_file(out / "predictions" / f"{outcome.seed}.jsonl", lines.encode())
     if outcome.prompt:
         card = {
             "base_model": config.model,

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from symprompt.engine.loop import Loop, Progress
-from symprompt.prompts import PrefixEncoder
 from symprompt.tasks.patterns.config import LearningConfig, trains_model
-from symprompt.tasks.patterns.model import ClassHead, VerbalModel
+from symprompt.tasks.patterns.model import VerbalModel
 from symprompt.tasks.patterns.prepare import Answers, VerbalProblem
 from symprompt.tasks.patterns.training import Evaluation, PatternTraining, Recipe
 
@@ -156,11 +155,8 @@ class VerbalTuner:
 
     @torch.no_grad()
     def _prompt(self) -> dict[str, Tensor]:
-        extra = self.model.extra
-        if extra is None or isinstance(extra, ClassHead):
-            return {}
-        name = "prefix" if isinstance(extra, PrefixEncoder) else "vectors"
-        return {name: extra()[0].detach().cpu().clone()}
+        name, extra = self.problem.method.prompt, self.model.extra
+        return {} if extra is None or not name else {name: extra()[0].detach().cpu().clone()}
 
 
 @contextmanager

@@ -1,0 +1,209 @@
+"""Train a recipe over a grid of settings and seeds, and choose the best setting by dev."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from symprompt.config import flatten, override
+from symprompt.config.loading import full_key
+from symprompt.errors import ConfigError
+from symprompt.files.progress import Tick, silent
+from symprompt.papers import records
+from symprompt.papers.executor import Executor, LocalExecutor, run_jobs
+from symprompt.papers.folder import hold_folder, merge_record
+from symprompt.papers.jobs import Job, Outcome, Plan, find_models
+from symprompt.papers.recipes import Config, load_recipe
+from symprompt.papers.settings import SweepSettings
+from symprompt.report.grid import DASH, Grid
+from symprompt.report.pages import Page, Section
+from symprompt.tasks.patterns.config import PatternRunConfig
+
+# Keys of a config that the sweep sets itself.
+_PLACED = ("model", "out", "seed", "seeds", "device")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One setting and its finished runs: the main metric over seeds, on dev and on test."""
+
+    setting: Mapping[str, Any]
+    metric: str
+    dev: tuple[float, ...]
+    test: tuple[float, ...]
+    wanted: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every seed is there."""
+        return len(self.dev) == self.wanted
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of it; final.
+
+    Attributes:
+        tried: every setting with a finished run, the best on dev first.
+        files: the pages that were written.
+    """
+
+    tried: tuple[Tried, ...]
+    outcome: Outcome
+    grid: Grid
+    files: tuple[Path, ...]
+
+    @property
+    def best(self) -> Tried:
+        """The setting that is best on dev."""
+        return self.tried[0]
+
+
+def make_sweep_plan(settings: SweepSettings) -> tuple[Plan[SweepSettings], list[dict[str, Any]]]:
+    """Read the recipe and the grid, and list the jobs; return also the settings, in their order.
+
+    Raises:
+        SympromptError: an unknown recipe or key (the nearest is named), a value that is not
+            allowed, or a folder that was made with another recipe.
+    """
+    fixed = {
+        key: values[0] if len(values) == 1 else values
+        for key, values in _parse(settings.set, "--set").items()
+    }
+    fixed |= {key: getattr(settings, key) for key in ("model", "data") if getattr(settings, key)}
+    recipe = load_recipe(settings.recipe)
+    fixed = {full_key(type(recipe), key): value for key, value in fixed.items()}
+    base = override(recipe, **fixed)
+    values = _parse(settings.grid, "--grid")
+    grid = {full_key(type(base), key): tried for key, tried in values.items()}
+    for key in grid:
+        if key in (*_PLACED, *fixed):
+            raise ConfigError(f"--grid has {key}, which has a flag of its own or stands in --set.")
+    seeds = settings.seeds or (base.seeds if isinstance(base, PatternRunConfig) else (base.seed,))
+    if len(set(seeds)) != len(seeds):
+        raise ConfigError(f"--seeds has one twice: {', '.join(map(str, seeds))}.")
+    models, _, about = find_models((base.model,))
+    kept = {key: value for key, value in flatten(base).items() if key not in (*_PLACED, *grid)}
+    kept = {key: list(v) if isinstance(v, tuple) else v for key, v in kept.items()}
+    tried = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    jobs = []
+    for setting in tried:
+        for seed in seeds:
+            out = str(Path(settings.out) / "runs" / models[0].name / f"{_name(setting)}-{seed}")
+            config = _with_seed(override(base, **setting, out=out), seed)
+            jobs.append(Job(models[0].name, _name(setting), config))
+    record = merge_record(settings.out, kept, about)
+    return Plan(settings.out, settings, models, tuple(jobs), {}, record), tried
+
+
+def sweep(
+    settings: SweepSettings, *, executor: Executor | None = None, tick: Tick = silent
+) -> Sweep:
+    """Train every setting of a grid with every seed, and write a table, the best on dev first.
+
+    Stop it as you like: called again it goes on. Test is shown of the best setting alone.
+
+    Args:
+        executor: where jobs run; worker processes on this machine if it is None.
+        tick: is called with progress.
+
+    Raises:
+        SympromptError: bad settings, a folder made with another recipe, or no setting whose runs
+            all came to their end.
+
+    Example:
+        >>> settings = SweepSettings("rte-pt2", ("learning.rate=1e-3,1e-2",))   # doctest: +SKIP
+        >>> sweep(settings).best.setting                                        # doctest: +SKIP
+    """
+    plan, settings_tried = make_sweep_plan(settings)
+    with hold_folder(Path(settings.out)) as held:
+        plan.write()
+        executor = executor or LocalExecutor(settings.out, settings, held=held)
+        outcome = run_jobs(plan.jobs, executor, tick=tick)
+        found = [_read(plan, setting) for setting in settings_tried]
+        tried = [one for one in found if one is not None]
+        outcome.require_some(any(one.complete for one in tried))
+        # Settings with a run that failed are no better than any other.
+        tried.sort(key=lambda one: (not one.complete, -fmean(one.dev)))
+        grid = _grid(tried)
+        page = _page(settings, grid, tried, outcome)
+        files = page.write(Path(settings.out))
+    return Sweep(tuple(tried), outcome, grid, tuple(files))
+
+
+def _parse(entries: Sequence[str], flag: str) -> dict[str, list[Any]]:
+    """Read KEY=VALUE,VALUE; what has no key goes on with the key before. A value is TOML's or text.
+
+    Raises:
+        ConfigError: an entry without a key or a value, or a key that is there twice.
+    """
+    found: dict[str, list[Any]] = {}
+    key = ""
+    for part in (part for entry in entries for part in entry.split(",")):
+        name, given, text = part.partition("=")
+        if given:
+            if name in found:
+                raise ConfigError(f"{flag} has {name} twice; name it once.")
+            key = name
+        if not key:
+            raise ConfigError(f"{flag} has {part!r}; give KEY=VALUE, such as learning.rate=1e-3.")
+        found.setdefault(key, []).append(_value(text if given else part))
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _name(setting: Mapping[str, Any]) -> str:
+    """Return a setting's name for files."""
+    parts = [f"{key}={value}" for key, value in setting.items()] or ["recipe"]
+    return re.sub(r"[^\w.=-]+", "_", "-".join(parts))
+
+
+def _with_seed(config: Config, seed: int) -> Config:
+    if isinstance(config, PatternRunConfig):
+        return override(config, seeds=(seed,))
+    return override(config, seed=seed)
+
+
+def _read(plan: Plan[SweepSettings], setting: Mapping[str, Any]) -> Tried | None:
+    jobs = plan.of_row(plan.models[0].name, _name(setting))
+    found = [records.chosen_and_reported(job.config) for job in jobs if job.finished]
+    if not found:
+        return None
+    names, dev, test = zip(*found, strict=True)
+    return Tried(setting, names[0], dev, test, len(jobs))
+
+
+def _grid(tried: Sequence[Tried]) -> Grid:
+    metric = tried[0].metric
+    header = (*(tried[0].setting or ("setting",)), "seeds", f"{metric}, dev", f"{metric}, test")
+    rows = []
+    for place, one in enumerate(tried):
+        cells = [str(value) for value in one.setting.values()] or ["the recipe's"]
+        count = str(len(one.dev)) + ("" if one.complete else f" of {one.wanted}")
+        rows.append((*cells, count, _cell(one.dev), DASH if place else _cell(one.test)))
+    return Grid("Settings by dev; test of the best alone", header, (tuple(rows),))
+
+
+def _cell(values: Sequence[float]) -> str:
+    deviation = f" ± {pstdev(values):.2f}" if len(values) > 1 else ""
+    return f"{fmean(values):.2f}{deviation}"
+
+
+def _page(settings: SweepSettings, grid: Grid, tried: Sequence[Tried], outcome: Outcome) -> Page:
+    note = f"Recipe {Path(settings.recipe).stem}, {len(tried)} settings, mean ± deviation of seeds."
+    notes = tuple(f"{job} failed: {why}" for job, why in outcome.failed.items())
+    section = Section("Settings", grids=(grid,), notes=notes)
+    results = {"note": note, "tables": section.to_dict()["tables"]}
+    return Page("A sweep over settings", (note,), (section,), results)

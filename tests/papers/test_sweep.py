@@ -1,0 +1,174 @@
+"""Sweeps: every setting and seed is a job, dev chooses, test is shown of the best alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from symprompt.errors import RunError, SympromptError
+from symprompt.papers import sweep as sweeping
+from symprompt.papers import worker
+from symprompt.papers.records import chosen_and_reported
+from symprompt.papers.settings import SweepSettings
+from symprompt.papers.sweep import make_sweep_plan, sweep
+from symprompt.probing.folder import RunFolder
+from tiny.calling import Call
+from tiny.inline import InlineExecutor
+from tiny.labelled import write_labelled, write_long_model
+from tiny.lama import write_lama
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    write_labelled(folder / "data")
+    write_long_model(folder / "toy")
+    return folder
+
+
+@pytest.fixture
+def settings(place: Path, tmp_path: Path) -> SweepSettings:
+    return SweepSettings(
+        recipe="rte-pt2",
+        grid=("learning.rate=1e-3,1e-2", "prefix.length=2"),
+        seeds=(1, 2),
+        model=str(place / "toy"),
+        data=str(place / "data/rte"),
+        set=("learning.epochs=1",),
+        out=str(tmp_path / "out"),
+    )
+
+
+def test_the_best_on_dev_comes_first_and_alone_shows_test(settings: SweepSettings) -> None:
+    made = sweep(settings, executor=InlineExecutor())
+    assert len(made.outcome.made) == 4
+    plan, tried = make_sweep_plan(settings)
+    assert tried == [{"learning.rate": rate, "prefix.length": 2} for rate in (0.001, 0.01)]
+    by_hand = {}
+    for setting in tried:
+        rate = setting["learning.rate"]
+        jobs = [job for job in plan.jobs if job.config.learning.rate == rate]  # type: ignore[union-attr]
+        by_hand[rate] = [chosen_and_reported(job.config) for job in jobs]
+    best = max(by_hand, key=lambda rate: fmean(dev for _, dev, _ in by_hand[rate]))
+    assert made.best.setting["learning.rate"] == best
+    assert made.best.test == tuple(test for _, _, test in by_hand[best])
+    (rows,) = made.grid.sections
+    assert made.grid.header == (
+        *("learning.rate", "prefix.length", "seeds"),
+        *("accuracy, dev", "accuracy, test"),
+    )
+    assert [row[-1] == "–" for row in rows] == [False, True]
+    page = (Path(settings.out) / "report.md").read_text()
+    assert f"{fmean(made.best.test):.2f}" in page
+
+
+def test_a_sweep_goes_on_and_takes_more_values(settings: SweepSettings) -> None:
+    first = sweep(replace(settings, seeds=(1,)), executor=InlineExecutor())
+    more = replace(settings, grid=("learning.rate=1e-3,1e-2,3e-2", "prefix.length=2"), seeds=(1,))
+    again = sweep(more, executor=InlineExecutor())
+    assert set(again.outcome.skipped) == set(first.outcome.made)
+    assert [name.split("/")[1] for name in again.outcome.made] == [
+        "learning.rate=0.03-prefix.length=2-1"
+    ]
+    with pytest.raises(RunError, match=r"another value of learning\.epochs"):
+        sweep(replace(more, set=("learning.epochs=2",)), executor=InlineExecutor())
+
+
+def test_a_setting_that_fails_is_reported_and_never_the_best(
+    settings: SweepSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = worker.tune
+
+    def broken(config: Any, **options: Any) -> Any:
+        if config.learning.rate == 1e-2 and config.seed == 2:
+            raise SympromptError("the loss is not finite.")
+        return real(config, **options)
+
+    monkeypatch.setattr(worker, "tune", broken)
+    made = sweep(settings, executor=InlineExecutor())
+    assert list(made.outcome.failed.values()) == ["the loss is not finite."]
+    assert made.best.setting["learning.rate"] == 1e-3
+    assert made.grid.sections[0][1][2] == "1 of 2"
+    assert "failed: the loss is not finite." in (Path(settings.out) / "report.md").read_text()
+
+
+def test_recipes_of_facts_and_patterns_are_swept_too(
+    family_folder: Callable[[str], Path], place: Path, tmp_path: Path
+) -> None:
+    facts = SweepSettings(
+        recipe="lama-ptuning",
+        grid=("learning.rate=1e-3,1e-2",),
+        model=str(family_folder("bert")),
+        data=str(write_lama(tmp_path / "lama")),
+        set=("learning.epochs=1",),
+        out=str(tmp_path / "facts"),
+    )
+    made = sweep(facts, executor=InlineExecutor())
+    assert made.best.metric == "MRR"
+    rate = made.best.setting["learning.rate"]
+    folder = RunFolder(next((tmp_path / "facts/runs").glob(f"*/learning.rate={rate}-*")))
+    stored = folder.load_metrics()["dev"]["raw"]["realistic"]["mean over relations"]["mrr"]
+    assert made.best.dev == (stored,)
+    words = SweepSettings(
+        recipe="fewglue-rte",
+        grid=("learning.prompt_rate=1e-4,1e-3",),
+        seeds=(7,),
+        model=str(place / "toy"),
+        data=str(place / "data/FewGLUE_32dev"),
+        set=("learning.epochs=1", "keep_weights=false"),
+        out=str(tmp_path / "words"),
+    )
+    assert len(sweep(words, executor=InlineExecutor()).tried) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recipe": "rte-pt3"}, r"recipe 'rte-pt3' is neither .*did you mean rte-pt"),
+        ({"grid": ("learning.rat=1",)}, r"unknown key learning\.rat; did you mean learning\.rate"),
+        ({"grid": ("lerning.rate=1",)}, r"unknown key lerning\.rate; did you mean learning\.rate"),
+        ({"grid": ("learning.rate",)}, "--grid has 'learning.rate'; give KEY=VALUE"),
+        ({"grid": ("learning.rate=0.0",)}, r"learning\.rate is 0\.0; it must be above 0"),
+        ({"grid": ("seed=1,2",)}, "--grid has seed, which has a flag of its own"),
+        ({"grid": ("learning.epochs=1,2",)}, "--grid has learning.epochs, which"),
+        ({"grid": ("dropout=0.1",)}, "dropout may be prefix.dropout or head.dropout"),
+        ({"grid": ("a=1", "a=2")}, "--grid has a twice"),
+        ({"seeds": (1, 1)}, "--seeds has one twice"),
+        ({"model": "/no/such"}, "/no/such is not a model folder"),
+        ({"jobs": 0}, "jobs is 0"),
+    ],
+)
+def test_bad_settings_are_one_sentence(
+    settings: SweepSettings, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SympromptError, match=message) as caught:
+        make_sweep_plan(replace(settings, **changes))
+    assert "\n" not in str(caught.value)
+    assert not Path(settings.out).exists()
+
+
+def test_the_command_prints_the_table(
+    call: Call, settings: SweepSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "LocalExecutor", lambda *_, **__: InlineExecutor())
+    words = ["sweep", settings.recipe, "--grid", *settings.grid, "--set", *settings.set]
+    words += ["--model", settings.model, "--data", settings.data, "--out", settings.out]
+    code, said, _ = call(*words, "--seeds", "1,2", "--dry-run")
+    assert code == 0
+    assert "4 runs, 0 of them done" in said
+    code, said, error = call(*words, "--seeds", "1", "--jobs", 1)
+    assert code == 0, error
+    assert "accuracy, dev" in said
+    code, said, _ = call("table", Path(settings.out) / "results.json", "--markdown")
+    assert code == 0
+    assert "| 0.01 | 2 | 1 |" in said
+    assert json.loads((Path(settings.out) / "results.json").read_text())["note"]
+    code, _, error = call("sweep")
+    assert code == 2
+    assert "recipe" in error
