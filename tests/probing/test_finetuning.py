@@ -15,8 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import symprompt
-from symprompt import Run
-from symprompt.cli import commands as cli
+from symprompt import Run, cli
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import symprompt
-from symprompt.cli import commands as cli
+from symprompt import cli
 from symprompt.engine.loop import Loop
 from symprompt.errors import RunError, TrainingError
 from symprompt.facts import FactSet

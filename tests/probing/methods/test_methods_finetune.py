@@ -61,7 +61,7 @@ def train(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> Trained
         method,
         problem.sentences["train"],
         problem.relations,
-        config.training,
+        config.learning,
         score,
         seed=config.seed,
         max_tokens=4096,
