@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
-from symprompt.probing.folder import RunFolder
-from symprompt.probing.rank import rerank
+from symprompt.probing.folder import load_asked, load_weights
+from symprompt.probing.results import load_metrics, to_records
+from symprompt.runs.folder import Folder
+from symprompt.tasks import folder as tasks
+from symprompt.tasks.patterns import folder as patterns
 
 # Times, versions and places: they say how a run was made, not what came of it.
 _LEFT_OUT = {"seconds", "versions", "recording", "recorded", "environment", "speed", "inputs"}
@@ -57,15 +60,15 @@ def learned(files: Iterable[Path]) -> Plain:
 
 def facts_run(folder: Path) -> Plain:
     """Return a run of train or rerank: per fact its ranks, candidates and their scores."""
-    run = RunFolder(folder)
-    weights = run.load_weights()
+    run = Folder(folder)
+    weights = load_weights(run)
     items = []
     for split in ("dev", "test"):
-        predictions, facts, candidates = run.load_asked(split)  # type: ignore[arg-type]
+        asked = load_asked(run, split)  # type: ignore[arg-type]
+        predictions, facts, candidates = asked.predictions, asked.facts(), asked.candidates()
         joint = None
         if weights is not None and predictions.asked_back:
-            weight = weights[predictions.relation].float()
-            joint = rerank(predictions.forward, predictions.backward, weight=weight)
+            joint = predictions.joint(weights)
         ranks = {
             "by object score": predictions.ranks(),
             "by object score, filtered": predictions.ranks(filtered=True),
@@ -81,13 +84,16 @@ def facts_run(folder: Path) -> Plain:
                 "ranks": {name: float(found.realistic[place]) for name, found in ranks.items()},
                 "own score": _shortest(predictions.gold_score[place]),
                 "candidates": candidates[place],
-                "object scores": [_shortest(value) for value in predictions.forward[place]],
+                "object scores": [_shortest(value) for value in predictions.object_score[place]],
             }
             if joint is not None:
-                item["subject scores"] = [_shortest(value) for value in predictions.backward[place]]
+                weighed = predictions.weighed_score[place]
+                item["subject scores"] = [_shortest(value) for value in weighed]
                 item["joint scores"] = [_shortest(value) for value in joint[place]]
             items.append(item)
-    metrics = run.load_metrics()
+    metrics = load_metrics(run)
+    measured = {split: metrics[split] for split in ("dev", "test")}
+    assert run.manifest.records == tuple(to_records(measured))
     found: Plain = {
         "metrics": {split: numbers(metrics[split]) for split in ("dev", "test")},
         "weights": numbers(metrics["weights"]),
@@ -122,7 +128,7 @@ def answers(said: str) -> Plain:
 
 def task_run(folder: Path) -> Plain:
     """Return a run of tune on one labelled task."""
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = tasks.load_metrics(Folder(folder))
     history = json.loads((folder / "history.json").read_text())
     card = json.loads((folder / "card.json").read_text())
     items = [
@@ -148,13 +154,13 @@ def task_run(folder: Path) -> Plain:
 
 def mixture_run(folder: Path) -> Plain:
     """Return a run of tune on several tasks that shared a prefix: each task's."""
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = tasks.load_metrics(Folder(folder))
     return {"tasks": {name: task_run(folder / name) for name in metrics["tasks"]}}
 
 
 def pattern_run(folder: Path, predicted: str) -> Plain:
     """Return a run through a pattern, with the probabilities that predict printed for its data."""
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = patterns.load_metrics(Folder(folder))
     seeds, again = metrics["seeds"], predictions(predicted)
     # One seed each, so what predict says is about the same training.
     shares = {row["id"]: row.get("probability") for row in again["items"]}
@@ -245,6 +251,26 @@ def reproduced(folder: Path) -> Plain:
     """Return the numbers of a reproduction's tables, and the facts behind them."""
     runs = sorted(path.parent for path in folder.rglob("predictions"))
     return {
-        "metrics": numbers(json.loads((folder / "results.json").read_text())),
+        "metrics": numbers(_fact_results(json.loads((folder / "results.json").read_text()))),
         "runs": {path.name: {"items": facts_run(path)["items"]} for path in runs},
     }
+
+
+def _fact_results(stored: Plain) -> Plain:
+    """Return results on facts by group: what it is made of, its figures and differences."""
+    found: Plain = {"draws": stored["about"]["bootstrap draws"]}
+    for label, about in stored["about"]["runs"].items():
+        figures: Plain = {}
+        changes: dict[str, Plain] = {}
+        for record in stored["records"]:
+            if record["label"] != label:
+                continue
+            value = {key: record[key] for key in ("low", "high", "p") if key in record}
+            where, name = figures, "value"
+            if "versus" in record:
+                where, name = changes.setdefault(f"minus {record['versus']}", {}), "difference"
+            by_metric = where.setdefault(record["settings"]["mean"], {})
+            by_metric[record["metric"]] = {name: record["value"]} | value
+        kept = {key: about[key] for key in ("facts", "relations", "seeds", "weights")}
+        found[label] = {**kept, "metrics": figures, "by_seed": about["by_seed"], **changes}
+    return found

@@ -14,6 +14,8 @@ from symprompt.cli import flags
 from symprompt.errors import ModelError
 from symprompt.models import SHIPPED, LanguageModel, load_vocabulary, locate_model
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_facts
+from symprompt.probing.folder import run_config as stored_config
 from tiny.models import make_facts, run_config
 from tiny.runs import other_model, write_csv
 
@@ -71,13 +73,13 @@ def test_a_run_keeps_the_name_and_the_fingerprint(packaged: Path, tmp_path: Path
     config = run_config(model=SHIPPED, data=str(data), out=str(tmp_path / "run"), dtype="float32")
     run = symprompt.train(config)
     card = json.loads((tmp_path / "run/prompts.json").read_text())
-    assert run.folder.load_config().model == SHIPPED
+    assert stored_config(run.folder).model == SHIPPED
     assert card["base_model"] == SHIPPED
     assert (
         card["base_model_fingerprint"]
         == LanguageModel.load(str(packaged), device="cpu").fingerprint
     )
-    fact = run.folder.load_facts().facts("test")[0]
+    fact = load_facts(run.folder).facts("test")[0]
     assert run.ask(fact.relation, subject=fact.subject, top=2, device="cpu")
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from symprompt.probing.folder import RunFolder
+from symprompt.probing.folder import load_card
+from symprompt.probing.folder import run_config as stored_config
+from symprompt.runs.folder import Folder
 from tiny.lama import write_lama, write_lama_prompts
 
 FILES = ("report.md", "report.html", "results.json")
@@ -53,8 +55,8 @@ def test_every_way_to_combine_written_prompts_is_a_row(base: Path) -> None:
     out = base / "out/undisturbed"
     ways = {}
     for name in ("lama-lpaqa-top1", "lama-lpaqa-uniform", "lama-lpaqa"):
-        run = RunFolder(out / "runs/toy" / f"{name}-34")
-        ways[run.load_config().ensemble.combine] = run.load_card()["relations"]["P17"]
+        run = Folder(out / "runs/toy" / f"{name}-34")
+        ways[stored_config(run).ensemble.combine] = load_card(run)["relations"]["P17"]
     assert set(ways) == {"top1", "uniform", "optimised"}
     assert len({tuple(about["prompts"]) for about in ways.values()}) == 1
     assert sorted(ways["top1"]["prompt_weights"]) == [0, 0, 1]

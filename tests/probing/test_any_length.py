@@ -15,6 +15,7 @@ from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.rerank import rerank_run
 from symprompt.report import load_scores
 from tiny.models import PAIRS, names_facts, run_config
@@ -70,8 +71,8 @@ def test_a_run_answers_as_it_did_when_it_was_made(spe: Run) -> None:
         assert set(answers) == {name for _, name in PAIRS}
         for place, name in enumerate(shown[row]):
             forward, backward = answers[name].object_score, answers[name].subject_score
-            assert forward == pytest.approx(float(predictions.forward[row, place]), abs=1e-5)
-            assert backward == pytest.approx(float(predictions.backward[row, place]), abs=1e-5)
+            assert forward == pytest.approx(float(predictions.object_score[row, place]), abs=1e-5)
+            assert backward == pytest.approx(float(predictions.weighed_score[row, place]), abs=1e-5)
 
 
 def test_subjects_are_asked_for_a_long_object(spe: Run) -> None:
@@ -89,7 +90,7 @@ def test_subjects_are_asked_for_a_long_object(spe: Run) -> None:
 def test_an_spe_run_reranked_by_itself_is_itself(spe: Run, tmp_path: Path) -> None:
     again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
     for split in ("dev", "test"):
-        name = f"predictions/{split}.jsonl"
+        name = f"predictions/{split}.safetensors"
         assert (again.folder.path / name).read_bytes() == (spe.folder.path / name).read_bytes()
     assert again.metrics["candidates"] == {"near": 4}
 
@@ -100,7 +101,7 @@ def test_other_methods_are_reranked_too(make: Make, spe: Run, tmp_path: Path) ->
     at_once = symprompt.train(
         make(tmp_path / "once", method={"name": "manual"}, rerank=str(spe.folder.path))
     )
-    one, other = (entry.folder.path / "predictions/test.jsonl" for entry in (run, at_once))
+    one, other = (entry.folder.path / "predictions/test.safetensors" for entry in (run, at_once))
     assert one.read_bytes() == other.read_bytes()
 
 
@@ -134,7 +135,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(make: Make, tmp_path: Path) ->
     with pytest.raises(KilledError):
         symprompt.train(broken, tick=kill)
     resumed = symprompt.train(broken, resume=True)
-    for name in ("predictions/test.jsonl", "prompts.safetensors"):
+    for name in ("predictions/test.safetensors", "prompts.safetensors"):
         one, other = (run.folder.path / name for run in (whole, resumed))
         assert one.read_bytes() == other.read_bytes()
 
@@ -147,7 +148,7 @@ def test_too_many_candidates_asked_back_are_refused(make: Make, tmp_path: Path) 
 def test_the_command_line_takes_the_switch(
     spe: Run, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = spe.folder.load_config()
+    config = stored_config(spe.folder)
     place = ["--model", config.model, "--data", config.data, "--device", "cpu"]
     switch = ["--objects", "any-length", "--vocabulary", "objects"]
     out = str(tmp_path / "run")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 import symprompt
 from symprompt import Run, SympromptError
@@ -17,7 +16,8 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.probing import ask as answering
 from symprompt.probing import prepare as problem
 from symprompt.probing.config import RunConfig
-from symprompt.probing.predictions import Combination
+from symprompt.probing.folder import load_asked, load_facts, load_weights
+from symprompt.probing.score_weights import Combination
 from tiny.models import make_facts, run_config
 from tiny.runs import SEPARATE, Make, other_model, write_csv
 
@@ -60,24 +60,24 @@ def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> Non
         joints = [answer.joint for answer in answers]
         assert joints == sorted(joints, reverse=True)
         assert sorted(answer.object_score for answer in answers) == pytest.approx(
-            sorted(predictions.forward[row].tolist()), abs=1e-5
+            sorted(predictions.object_score[row].tolist()), abs=1e-5
         )
         weight = weights[fact.relation]
-        stored = predictions.forward[row] + weight * predictions.backward[row]
+        stored = predictions.object_score[row] + weight * predictions.weighed_score[row]
         assert joints == pytest.approx(sorted(stored.tolist(), reverse=True), abs=1e-5)
         by_forward = sorted(answers, key=lambda answer: -answer.object_score)
         assert [answer.subject_score for answer in by_forward] == pytest.approx(
-            predictions.backward[row].tolist(), abs=1e-5
+            predictions.weighed_score[row].tolist(), abs=1e-5
         )
 
 
 def test_answers_have_the_stored_texts(finished: Run) -> None:
-    lines = (finished.folder.path / "predictions/test.jsonl").read_text().splitlines()
-    row = json.loads(lines[0])
-    answers = finished.ask(row["relation"], subject=row["subject"], top=5)
-    assert {answer.text for answer in answers} == set(row["candidates"])
-    best = max(range(5), key=lambda place: row["joint"][place])
-    assert answers[0].text == row["candidates"][best]
+    asked, weights = load_asked(finished.folder, "test"), load_weights(finished.folder)
+    assert weights is not None
+    fact, texts = asked.facts()[0], asked.candidates()[0]
+    answers = finished.ask(fact.relation, subject=fact.subject, top=5)
+    assert {answer.text for answer in answers} == set(texts)
+    assert answers[0].text == texts[int(asked.predictions.joint(weights)[0].argmax())]
 
 
 def test_top_bounds_the_answers_and_spaces_around_a_subject_do_not_matter(finished: Run) -> None:
@@ -89,7 +89,7 @@ def test_top_bounds_the_answers_and_spaces_around_a_subject_do_not_matter(finish
 
 def test_an_object_gives_the_known_subjects_in_joint_order(finished: Run) -> None:
     answers = finished.ask("in", object="France", top=100)
-    known = {fact.subject for fact in finished.folder.load_facts()["in"].all()}
+    known = {fact.subject for fact in load_facts(finished.folder)["in"].all()}
     assert {answer.text for answer in answers} == known
     assert len(answers) == len(known)
     joints = [answer.joint for answer in answers]
@@ -251,7 +251,7 @@ def test_every_kind_of_run_answers_as_it_did_when_it_was_made(
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=width)
         found = sorted((answer.object_score for answer in answers), reverse=True)
-        assert found == pytest.approx(predictions.forward[row].tolist(), abs=1e-5)
+        assert found == pytest.approx(predictions.object_score[row].tolist(), abs=1e-5)
 
 
 def test_a_run_with_a_word_list_can_be_asked_when_the_list_is_gone(
@@ -313,8 +313,8 @@ def test_a_question_lays_out_no_more_than_it_asks(
         ("prompts.json", "{}"),
         ("prompts.json", '{"relations": {"in": {}}}'),
         ("prompts.json", "[]"),
-        ("metrics.json", "{}"),
-        ("metrics.json", "[]"),
+        ("symprompt.json", "{}"),
+        ("symprompt.json", "[]"),
         ("facts.jsonl", ""),
     ],
 )
@@ -342,21 +342,20 @@ def test_fitted_frequencies_are_part_of_the_answers_too(
     make: Make, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On facts as few as these a fit finds nothing to weigh, so one is put in its place.
-    numbers = torch.tensor([[0.5, 2.0], [0.75, 1.25]], dtype=torch.float64)
-    fitted = Combination(numbers[0], numbers[1])
+    fitted = Combination(np.array([0.5, 2.0]), np.array([0.75, 1.25]))
     monkeypatch.setattr("symprompt.probing.results.fit_combination", lambda *_: fitted)
     method = {**SEPARATE, "choose_weight": "dev-fit"}
     run = symprompt.train(make(tmp_path / "run", method=method))
     assert run.metrics["frequency_shares"] == {"capital": 0.75, "in": 1.25}
     predictions, facts = run.predictions("test")
     plain, _ = finished.predictions("test")
-    assert not torch.allclose(predictions.backward, plain.backward)
+    assert not np.allclose(predictions.weighed_score, plain.weighed_score)
     width = predictions.candidates.shape[1]
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=width)
         by_forward = sorted(answers, key=lambda answer: -answer.object_score)
         assert [answer.subject_score for answer in by_forward] == pytest.approx(
-            predictions.backward[row].tolist(), abs=1e-5
+            predictions.weighed_score[row].tolist(), abs=1e-5
         )
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from symprompt.probing.predictions import (
-    Predictions,
-    add_frequencies,
-    fit_combination,
-    log_frequencies,
-)
-from symprompt.probing.rank import rerank
+from symprompt.probing.predictions import Predictions
+from symprompt.probing.score_weights import add_frequencies, fit_combination, log_frequencies
+from tiny.models import as_predictions
 
 FACTS, CANDIDATES, ANSWERS = 300, 6, 20
 
@@ -36,7 +33,7 @@ def make_predictions(
     place = torch.multinomial(joint.softmax(1), 1, generator=generator)[:, 0]
     gold = candidates.gather(1, place[:, None])[:, 0]
     zeros = torch.zeros(FACTS, dtype=torch.long)
-    found = Predictions(
+    found = as_predictions(
         relation=relation,
         gold=gold,
         gold_score=forward.gather(1, place[:, None])[:, 0],
@@ -45,8 +42,8 @@ def make_predictions(
         better_filtered=place,
         equal_filtered=zeros,
         candidates=candidates,
-        forward=forward,
-        backward=backward,
+        object_score=forward,
+        subject_score=backward,
         known=torch.zeros_like(candidates, dtype=torch.bool),
     )
     return found, frequencies
@@ -70,7 +67,7 @@ def test_the_fit_is_where_the_penalised_likelihood_is_greatest() -> None:
     found, frequencies = make_predictions((1.0, 0.4, 0.5), relations=2)
     fitted = fit_combination(found, frequencies, 2)
 
-    def loss(weights: Tensor, shares: Tensor) -> float:
+    def loss(weights: np.ndarray, shares: np.ndarray) -> float:
         """The likelihood alone, over plain loops, at the scale that suits it best."""
         best = math.inf
         for scale in torch.linspace(0.2, 2.0, 37).tolist():
@@ -80,10 +77,12 @@ def test_the_fit_is_where_the_penalised_likelihood_is_greatest() -> None:
                 scores = []
                 for k in range(CANDIDATES):
                     answer = int(found.candidates[row, k])
-                    back = float(found.backward[row, k]) + float(shares[r]) * float(
+                    back = float(found.subject_score[row, k]) + float(shares[r]) * float(
                         frequencies[r, answer]
                     )
-                    scores.append(scale * (float(found.forward[row, k]) + float(weights[r]) * back))
+                    scores.append(
+                        scale * (float(found.object_score[row, k]) + float(weights[r]) * back)
+                    )
                 place = found.candidates[row].tolist().index(int(found.gold[row]))
                 total += math.log(sum(math.exp(score) for score in scores)) - scores[place]
             best = min(best, total / FACTS)
@@ -105,37 +104,38 @@ def test_a_way_back_that_misleads_gets_no_weight() -> None:
 
 def test_no_gold_among_the_candidates_gives_no_weight() -> None:
     found, frequencies = make_predictions((1.0, 0.5, 0.5))
-    found = found.take(torch.arange(4))
-    found.gold.fill_(ANSWERS + 1)
+    found = found.take(np.arange(4))
+    found.gold[:] = ANSWERS + 1
     assert fit_combination(found, frequencies, 2).weights.tolist() == [0.0, 0.0]
 
 
 def test_frequencies_are_added_to_the_backward_score() -> None:
     found, frequencies = make_predictions((1.0, 0.5, 0.5))
-    shares = torch.tensor([0.3, 2.0], dtype=torch.float64)
+    shares = np.array([0.3, 2.0])
     added = add_frequencies(found, frequencies, shares)
     row, k = 7, 3
     relation = int(found.relation[row])
-    expected = float(found.backward[row, k]) + float(shares[relation]) * float(
+    expected = float(found.subject_score[row, k]) + float(shares[relation]) * float(
         frequencies[relation, int(found.candidates[row, k])]
     )
-    assert added.backward[row, k].item() == pytest.approx(expected, abs=1e-5)
-    joint = rerank(added.forward, added.backward, weight=0.5)
-    assert joint.shape == found.forward.shape
+    assert added.weighed_score[row, k] == pytest.approx(expected, abs=1e-5)
+    assert np.array_equal(added.subject_score, found.subject_score)
+    joint = added.object_score[row, k] + 0.5 * expected
+    assert added.joint(np.array([0.5, 0.5]))[row, k] == pytest.approx(joint, abs=1e-5)
 
 
 def test_candidates_that_are_not_allowed_do_no_harm() -> None:
     found, frequencies = make_predictions((1.0, 0.5, 0.5))
-    found.forward[0, -1] = -torch.inf
+    found.object_score[0, -1] = -np.inf
     fitted = fit_combination(found, frequencies, 2)
-    assert bool(fitted.weights.isfinite().all())
+    assert np.isfinite(fitted.weights).all()
 
 
 @pytest.mark.parametrize("facts", [1, 2, 4, 8])
 def test_few_facts_give_no_large_weights(facts: int) -> None:
     found, frequencies = make_predictions((1.0, 0.0, 0.0))
     for start in range(0, 240, facts):
-        few = found.take(torch.arange(start, start + facts))
+        few = found.take(np.arange(start, start + facts))
         fitted = fit_combination(few, frequencies, 2)
         assert float(fitted.weights.max()) < 1.0
-        assert float((fitted.weights * fitted.shares).abs().max()) < 1.5
+        assert np.abs(fitted.weights * fitted.shares).max() < 1.5

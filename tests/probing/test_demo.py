@@ -19,6 +19,8 @@ from symprompt.probing.demo import (
     demo_questions,
     make_demo,
 )
+from symprompt.probing.folder import load_facts, load_weights
+from symprompt.probing.folder import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report import comparison, load_scores
 from symprompt.report.demo import write_figures
@@ -56,7 +58,7 @@ def test_the_demo_makes_three_runs_in_a_folder_named_after_the_model(made: Demo)
     assert [run.metrics["method"] for run in made.runs] == list(METHODS)
     for run in made.runs:
         assert set(run.metrics["test"]["relations"]) == set(SMALL.relations)
-        assert run.folder.load_config().training.epochs == SMALL.epochs
+        assert stored_config(run.folder).training.epochs == SMALL.epochs
 
 
 def test_learned_prompts_beat_manual_ones(made: Demo) -> None:
@@ -68,7 +70,7 @@ def test_learned_prompts_beat_manual_ones(made: Demo) -> None:
 
 
 def test_no_split_is_larger_than_its_limit_and_the_rest_is_counted(made: Demo) -> None:
-    for relation in made.runs[0].folder.load_facts().relations:
+    for relation in load_facts(made.runs[0].folder).relations:
         assert len(relation.train) <= SMALL.train_limit
         assert len(relation.dev) <= SMALL.dev_limit
         assert len(relation.test) <= SMALL.test_limit
@@ -125,7 +127,7 @@ def test_questions_are_about_facts_that_rose_to_the_top(made: Demo) -> None:
     run = made.runs[-1]
     predictions, facts = run.predictions()
     before = predictions.ranks().realistic
-    after = predictions.final(run.folder.load_weights()).realistic
+    after = predictions.final(load_weights(run.folder)).realistic
     rose = {
         fact.relation: max(
             float(before[row] - 1)
@@ -165,7 +167,7 @@ def test_moves_to_and_from_the_top_are_counted(made: Demo) -> None:
     pairs = list(
         zip(
             predictions.ranks().realistic.tolist(),
-            predictions.final(run.folder.load_weights()).realistic.tolist(),
+            predictions.final(load_weights(run.folder)).realistic.tolist(),
             strict=True,
         )
     )

@@ -19,20 +19,26 @@ from symprompt import Run, cli
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card
+from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
-from tiny.runs import Make, write_csv
+from tiny.runs import Make, timeless, write_csv
 
 FILES = {
     "config.toml",
-    "environment.json",
     "facts.jsonl",
     "history.json",
-    "metrics.json",
-    "predictions/dev.jsonl",
-    "predictions/test.jsonl",
+    "predictions/dev.safetensors",
+    "predictions/test.safetensors",
     "prompts.json",
+    "symprompt.json",
 }
-RESULTS = ("facts.jsonl", "predictions/dev.jsonl", "predictions/test.jsonl", "prompts.json")
+RESULTS = (
+    "facts.jsonl",
+    "predictions/dev.safetensors",
+    "predictions/test.safetensors",
+    "prompts.json",
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +90,7 @@ def files(folder: Path) -> set[str]:
 def assert_same_results(one: Path, other: Path) -> None:
     for name in RESULTS:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    for name in ("metrics.json", "history.json"):
-        left, right = (json.loads((folder / name).read_text()) for folder in (one, other))
-        assert {**left, "seconds": 0} == {**right, "seconds": 0}
+    assert timeless(one) == timeless(other)
 
 
 # ---------------------------------------------------------------------------------- a whole run
@@ -94,7 +98,7 @@ def assert_same_results(one: Path, other: Path) -> None:
 
 def test_a_run_leaves_its_files_and_weights_only_if_asked(finished: Run, unbroken: Path) -> None:
     assert files(unbroken) == FILES
-    assert not (unbroken / "stacks").exists()
+    assert not (unbroken / "parts").exists()
     weights = {f"weights/000{place}/model.safetensors" for place in range(3)}
     assert files(finished.folder.path) == FILES | weights
     assert_same_results(finished.folder.path, unbroken)
@@ -111,9 +115,9 @@ def test_metrics_history_and_card_tell_of_every_relation(finished: Run) -> None:
     assert [entry["relations"] for entry in history["epochs"]] == [
         [name] for name in ("capital", "in", "near") for _ in range(3)
     ]
-    assert folder.load_card()["parts"] == []
+    assert load_card(folder)["parts"] == []
     predictions, facts = finished.predictions("test")
-    names = list(folder.load_card()["relations"])
+    names = list(load_card(folder)["relations"])
     assert [names[index] for index in predictions.relation] == [fact.relation for fact in facts]
 
 
@@ -190,7 +194,7 @@ def test_a_run_stopped_at_any_stage_resumes_to_the_same_numbers(
 
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
-    assert not (tmp_path / "run/metrics.json").exists()
+    assert not Folder(tmp_path / "run").finished
     resumed = symprompt.train(config, resume=True).folder.path
     assert_same_results(resumed, whole)
     assert files(resumed) == files(whole)
@@ -208,7 +212,7 @@ def stop_after_one(config: RunConfig) -> Path:
 
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
-    return Path(config.out) / "stacks/0000.safetensors"
+    return Path(config.out) / "parts/0000.safetensors"
 
 
 def test_another_size_of_stack_may_go_on_with_what_is_done(
@@ -234,7 +238,7 @@ def test_a_damaged_stack_is_named(make: Make, tmp_path: Path, damage: str) -> No
         if damage == "columns":
             del tensors["test/known"]
         save_file(tensors, stored, metadata=about)
-    with pytest.raises(RunError, match=r"stacks.0000\.safetensors"):
+    with pytest.raises(RunError, match=r"parts.0000\.safetensors"):
         symprompt.train(config, resume=True)
 
 
@@ -248,7 +252,7 @@ def test_a_run_with_weights_answers_as_it_did(finished: Run) -> None:
         answers = finished.ask(facts[row].relation, subject=facts[row].subject, top=5, device="cpu")
         assert [answer.text for answer in answers] == candidates[row]
         np.testing.assert_allclose(
-            [answer.object_score for answer in answers], predictions.forward[row], rtol=1e-4
+            [answer.object_score for answer in answers], predictions.object_score[row], rtol=1e-4
         )
 
 
@@ -285,7 +289,7 @@ def test_stored_adapters_can_be_loaded_by_the_peft_library(
     with torch.no_grad():
         logits = adapted(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, at]
     scores = logits.log_softmax(0)[predictions.candidates[row]]
-    torch.testing.assert_close(scores, predictions.forward[row], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(scores, predictions.object_score[row], rtol=1e-4, atol=1e-4)
 
 
 def test_a_run_without_weights_says_so_before_it_loads_the_model(

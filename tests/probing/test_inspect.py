@@ -14,6 +14,7 @@ import symprompt
 from symprompt import LanguageModel, Run, Template, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card
 from symprompt.probing.inspect import describe_prompts, write_template
 from tiny.models import make_facts, run_config
 from tiny.runs import Make, write_csv
@@ -137,7 +138,7 @@ def test_words_that_were_found_and_tuned_models_are_told(
         if name == "autoprompt":
             words = [entry.nearest[0].text for entry in view.vectors]
             assert view.about == "words that were searched for: " + str(
-                run.folder.load_card()["relations"][view.relation]["prompt"]
+                load_card(run.folder)["relations"][view.relation]["prompt"]
             )
             # The vectors of words are those words.
             assert all(entry.nearest[0].value == pytest.approx(1) for entry in view.vectors)

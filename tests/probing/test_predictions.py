@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from symprompt.probing.predictions import WEIGHTS, Predictions, choose_weights
-from symprompt.probing.rank import ranks, rerank, top_k
+from symprompt.errors import SympromptError
+from symprompt.probing.predictions import Predictions, joint_scores
+from symprompt.probing.rank import ranks, top_k
+from symprompt.probing.score_weights import WEIGHTS, choose_weights
 from symprompt.runs.statistics import hits
+from tiny.models import as_predictions
 from tiny.ranks import reranked_ranks
 
 FACTS, WORDS, STORED = 12, 14, 10
@@ -21,7 +26,7 @@ def store(scores: Tensor, gold: Tensor, known: Tensor, backward: Tensor) -> Pred
     """What a run would keep of full scores [n, v] and backward scores [n, v]."""
     raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
     forward, candidates = top_k(scores, STORED)
-    return Predictions(
+    return as_predictions(
         relation=torch.arange(len(gold)) % 3,
         gold=gold,
         gold_score=scores.gather(1, gold[:, None])[:, 0],
@@ -30,8 +35,8 @@ def store(scores: Tensor, gold: Tensor, known: Tensor, backward: Tensor) -> Pred
         better_filtered=filtered.better,
         equal_filtered=filtered.equal,
         candidates=candidates,
-        forward=forward,
-        backward=backward.gather(1, candidates),
+        object_score=forward,
+        subject_score=backward.gather(1, candidates),
         known=(candidates[:, :, None] == known[:, None, :]).any(2) & (candidates != gold[:, None]),
     )
 
@@ -61,7 +66,8 @@ def test_stored_predictions_give_the_ranks_of_full_scores(
     scores, gold, known, backward = draw(seed)
     found = store(scores, gold, known, backward).reranked(weight, k=k, filtered=filtered)
     forward, candidates = top_k(scores, k)
-    joint = rerank(forward, backward.gather(1, candidates), weight=weight)
+    given = [own.numpy() for own in (forward, backward.gather(1, candidates))]
+    joint = torch.from_numpy(joint_scores(*given, weight=weight))
     wanted = reranked_ranks(scores, gold, candidates, joint, known if filtered else None)
     assert found.better.tolist() == wanted.better.tolist()
     assert found.equal.tolist() == wanted.equal.tolist()
@@ -79,7 +85,7 @@ def distinct(seed: int) -> Predictions:
 def test_one_candidate_keeps_the_forward_order(seed: int, weight: float) -> None:
     predictions = distinct(seed)
     found = predictions.reranked(weight, k=1)
-    assert torch.equal(found.realistic, predictions.ranks().realistic)
+    assert np.array_equal(found.realistic, predictions.ranks().realistic)
 
 
 @given(st.integers(0, 1000), st.integers(1, 10), st.floats(0, 50))
@@ -88,49 +94,51 @@ def test_precision_at_ten_is_the_same_for_every_k_up_to_ten(
 ) -> None:
     predictions = distinct(seed)
     found = predictions.reranked(weight, k=k)
-    before = hits(predictions.ranks().realistic.numpy(), 10)
-    assert np.array_equal(hits(found.realistic.numpy(), 10), before)
+    before = hits(predictions.ranks().realistic, 10)
+    assert np.array_equal(hits(found.realistic, 10), before)
 
 
 def test_weight_zero_is_the_forward_order_for_any_k() -> None:
     predictions = distinct(3)
     for k in range(1, STORED + 1):
         found = predictions.reranked(0.0, k=k)
-        assert torch.equal(found.realistic, predictions.ranks().realistic)
+        assert np.array_equal(found.realistic, predictions.ranks().realistic)
 
 
 def test_k_is_all_that_is_stored_by_default() -> None:
     predictions = distinct(4)
     found, wanted = predictions.reranked(2.0), predictions.reranked(2.0, k=STORED)
-    assert torch.equal(found.better, wanted.better)
+    assert np.array_equal(found.better, wanted.better)
 
 
 def test_weights_per_fact_and_final_ranks_per_relation() -> None:
     predictions = distinct(5)
-    weights = torch.tensor([0.0, 0.8, 5.0], dtype=torch.float64)
+    weights = np.array([0.0, 0.8, 5.0])
     found = predictions.final(weights).realistic
     for relation, weight in enumerate(weights.tolist()):
         mine = predictions.relation == relation
-        assert torch.equal(found[mine], predictions.reranked(weight).realistic[mine])
-    assert torch.equal(predictions.final(None).realistic, predictions.ranks().realistic)
+        assert np.array_equal(found[mine], predictions.reranked(weight).realistic[mine])
+    assert np.array_equal(predictions.final(None).realistic, predictions.ranks().realistic)
 
 
 def test_final_ranks_of_a_run_that_never_asked_back_are_forward() -> None:
     predictions = distinct(6)
-    silent = Predictions(**{**vars(predictions), "backward": predictions.backward * torch.nan})
+    silent = replace(predictions, subject_score=predictions.subject_score * np.nan)
     assert not silent.asked_back
     assert predictions.asked_back
-    found = silent.final(torch.full((3,), 0.8))
-    assert torch.equal(found.realistic, predictions.ranks().realistic)
+    found = silent.final(np.full(3, 0.8))
+    assert np.array_equal(found.realistic, predictions.ranks().realistic)
 
 
 def test_take_and_concatenate_are_inverse() -> None:
     predictions = distinct(7)
-    order = torch.randperm(FACTS, generator=torch.Generator().manual_seed(0))
+    terms = {"frequency": predictions.object_score / 2}
+    predictions = replace(predictions, terms=terms)
+    order = np.random.default_rng(0).permutation(FACTS)
     parts = [predictions.take(order[:5]), predictions.take(order[5:])]
-    back = Predictions.concatenate(parts).take(torch.argsort(order))
-    for name, value in vars(predictions).items():
-        assert torch.equal(getattr(back, name), value), name
+    back = Predictions.concatenate(parts).take(np.argsort(order))
+    for name, value in predictions.columns().items():
+        assert np.array_equal(back.columns()[name], value), name
 
 
 def planted(best: list[float]) -> Predictions:
@@ -146,7 +154,7 @@ def planted(best: list[float]) -> Predictions:
         backward[row, 1] = -1 / (weight - 0.02)
         backward[row, 2] = 1 / (weight + 0.02)
     order = forward.argsort(1, descending=True)
-    return Predictions(
+    return as_predictions(
         relation=torch.arange(rows),
         gold=torch.zeros(rows, dtype=torch.long),
         gold_score=torch.zeros(rows),
@@ -155,8 +163,8 @@ def planted(best: list[float]) -> Predictions:
         better_filtered=torch.ones(rows, dtype=torch.long),
         equal_filtered=torch.zeros(rows, dtype=torch.long),
         candidates=order,
-        forward=forward.gather(1, order),
-        backward=backward.gather(1, order),
+        object_score=forward.gather(1, order),
+        subject_score=backward.gather(1, order),
         known=torch.zeros(rows, 3, dtype=torch.bool),
     )
 
@@ -174,14 +182,14 @@ def test_choosing_one_weight_weighs_relations_alike() -> None:
     predictions = planted([0.3, 4.0])
     # Nine facts of one relation want 0.3, three facts of two relations want 4.0: by facts the
     # small weight would win, by relations the large one does.
-    many = Predictions.concatenate([predictions.take(torch.tensor([0] * 9)), planted([4.0] * 3)])
-    many.relation[9:] = torch.tensor([1, 2, 2])
+    many = Predictions.concatenate([predictions.take(np.zeros(9, dtype=int)), planted([4.0] * 3)])
+    many.relation[9:] = [1, 2, 2]
     assert choose_weights(many, 3, per_relation=False).tolist() == [4.0] * 3
 
 
 def test_ties_and_relations_without_facts_take_the_smallest_weight() -> None:
     predictions = distinct(8)
-    flat = Predictions(**{**vars(predictions), "backward": torch.zeros_like(predictions.backward)})
+    flat = replace(predictions, subject_score=np.zeros_like(predictions.subject_score))
     assert choose_weights(flat, 3, per_relation=False).tolist() == [0.0] * 3
     assert choose_weights(flat, 5, per_relation=True).tolist() == [0.0] * 5
 
@@ -190,3 +198,21 @@ def test_ties_and_relations_without_facts_take_the_smallest_weight() -> None:
 def test_offered_weights_hold_the_papers_and_none(value: float) -> None:
     assert value in WEIGHTS
     assert list(WEIGHTS) == sorted(set(WEIGHTS))
+
+
+def test_joint_scores_are_equation_ten() -> None:
+    one = np.array([[-1.0, -2.0], [-3.0, -4.0]], dtype=np.float32)
+    other = np.array([[-5.0, -1.0], [-2.0, -1.0]], dtype=np.float32)
+    assert joint_scores(one, other, weight=0.5).tolist() == [[-3.5, -2.5], [-4.0, -4.5]]
+    other[0, 0] = -np.inf
+    per_fact = np.array([0.0, 2.0])
+    for weight in (per_fact, per_fact[:, None]):
+        joint = joint_scores(one, other, weight=weight)
+        assert joint.dtype == np.float32
+        assert joint.tolist() == [[-1.0, -2.0], [-7.0, -6.0]]
+    with pytest.raises(SympromptError, match="weight is"):
+        joint_scores(one, other, weight=np.ones((1, 2)))
+    with pytest.raises(SympromptError, match="both must be"):
+        joint_scores(one, other[:, :1], weight=1.0)
+    with pytest.raises(SympromptError, match="float16"):
+        joint_scores(one.astype(np.float16), other, weight=1.0)

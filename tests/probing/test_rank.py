@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from symprompt.errors import SympromptError
 from symprompt.probing import rank as ranking
+from symprompt.probing.predictions import Ranks
 
 MINUS_INFINITY = -math.inf
 # Few distinct values on purpose: nearly every example has ties.
@@ -26,7 +27,7 @@ def slow_ranks(order: dict[int, tuple[float, ...]], gold: int, ignore: list[int]
     return [first, last]
 
 
-def places(found: ranking.Ranks) -> list[list[int]]:
+def places(found: Ranks[torch.Tensor]) -> list[list[int]]:
     return torch.stack([found.optimistic, found.pessimistic], dim=1).tolist()
 
 
@@ -98,11 +99,9 @@ def test_cuda_gives_what_the_processor_gives() -> None:
     ignore = torch.randint(-1, 3000, (64, 9), generator=generator)
     for k in (1, 15, 700):
         kept, candidates = ranking.top_k(scores, k)
-        joint = ranking.rerank(kept, kept.flip(1), weight=0.5)
         found_kept, found_candidates = ranking.top_k(scores.cuda(), k)
-        found_joint = ranking.rerank(found_kept, found_kept.flip(1), weight=0.5)
         assert torch.equal(found_candidates.cpu(), candidates)
-        assert torch.equal(found_joint.cpu(), joint)
+        assert torch.equal(found_kept.cpu(), kept)
     found = ranking.ranks(scores.cuda(), gold.cuda(), ignore.cuda())
     assert places(found) == places(ranking.ranks(scores, gold, ignore))
 
@@ -127,22 +126,6 @@ def tie_free(rows: int, width: int) -> torch.Tensor:
     return -order.float() / width
 
 
-def test_rerank_is_equation_ten() -> None:
-    forward = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]])
-    backward = torch.tensor([[-5.0, -1.0], [-2.0, -1.0]])
-    assert ranking.rerank(forward, backward, weight=0.5).tolist() == [[-3.5, -2.5], [-4.0, -4.5]]
-    per_fact = torch.tensor([0.0, 2.0], dtype=torch.float64)
-    expected = [[-1.0, -2.0], [-7.0, -6.0]]
-    for weight in (per_fact, per_fact[:, None]):
-        joint = ranking.rerank(forward, backward, weight=weight)
-        assert joint.dtype == torch.float32
-        assert joint.tolist() == expected
-    with pytest.raises(SympromptError, match="weight is"):
-        ranking.rerank(forward, backward, weight=torch.ones(1, 2))
-    with pytest.raises(SympromptError, match="backward"):
-        ranking.rerank(forward, backward[:, :1], weight=1.0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
 def test_coarse_scores_are_refused(dtype: torch.dtype) -> None:
     scores = torch.zeros(1, 3, dtype=dtype)
@@ -150,8 +133,6 @@ def test_coarse_scores_are_refused(dtype: torch.dtype) -> None:
         ranking.ranks(scores, torch.tensor([0]))
     with pytest.raises(SympromptError, match="float32"):
         ranking.top_k(scores, 1)
-    with pytest.raises(SympromptError, match="float32"):
-        ranking.rerank(scores, torch.zeros(1, 3), weight=1.0)
 
 
 def test_wrong_inputs_are_refused() -> None:

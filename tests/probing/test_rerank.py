@@ -18,17 +18,19 @@ from symprompt import LanguageModel, Run, cli
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
-from symprompt.probing.predictions import choose_weights
+from symprompt.probing.folder import load_card, load_prompts, load_weights
+from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.prepare import tensorise
 from symprompt.probing.queries import subject_likelihoods
-from symprompt.probing.rank import ranks, rerank
+from symprompt.probing.rank import ranks
 from symprompt.probing.rerank import rerank_run
+from symprompt.probing.score_weights import choose_weights
 from symprompt.prompts import Template
 from symprompt.report import load_scores
 from tiny.causal import TEMPLATE
 from tiny.models import CITIES, COUNTRIES, make_facts, run_config
 from tiny.ranks import reranked_ranks
-from tiny.runs import SEPARATE, Make, other_model, write_csv
+from tiny.runs import SEPARATE, Make, other_model, unfinish, write_csv
 
 OTHERS = ("manual", "ptuning", "finetune")
 
@@ -95,7 +97,7 @@ def test_an_spe_runs_own_order_and_way_back_give_the_spe_run(
     again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
     assert timeless(again) == timeless(spe)
     for split in ("dev", "test"):
-        name = f"predictions/{split}.jsonl"
+        name = f"predictions/{split}.safetensors"
         assert (again.folder.path / name).read_bytes() == (spe.folder.path / name).read_bytes()
     assert again.metrics["test"]["raw"] != again.metrics["test"]["forward"]
 
@@ -107,9 +109,9 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
     run = rerank_run(others["manual"].folder.path, spe.folder.path, tmp_path / "run", device="cpu")
     backbone = LanguageModel.load(str(model), device="cpu", dtype="float32")
     found, listed = run.predictions("test")
-    card, names = spe.folder.load_card(), ["capital", "in"]
-    vectors = spe.folder.load_prompts(["forth", "back"])["back"]
-    weights = run.folder.load_weights()
+    card, names = load_card(spe.folder), ["capital", "in"]
+    vectors = load_prompts(spe.folder, ["forth", "back"])["back"]
+    weights = load_weights(run.folder)
     assert weights is not None
     templates = [Template.parse(card["relations"][name]["template"]) for name in names]
     for row, fact in enumerate(listed):
@@ -124,19 +126,17 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
                 masking="one",
                 objects=torch.tensor([token]),
             )
-            assert float(found.backward[row, place]) == pytest.approx(
+            assert float(found.weighed_score[row, place]) == pytest.approx(
                 float(asked.sum_log()), abs=1e-5
             )
         scores = torch.full((1, backbone.vocabulary_size), -50.0)
-        scores[0, found.candidates[row]] = found.forward[row]
-        joint = rerank(
-            found.forward[row : row + 1],
-            found.backward[row : row + 1],
-            weight=float(weights[names.index(fact.relation)]),
-        )
-        gold = found.gold[row : row + 1]
-        if gold in found.candidates[row]:
-            wanted = reranked_ranks(scores, gold, found.candidates[row : row + 1], joint)
+        scores[0, found.candidates[row]] = torch.from_numpy(found.object_score[row])
+        weight = float(weights[names.index(fact.relation)])
+        joint = found.object_score[row] + np.float32(weight) * found.subject_score[row]
+        gold = torch.from_numpy(found.gold[row : row + 1])
+        if int(gold) in found.candidates[row]:
+            candidates = torch.from_numpy(found.candidates[row : row + 1])
+            wanted = reranked_ranks(scores, gold, candidates, torch.from_numpy(joint)[None])
             assert float(wanted.realistic) == float(found.final(weights).realistic[row])
         else:
             assert float(ranks(scores, gold).better) == found.candidates.shape[1]
@@ -150,8 +150,8 @@ def test_every_methods_candidates_are_asked_back(
     run = rerank_run(base.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
     before, _ = base.predictions()
     after, _ = run.predictions()
-    assert torch.equal(before.candidates, after.candidates)
-    assert torch.equal(before.forward, after.forward)
+    assert np.array_equal(before.candidates, after.candidates)
+    assert np.array_equal(before.object_score, after.object_score)
     assert after.asked_back
     assert run.metrics["test"]["forward"] == base.metrics["test"]["raw"]
     # The weight is chosen on this run's own dev predictions, as the SPE run chose its own.
@@ -173,9 +173,9 @@ def test_training_with_rerank_gives_the_same_run_as_reranking_later(
     config = make(tmp_path / "at once", rerank=str(spe.folder.path), **method_sections(name))
     at_once = symprompt.train(config)
     assert timeless(at_once) == timeless(later)
-    first, second = at_once.folder.load_config(), later.folder.load_config()
+    first, second = stored_config(at_once.folder), stored_config(later.folder)
     assert replace(first, out="") == replace(second, out="", device="cpu")
-    for file in ("predictions/dev.jsonl", "predictions/test.jsonl", "facts.jsonl"):
+    for file in ("predictions/dev.safetensors", "predictions/test.safetensors", "facts.jsonl"):
         one, other = (run.folder.path / file for run in (at_once, later))
         assert one.read_bytes() == other.read_bytes()
     # Both are found finished when asked for again, and as one another's.
@@ -295,7 +295,7 @@ def test_unfinished_runs_and_bad_options_are_refused(
 ) -> None:
     base, back = others["manual"].folder.path, spe.folder.path
     unfinished = shutil.copytree(back, tmp_path / "unfinished")
-    (unfinished / "metrics.json").unlink()
+    unfinish(unfinished)
     with pytest.raises(RunError, match="unfinished run"):
         rerank_run(base, unfinished, tmp_path / "run")
     with pytest.raises(RunError, match="not a run folder"):
@@ -326,7 +326,7 @@ def test_a_killed_reranking_is_made_anew(
     base, back = others["manual"].folder.path, spe.folder.path
     whole = rerank_run(base, back, tmp_path / "run", device="cpu")
     before = whole.metrics
-    for name in ("metrics.json", "predictions/test.jsonl", "facts.jsonl"):
+    for name in ("metrics.json", "predictions/test.safetensors", "facts.jsonl"):
         (tmp_path / "run" / name).unlink()
     assert timeless(rerank_run(base, back, tmp_path / "run", device="cpu")) == {
         key: value for key, value in before.items() if key not in ("seconds", "method")

@@ -18,9 +18,8 @@ from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.folder import RunFolder
 from symprompt.report import comparison, load_scores
-from symprompt.runs.folder import STATE
+from symprompt.runs.folder import STATE, Folder
 from tiny.models import make_facts, run_training, world_facts
 from tiny.runs import write_csv
 from tiny.search import Searched, make_search, search, search_config, slow_search
@@ -258,13 +257,13 @@ RESULTS = (
 def assert_same_results(one: Path, other: Path) -> None:
     for name in RESULTS:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    histories = [RunFolder(path).read_json("history.json") for path in (one, other)]
+    histories = [Folder(path).read_json("history.json") for path in (one, other)]
     assert histories[0]["epochs"] == histories[1]["epochs"]
     assert not (one / STATE).exists()
 
 
 def test_a_run_says_which_words_it_found(unbroken: Path) -> None:
-    folder = RunFolder(unbroken)
+    folder = Folder(unbroken)
     tokens, _ = folder.read_tensors("encoder.safetensors")
     vocabulary = LanguageModel.load(folder.load_config().model, device="cpu").vocabulary
     for row, about in enumerate(folder.load_card()["relations"].values()):
@@ -310,13 +309,13 @@ def test_a_search_goes_on_from_another_runs_words(
         unbroken / "predictions/test.jsonl"
     ).read_bytes()
     ours = same.folder.load_card()["relations"]
-    theirs = RunFolder(unbroken).load_card()["relations"]
+    theirs = Folder(unbroken).load_card()["relations"]
     assert [about["words"] for about in ours.values()] == [
         about["words"] for about in theirs.values()
     ]
     # The words it goes on from compete on dev, so dev gets no worse (and may get no better).
     more = symprompt.train(make(tmp_path / "more", learning={"epochs": 1}, **start))
-    before, after = (RunFolder(path).load_metrics()["dev"] for path in (unbroken, more.folder.path))
+    before, after = (Folder(path).load_metrics()["dev"] for path in (unbroken, more.folder.path))
     for name, numbers in before["relations"].items():
         assert after["relations"][name]["mrr"] >= numbers["mrr"] - 1e-9
 

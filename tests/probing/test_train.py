@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,29 +17,30 @@ from symprompt import Run
 from symprompt.config import to_toml
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import RunFolder
-from symprompt.probing.results import measure
+from symprompt.probing.folder import load_facts
+from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import measure, to_records
+from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
-from tiny.runs import SEPARATE, Make, other_model, write_csv
+from tiny.runs import SEPARATE, Make, other_model, timeless, unfinish, write_csv
 
 FILES = {
     "config.toml",
     "encoder.safetensors",
-    "environment.json",
     "facts.jsonl",
     "history.json",
-    "metrics.json",
-    "predictions/dev.jsonl",
-    "predictions/test.jsonl",
+    "predictions/dev.safetensors",
+    "predictions/test.safetensors",
     "prompts.json",
     "prompts.safetensors",
+    "symprompt.json",
 }
 # What two runs of the same config must share byte for byte.
 RESULTS = (
     "encoder.safetensors",
     "facts.jsonl",
-    "predictions/dev.jsonl",
-    "predictions/test.jsonl",
+    "predictions/dev.safetensors",
+    "predictions/test.safetensors",
     "prompts.json",
     "prompts.safetensors",
 )
@@ -84,15 +85,6 @@ def assert_same_results(one: Path, other: Path) -> None:
     assert timeless(one) == timeless(other)
 
 
-def timeless(folder: Path) -> list[dict[str, Any]]:
-    found = []
-    for name in ("metrics.json", "history.json"):
-        if (folder / name).exists():
-            found.append(json.loads((folder / name).read_text()))
-            del found[-1]["seconds"]
-    return found
-
-
 # ------------------------------------------------------------------------------- a whole run
 
 
@@ -104,13 +96,15 @@ def test_stored_metrics_are_those_of_the_stored_predictions(finished: Run) -> No
     metrics = finished.metrics
     names = list(metrics["weights"])
     assert names == ["capital", "in"]
-    weights = torch.tensor(list(metrics["weights"].values()), dtype=torch.float64)
+    weights = np.array(list(metrics["weights"].values()))
     for split in ("dev", "test"):
         predictions, facts = finished.predictions(split)
         assert metrics[split] == measure(predictions, names, weights)
+        stored = [record for record in finished.folder.manifest.records if record.split == split]
+        assert stored == list(to_records({split: metrics[split]}))
         wanted = [
             fact
-            for relation in finished.folder.load_facts().relations
+            for relation in load_facts(finished.folder).relations
             for fact in relation.split(split)
         ]
         assert facts == wanted
@@ -131,7 +125,7 @@ def test_a_finished_run_is_returned_as_it_is(make: Make, finished: Run) -> None:
     before = {name: (folder / name).stat().st_mtime_ns for name in FILES}
     stages: list[str] = []
     again = symprompt.train(
-        finished.folder.load_config(), tick=lambda stage, *_: stages.append(stage)
+        stored_config(finished.folder), tick=lambda stage, *_: stages.append(stage)
     )
     assert again.metrics == finished.metrics
     assert {name: (folder / name).stat().st_mtime_ns for name in FILES} == before
@@ -177,6 +171,7 @@ def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_p
         tick=lambda stage, done, total, _: ticks.append((stage, done, total)),
     )
     assert list(dict.fromkeys(stage for stage, _, _ in ticks)) == [
+        "acceleration",
         "training",
         "asking dev",
         "asking test",
@@ -195,10 +190,11 @@ def test_the_run_records_method_parts_and_templates(make: Make, finished: Run) -
         "template": "<2> [X] <1> [Y] <2>",
         "manual_template": "The capital of [X] is [Y] .",
     }
-    environment = finished.folder.read_json("environment.json")
-    assert environment["dtype"] == "float32"
-    assert environment["device"] == "cpu"
-    assert environment["torch"] == torch.__version__
+    manifest = finished.folder.manifest
+    assert (manifest.command, manifest.method, manifest.seeds) == ("train", "spe", (34,))
+    assert (manifest.dtype, manifest.device) == ("float32", "cpu")
+    assert manifest.versions["torch"] == torch.__version__
+    assert set(manifest.files) == FILES - {"config.toml", "symprompt.json"}
 
 
 def test_the_card_of_the_prompts_holds_their_numbers(finished: Run) -> None:
@@ -209,18 +205,18 @@ def test_the_card_of_the_prompts_holds_their_numbers(finished: Run) -> None:
         assert numbers == finished.metrics[split]["raw"]["realistic"]
 
 
-def test_the_metrics_are_written_last(
+def test_the_manifest_of_a_finished_run_is_written_last(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    write = RunFolder.write
+    write = Folder.write
     monkeypatch.setattr(
-        RunFolder,
+        Folder,
         "write",
         lambda self, name, content: (written.append(name), write(self, name, content))[1],
     )
     symprompt.train(make(tmp_path / "run", learning={"epochs": 0}))
-    assert written[-2:] == ["prompts.json", "metrics.json"]
+    assert written[-2:] == ["prompts.json", "symprompt.json"]
 
 
 def test_fewer_answers_than_candidates_are_no_matter_where_nothing_is_asked_back(
@@ -237,7 +233,7 @@ def test_a_loss_that_is_not_finite_names_step_and_relation(make: Make, tmp_path:
         TrainingError, match=r"relation (capital|in) is not finite at epoch \d, step"
     ):
         symprompt.train(make(tmp_path / "run", learning={"rate": 1e30}))
-    assert not (tmp_path / "run/metrics.json").exists()
+    assert not Folder(tmp_path / "run").finished
 
 
 @pytest.mark.parametrize("key", ["model", "data", "out"])
@@ -266,7 +262,7 @@ def test_choosing_the_weight_on_dev_wants_dev_facts(
     run = symprompt.train(make(tmp_path / "run", **sections, method=method))
     assert "dev" not in run.metrics
     theirs, _ = finished.predictions("test")
-    assert torch.equal(run.predictions("test")[0].forward, theirs.forward)
+    assert np.array_equal(run.predictions("test")[0].object_score, theirs.object_score)
 
 
 # ------------------------------------------------------------------------------------ resuming
@@ -298,7 +294,7 @@ def test_a_run_stopped_at_any_stage_resumes_to_the_same_numbers(
 
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
-    assert not (tmp_path / "run/metrics.json").exists()
+    assert not Folder(tmp_path / "run").finished
     assert_same_results(symprompt.train(config, resume=True).folder.path, unbroken)
 
 
@@ -307,12 +303,12 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(unbroken, folder)
-    (folder / "metrics.json").unlink()
+    unfinish(folder)
     shutil.rmtree(folder / "predictions")
     stages: set[str] = set()
     config = make(folder, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     symprompt.train(config, resume=True, tick=lambda stage, *_: stages.add(stage))
-    assert stages == {"asking dev", "asking test"}
+    assert stages == {"acceleration", "asking dev", "asking test"}
     assert_same_results(folder, unbroken)
 
 
@@ -327,7 +323,7 @@ def test_the_time_of_training_adds_up_over_the_processes(
 
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
-    folder = RunFolder(tmp_path / "run")
+    folder = Folder(tmp_path / "run")
     tensors, note = folder.read_tensors("state.safetensors")
     assert 0 < note["progress"]["seconds"] < 100
     note["progress"]["seconds"] = 1000.0
@@ -336,7 +332,7 @@ def test_the_time_of_training_adds_up_over_the_processes(
     assert 1000 < run.metrics["seconds"]["training"] < 1100
     assert run.metrics["seconds"]["training"] == folder.read_json("history.json")["seconds"]
     # Killed after training: the time is still known.
-    (folder.path / "metrics.json").unlink()
+    unfinish(folder.path)
     again = symprompt.train(config, resume=True)
     assert again.metrics["seconds"]["training"] == run.metrics["seconds"]["training"]
 
@@ -344,9 +340,9 @@ def test_the_time_of_training_adds_up_over_the_processes(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("environment.json", "{}"),
-        ("environment.json", "[]"),
-        ("environment.json", '{"dtype": 1}'),
+        ("symprompt.json", "{}"),
+        ("symprompt.json", "[]"),
+        ("symprompt.json", '{"command": "train", "dtype": 1}'),
         ("history.json", "[]"),
         ("history.json", "{}"),
     ],
@@ -354,7 +350,7 @@ def test_the_time_of_training_adds_up_over_the_processes(
 def test_a_damaged_file_of_a_run_taken_up_again_is_named(
     make: Make, unbroken: Path, tmp_path: Path, name: str, content: str
 ) -> None:
-    folder = unfinish(unbroken, tmp_path / "run")
+    folder = unfinished_copy(unbroken, tmp_path / "run")
     (folder / name).write_text(content)
     config = make(folder, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     with pytest.raises(RunError, match=rf"{name} is damaged: .*\.$"):
@@ -366,30 +362,30 @@ def test_prompts_with_a_damaged_note_cannot_be_trained_further(
     make: Make, finished: Run, tmp_path: Path, note: Any
 ) -> None:
     shutil.copytree(finished.folder.path, tmp_path / "one")
-    source = RunFolder(tmp_path / "one")
+    source = Folder(tmp_path / "one")
     source.write_tensors("encoder.safetensors", source.read_tensors("encoder.safetensors")[0], note)
     config = make(tmp_path / "two", start_from=str(source.path), method=SEPARATE)
     with pytest.raises(RunError, match=r"encoder\.safetensors is damaged"):
         symprompt.train(config)
 
 
-def unfinish(source: Path, folder: Path) -> Path:
+def unfinished_copy(source: Path, folder: Path) -> Path:
     shutil.copytree(source, folder)
-    (folder / "metrics.json").unlink()
+    unfinish(folder)
     return folder
 
 
 def test_a_run_whose_facts_changed_since_is_refused(
     make: Make, unbroken: Path, data: Path, tmp_path: Path
 ) -> None:
-    folder = unfinish(unbroken, tmp_path / "run")
+    folder = unfinished_copy(unbroken, tmp_path / "run")
     shutil.copy(data, tmp_path / "facts.csv")
     config = make(folder, data=str(tmp_path / "facts.csv"), method=METHOD, learning=TRAINING)
     (folder / "config.toml").write_text(to_toml(config))
     text = (tmp_path / "facts.csv").read_text()
     (tmp_path / "facts.csv").write_text(text.replace("Oslo,in,Peru", "Oslo,in,Cuba"))
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    with pytest.raises(RunError, match="begun with other facts"):
+    with pytest.raises(RunError, match="begun with other data"):
         symprompt.train(config, resume=True)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
 
@@ -397,7 +393,7 @@ def test_a_run_whose_facts_changed_since_is_refused(
 def test_a_run_whose_model_changed_since_is_refused(
     make: Make, unbroken: Path, model: Path, tmp_path: Path
 ) -> None:
-    folder = unfinish(unbroken, tmp_path / "run")
+    folder = unfinished_copy(unbroken, tmp_path / "run")
     config = make(folder, model=str(tmp_path / "model"), method=METHOD, learning=TRAINING)
     (folder / "config.toml").write_text(to_toml(config))
     other_model(model, tmp_path / "model")
@@ -408,9 +404,9 @@ def test_a_run_whose_model_changed_since_is_refused(
 def test_a_run_begun_in_another_dtype_is_refused(
     make: Make, unbroken: Path, tmp_path: Path
 ) -> None:
-    folder = unfinish(unbroken, tmp_path / "run")
-    path = folder / "environment.json"
-    path.write_text(path.read_text().replace('"float32"', '"bfloat16"'))
+    folder = unfinished_copy(unbroken, tmp_path / "run")
+    path = folder / "symprompt.json"
+    path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "bfloat16"'))
     config = make(folder, method=METHOD, learning=TRAINING)
     with pytest.raises(RunError, match="begun in bfloat16 and would go on in float32"):
         symprompt.train(config, resume=True)
@@ -437,7 +433,7 @@ def test_no_epochs_from_stored_prompts_keeps_them_and_their_answers(
         learning={"epochs": 0},
     )
     run = symprompt.train(config)
-    for name in ("prompts.safetensors", "encoder.safetensors", "predictions/test.jsonl"):
+    for name in ("prompts.safetensors", "encoder.safetensors", "predictions/test.safetensors"):
         theirs = (finished.folder.path / name).read_bytes()
         assert (run.folder.path / name).read_bytes() == theirs, name
 
@@ -538,7 +534,7 @@ def test_relations_without_stored_prompts_are_named(make: Make, tmp_path: Path) 
 def test_an_unfinished_run_is_not_trained_further(
     make: Make, unbroken: Path, tmp_path: Path
 ) -> None:
-    folder = unfinish(unbroken, tmp_path / "one")
+    folder = unfinished_copy(unbroken, tmp_path / "one")
     with pytest.raises(RunError, match="unfinished run"):
         symprompt.train(make(tmp_path / "two", method=METHOD, start_from=str(folder)))
 
@@ -547,4 +543,4 @@ def test_only_finished_runs_are_loaded(unbroken: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
         Run.load(tmp_path)
     with pytest.raises(RunError, match="unfinished"):
-        Run.load(unfinish(unbroken, tmp_path / "run"))
+        Run.load(unfinished_copy(unbroken, tmp_path / "run"))

@@ -9,8 +9,8 @@ import pytest
 
 import symprompt
 from symprompt.engine.loop import Loop
-from symprompt.probing.folder import RunFolder
 from symprompt.probing.training import PromptTraining
+from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import write_csv
 
@@ -48,7 +48,7 @@ def test_what_every_process_recorded_adds_up(
     monkeypatch.setattr(Loop, "_count_seconds", counted)
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
-    folder = RunFolder(config.out)
+    folder = Folder(config.out)
     progress = folder.read_tensors("state.safetensors")[1]["progress"]
     assert progress["recording"] == RECORDING
     assert RECORDING < progress["seconds"] < 2 * RECORDING

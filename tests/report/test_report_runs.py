@@ -13,9 +13,12 @@ import pytest
 import symprompt
 from symprompt import Run
 from symprompt.errors import RunError
+from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import load_metrics
 from symprompt.report import comparison, load_scores
 from symprompt.runs.statistics import summarise
 from tiny.models import make_facts, run_config
+from tiny.runs import unfinish
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,7 @@ def test_all_candidates_and_the_own_weight_change_nothing(runs: dict[str, Run]) 
 def test_fewer_candidates_give_the_ranks_of_a_run_with_fewer(
     runs: dict[str, Run], tmp_path: Path
 ) -> None:
-    config = runs["spe"].folder.load_config()
+    config = stored_config(runs["spe"].folder)
     fewer = run_config(
         model=config.model,
         data=config.data,
@@ -149,7 +152,7 @@ def test_only_finished_runs_are_read(runs: dict[str, Run], tmp_path: Path) -> No
     with pytest.raises(RunError, match="not a run folder"):
         load_scores(str(tmp_path / "nowhere"))
     shutil.copytree(runs["spe"].folder.path, tmp_path / "copy")
-    (tmp_path / "copy/metrics.json").unlink()
+    unfinish(tmp_path / "copy")
     with pytest.raises(RunError, match="unfinished"):
         load_scores(str(tmp_path / "copy"))
 
@@ -172,7 +175,7 @@ def test_a_table_needs_no_model(
         ("prompts.json", "{}"),
         ("metrics.json", "{}"),
         ("metrics.json", "[]"),
-        ("predictions/test.jsonl", ""),
+        ("predictions/test.safetensors", ""),
     ],
 )
 def test_a_damaged_run_is_one_sentence_that_names_the_file(
@@ -190,6 +193,6 @@ def test_weights_that_are_not_there_are_one_sentence(
 ) -> None:
     shutil.copytree(runs["spe"].folder.path, tmp_path / "copy")
     folder = Run.load(tmp_path / "copy").folder
-    folder.write_json("metrics.json", folder.load_metrics() | {"weights": weights})
+    folder.write_json("metrics.json", load_metrics(folder) | {"weights": weights})
     with pytest.raises(RunError, match=r"metrics\.json is damaged"):
         load_scores(str(tmp_path / "copy"))

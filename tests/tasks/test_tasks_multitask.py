@@ -11,8 +11,9 @@ import torch
 
 from symprompt.errors import ConfigError
 from symprompt.files.atomic import read_tensors
+from symprompt.runs.folder import Folder
 from symprompt.tasks.config import TuneConfig, make_tune_config
-from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.folder import load_card
 from symprompt.tasks.multitask import tune_mixture
 from tiny.entities import write_entities
 
@@ -60,12 +61,12 @@ def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) ->
         "conll2003",
         "conll2004",
     }
-    history = TaskFolder(tmp_path / "run/shared").read_json("history.json")
+    history = Folder(tmp_path / "run/shared").read_json("history.json")
     assert set(history["epochs"][0]["dev"]) == {"conll2003", "conll2004"}
     prefixes = []
     for name in ("conll2003", "conll2004"):
-        folder = TaskFolder(tmp_path / "run" / name)
-        assert folder.load_card()["method"] == "mpt2"
+        folder = Folder(tmp_path / "run" / name)
+        assert load_card(folder)["method"] == "mpt2"
         prefixes.append(folder.read_tensors("prompt.safetensors")[0]["prompt.prefix"])
     # Each went on from the shared prefix, and away from it.
     assert not torch.equal(*prefixes)

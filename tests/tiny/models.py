@@ -332,6 +332,11 @@ class Trained:
         )
 
 
+def as_predictions(**columns: Tensor) -> Predictions:
+    """Return predictions whose columns are given as tensors."""
+    return Predictions.from_columns({name: value.numpy() for name, value in columns.items()})
+
+
 def make_trainer(
     config: RunConfig,
     backbone: LanguageModel,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from symprompt.probing.rank import Ranks
+from symprompt.probing.predictions import Ranks
 
 
 def reranked_ranks(
     scores: Tensor, gold: Tensor, candidates: Tensor, joint: Tensor, ignore: Tensor | None = None
-) -> Ranks:
+) -> Ranks[Tensor]:
     """Count who beats or ties with the gold when the candidates come first, by joint score.
 
     All others follow by their scores; ignored ids are not counted.

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
+from symprompt.runs.folder import HISTORY, MANIFEST, Folder
 from tiny.models import run_config
 
 # A weight that no dev facts choose, so that asking back moves the answers.
@@ -71,3 +72,21 @@ def soft_config(folder: Path, **sections: Any) -> RunConfig:
     for key, value in sections.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
     return run_config(**table)
+
+
+def unfinish(path: str | Path) -> None:
+    """Make a finished run one that was killed before its last write."""
+    folder = Folder(path)
+    manifest = folder.manifest.model_copy(update={"state": "begun", "records": ()})
+    folder.write(MANIFEST, manifest.to_json())
+
+
+def timeless(path: str | Path) -> list[dict[str, Any]]:
+    """Return what two runs of one config share: the manifest and the history, times left out."""
+    folder = Folder(path)
+    left_out = {"seconds", "files", "versions"}
+    found = [folder.manifest.model_dump(exclude=left_out)]
+    if folder.has(HISTORY):
+        history = dict(folder.read_json(HISTORY))
+        found.append({key: own for key, own in history.items() if key != "seconds"})
+    return found

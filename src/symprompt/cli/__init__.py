@@ -70,6 +70,11 @@ COMMANDS: dict[str, Command] = {
     "table": Command(
         "compare runs", "symprompt.cli.flags:TableFlags", "symprompt.cli.table:run_table"
     ),
+    "runs": Command(
+        "list the runs of a folder",
+        "symprompt.cli.flags:RunsFlags",
+        "symprompt.cli.table:run_runs",
+    ),
     "rerank": Command(
         "re-rank any run's candidates by an SPE run's subject prompts",
         "symprompt.cli.flags:RerankFlags",

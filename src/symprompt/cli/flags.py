@@ -187,6 +187,16 @@ class TableFlags:
 
 
 @settings
+class RunsFlags:
+    """List the runs below a folder: what made them, their state, main figure and size."""
+
+    folder: Positional[str] = "."
+    """Folder that holds runs, however deep."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@settings
 class CheckFlags:
     """Report what was read, what was dropped and why, what leaks, and the majority baseline."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
 from symprompt.cli.output import print_json
-from symprompt.cli.table import task_paths
 from symprompt.report import show, show_progress
-from symprompt.report.tasks import load_task_runs, pattern_notes, prediction_grid, run_notes
+from symprompt.report.records import load_runs
+from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
+from symprompt.runs.folder import Folder
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.folder import TaskFolder
+from symprompt.tasks.folder import load_metrics
 from symprompt.tasks.multitask import tune_mixture
+from symprompt.tasks.patterns import folder as patterns
 from symprompt.tasks.patterns.config import PatternRunConfig
-from symprompt.tasks.patterns.folder import PatternFolder
 from symprompt.tasks.patterns.train import tune_pattern
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.train import tune
@@ -28,13 +29,14 @@ def run_tune(flags: TuneFlags, config: TuneConfig | PatternRunConfig) -> None:
             tune_mixture(config, resume=flags.resume, tick=tick)
         else:
             tune(config, resume=flags.resume, tick=tick)
-    paths = task_paths(config.out)
-    show(load_task_runs(paths).to_rich())
+    inner = Folder(config.out).manifest.details.get("tasks", [])
+    paths = [f"{config.out}/{name}" for name in inner] or [config.out]
+    show(load_runs(paths).to_rich())
     for path in paths:
         if isinstance(config, PatternRunConfig):
-            notes = pattern_notes(PatternFolder(path).load_metrics())
+            notes = pattern_notes(patterns.load_metrics(Folder(path)))
         else:
-            notes = run_notes(TaskFolder(path).load_metrics())
+            notes = run_notes(load_metrics(Folder(path)))
         for note in notes:
             print(note)
     print(f"run folder: {config.out}")

@@ -1,20 +1,27 @@
-"""Files that are whole or not there: written beside, brought to the disk, then put in place."""
+"""Files that are whole or not there: written beside, brought to the disk, then put in place.
+
+Tensors need torch, which is imported when they are read or written; arrays need numpy alone.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from symprompt.errors import RunError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+Note = Mapping[str, Any]
 
 
 def part_of(target: Path) -> Path:
@@ -41,7 +48,7 @@ def replacing(target: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:
         raise RunError(f"cannot write {target}: {reason(error)}.") from error
     finally:
-        # Gone already if all went well; else whatever stopped the write, Ctrl-C too, is told.
+        # Gone already if all went well; else whatever stopped the write, Ctrl-C too, is raised.
         with suppress(OSError):
             part.unlink(missing_ok=True)
 
@@ -71,6 +78,11 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return rows as JSON, one a line."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
@@ -83,8 +95,23 @@ def read_json(path: Path) -> Any:
         raise RunError(f"cannot read {path}: {error}.") from error
 
 
-def write_tensors(target: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines.
+
+    Raises:
+        RunError: it is missing or a line is not JSON.
+    """
+    try:
+        with path.open(encoding="utf-8") as stream:
+            return [json.loads(line) for line in stream]
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}.") from error
+
+
+def write_tensors(target: Path, tensors: Mapping[str, Tensor], about: Note) -> None:
     """Write tensors and a JSON note about them, in one file."""
+    from safetensors.torch import save_file
+
     ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     with replacing(target) as part:
         save_file(ready, part, metadata={"about": json.dumps(about)})
@@ -96,9 +123,32 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     Raises:
         RunError: the file is missing or damaged.
     """
+    return _read(path, "pt")
+
+
+def write_arrays(target: Path, arrays: Mapping[str, np.ndarray], about: Note) -> None:
+    """Write numpy arrays and a JSON note about them, in one file; torch is not needed."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    ready = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+    with replacing(target) as part:
+        save_file(ready, part, metadata={"about": json.dumps(about)})
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], Any]:
+    """Read numpy arrays and the note about them back; torch is not needed.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    return _read(path, "np")
+
+
+def _read(path: Path, framework: str) -> tuple[dict[str, Any], Any]:
     try:
-        with safe_open(str(path), framework="pt") as stream:
-            tensors = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
-            return tensors, json.loads(stream.metadata()["about"])
+        with safe_open(str(path), framework=framework) as stream:
+            found = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
+            return found, json.loads(stream.metadata()["about"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"cannot read {path}: {error}.") from error

@@ -21,15 +21,16 @@ from symprompt.papers.records import (
     Key,
     Loaded,
     mean_of,
-    open_run,
     show_value,
 )
+from symprompt.probing.folder import load_card
 from symprompt.report.figures import BarPanel, draw_bar_panels, save_figure
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Picture, Section
 from symprompt.report.tables import load_scores
+from symprompt.runs.folder import Folder
 from symprompt.runs.statistics import by_relation
-from symprompt.tasks.patterns.train import summarise_seeds
+from symprompt.tasks.patterns.folder import summarise_seeds
 
 # ---------------------------------------------------------------- facts: Tables 1 and 2
 
@@ -58,7 +59,7 @@ def paraphrase_p1(loaded: Loaded, model: str) -> dict[str, dict[str, float]]:
     group = loaded.groups.get((model, MANUAL))
     if group is None:
         return {}
-    card = open_run(group.paths[0]).load_card()["relations"]
+    card = load_card(Folder(group.paths[0]))["relations"]
     own = relation_p1(group.paths[0])
     found = {
         name: {card[name]["manual_template"]: own[name]}

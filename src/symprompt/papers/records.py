@@ -19,18 +19,19 @@ from symprompt.facts import FactSet
 from symprompt.files.atomic import read_json
 from symprompt.papers.recipes import Config
 from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
+from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import PROMPTS, RunFolder
-from symprompt.report.stored import load_stored
+from symprompt.probing.folder import PROMPTS, load_facts
+from symprompt.report.records import SECONDS, TRAINED, deviation
+from symprompt.report.records import load_results as load_stored
 from symprompt.report.tables import load_scores
-from symprompt.report.tasks import TaskResults, summarise
-from symprompt.runs.folder import CONFIG, HISTORY
-from symprompt.runs.shapes import Shape, require
+from symprompt.runs.folder import CONFIG, HISTORY, Folder
+from symprompt.runs.manifest import Record
 from symprompt.runs.statistics import OVER_RELATIONS, Summary
 from symprompt.runs.statistics import summarise as summarise_ranks
+from symprompt.tasks import folder as tasks
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.folder import TaskFolder
-from symprompt.tasks.patterns.folder import PatternFolder
+from symprompt.tasks.patterns import folder as patterns
 
 if TYPE_CHECKING:
     from symprompt.papers.fact_jobs import Row
@@ -39,25 +40,18 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- one run
 
 
-def _folder(config: Config) -> RunFolder | TaskFolder | PatternFolder:
-    if isinstance(config, RunConfig):
-        return RunFolder(config.out)
-    return TaskFolder(config.out) if isinstance(config, TuneConfig) else PatternFolder(config.out)
-
-
 def finished(config: Config) -> bool:
     """Say whether a run is finished; one through a pattern has all its seeds."""
-    folder = _folder(config)
+    folder = Folder(config.out)
     if not folder.finished or isinstance(config, RunConfig | TuneConfig):
         return folder.finished
-    seeds = list(config.seeds)
-    wanted = seeds[:1] if config.pattern.method == "zero-shot" else seeds
-    return bool(folder.load_metrics()["seeds"] == wanted)
+    wanted = config.seeds[:1] if config.pattern.method == "zero-shot" else config.seeds
+    return folder.manifest.seeds == wanted
 
 
 def begun(config: Config) -> bool:
     """Say whether a run's folder is there."""
-    return _folder(config).has(CONFIG)
+    return Folder(config.out).has(CONFIG)
 
 
 def check_same(config: Config) -> None:
@@ -66,26 +60,28 @@ def check_same(config: Config) -> None:
     Raises:
         RunError: naming the first key that differs.
     """
-    folder = _folder(config)
+    folder = Folder(config.out)
     if folder.has(CONFIG):
-        folder.start(config, resume=True)  # type: ignore[arg-type]
+        command = "train" if isinstance(config, RunConfig) else tasks.COMMAND
+        folder.check(command, config, resume=True)
 
 
 def load_metrics(config: Config) -> dict[str, Any]:
-    """Read a finished run's metrics."""
-    return _folder(config).load_metrics()
-
-
-def open_run(path: str) -> RunFolder:
-    """Return the folder of a run about facts."""
-    return RunFolder(path)
+    """Return what a finished run states, and its figures."""
+    folder = Folder(config.out)
+    if isinstance(config, RunConfig):
+        return facts_results.load_metrics(folder)
+    if isinstance(config, TuneConfig):
+        return tasks.load_metrics(folder)
+    return patterns.load_metrics(folder)
 
 
 def borrow_prompts(source: str, config: RunConfig) -> None:
     """Begin a run with the prompts that another one learned, so that it only queries."""
-    folder = RunFolder(config.out)
-    if folder.start(config, resume=True):
+    folder = Folder(config.out)
+    if folder.check("train", config, resume=True):
         return
+    folder.write_config(config)
     # The prompts last: a run that has them is taken to have learned.
     for name in (HISTORY, PROMPTS):
         if not folder.has(name):
@@ -130,7 +126,7 @@ class Group:
     @cached_property
     def facts(self) -> FactSet:
         """The facts of the first run, training facts too."""
-        return RunFolder(self.paths[0]).load_facts()
+        return load_facts(Folder(self.paths[0]))
 
     @cached_property
     def means(self) -> dict[str, Summary]:
@@ -199,7 +195,7 @@ def _load_group(plan: Plan[FactSettings], model: str, row: Row) -> Group | None:
         raise RunError(f"the runs of {row.name} on {model} are about different facts.")
     wanted = plan.record["models"][model]["fingerprint"]
     for path in paths:
-        found = RunFolder(path).load_environment()["model_fingerprint"]
+        found = Folder(path).manifest.model_fingerprint
         if found != wanted:
             raise RunError(
                 f"{path} was made by other weights ({found}) than {model} has now "
@@ -236,7 +232,6 @@ LABELS = {
 }
 # Runs through patterns that P-tuning v2's ablation sets beside heads.
 _OF_V2 = ("verbalizer", "pt2-verbalizer")
-_SHAPE: Shape = {"task": str, "method": str, "metrics": dict}
 Entry = Mapping[str, Any]
 EntryKey = tuple[str, str, str, str, str]
 Place = tuple[str, str, str, str]
@@ -330,14 +325,8 @@ def load_results(paths: Sequence[str], paper: TaskPaper | None = None) -> Entrie
     notes = []
     for path in (file for place in paths for file in _files(place)):
         stored = load_stored(path)
-        if not isinstance(stored, TaskResults):
-            raise RunError(f"{path} holds no results on labelled tasks; give others.")
         found = len(values)
-        for number, entry in enumerate(stored.values["tasks"], start=1):
-            try:
-                require(entry, _SHAPE)
-            except (TypeError, ValueError) as error:
-                raise RunError(f"{path}, result {number} is damaged: {error}.") from error
+        for entry in _to_entries(stored.records, stored.about):
             key = _key(entry)
             if key is None or not _serves(key, paper):
                 continue
@@ -362,9 +351,78 @@ def _files(place: str) -> list[str]:
     found = []
     for path in sorted(Path(place).glob("*.json")):
         values = read_json(path)
-        if isinstance(values, dict) and isinstance(values.get("tasks"), list):
+        if isinstance(values, dict) and isinstance(values.get("records"), list):
             found.append(str(path))
     return found
+
+
+_DEV = "dev "
+_OWN = ("variant", "pattern")
+"""Settings that tell entries of one method apart; the others are its recipe."""
+
+
+def to_records(entries: Iterable[Entry]) -> list[Record]:
+    """Return entries as records, one for each seed and metric."""
+    records = []
+    for entry in entries:
+        settings = dict(entry.get("settings") or {})
+        if entry.get("pattern_name"):
+            settings["pattern"] = entry["pattern_name"]
+        own: dict[str, Any] = {"command": tasks.COMMAND, "data": entry["task"]}
+        own |= {key: entry[key] for key in ("model", "method", "split")}
+        own |= {"label": entry.get("label", ""), "settings": settings}
+        figures = dict(entry["metrics"])
+        figures |= {_DEV + name: value for name, value in entry.get("dev", {}).items()}
+        for name, value in figures.items():
+            records += [
+                Record(metric=name, value=single, seeds=(seed,), **own)
+                for seed, single in zip(entry["seeds"], value["values"], strict=True)
+            ]
+        whole = {TRAINED: entry.get("trainable_parameters"), SECONDS: entry.get("seconds")}
+        records += [
+            Record(metric=name, value=value, seeds=tuple(entry["seeds"]), **own)
+            for name, value in whole.items()
+            if value is not None
+        ]
+    return records
+
+
+def _to_entries(records: Iterable[Record], about: Mapping[str, Any]) -> list[Entry]:
+    """Return stored records of labelled tasks as entries, a method with all its seeds each."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record.command != tasks.COMMAND or record.versus or "published" in record.settings:
+            continue
+        key = [record.data, record.method, record.model, record.split, record.label]
+        groups.setdefault(str([*key, record.settings]), []).append(record)
+    sizes = about.get("model parameters", {})
+    return [_to_entry(own, sizes) for own in groups.values()]
+
+
+def _to_entry(records: Sequence[Record], sizes: Mapping[str, int]) -> Entry:
+    first = records[0]
+    figures: dict[str, list[float]] = {}
+    for record in records:
+        figures.setdefault(record.metric, []).append(record.value)
+    settings = {key: own for key, own in first.settings.items() if key not in _OWN}
+    measured = {name: _over_seeds(own) for name, own in figures.items()}
+    shown = {k: v for k, v in measured.items() if k not in (TRAINED, SECONDS) and _DEV not in k}
+    return {
+        "task": first.data,
+        "method": first.method,
+        "model": first.model,
+        "split": first.split,
+        "label": first.label,
+        "settings": settings,
+        "variant": first.settings.get("variant", ""),
+        "pattern_name": first.settings.get("pattern", ""),
+        "seeds": sorted({seed for record in records for seed in record.seeds}),
+        "metrics": shown,
+        "dev": {k.removeprefix(_DEV): v for k, v in measured.items() if k.startswith(_DEV)},
+        "model_parameters": sizes.get(first.model),
+        "trainable_parameters": next(iter(figures.get(TRAINED, [])), None),
+        "seconds": next(iter(figures.get(SECONDS, [])), None),
+    }
 
 
 def _serves(key: EntryKey, paper: TaskPaper | None) -> bool:
@@ -408,9 +466,20 @@ def _task_entry(
     model: str, task: str, method: str, runs: Sequence[dict[str, Any]], split: str
 ) -> dict[str, Any]:
     first = runs[0]
-    entry = summarise(runs, split) | {
+    values = {
+        name: [float(run["splits"][split][name]) for run in runs]
+        for name in first["splits"].get(split, {})
+    }
+    entry = {
         "task": task,
+        "method": first["method"],
         "model": model,
+        "split": split,
+        "seeds": [run["seed"] for run in runs],
+        "metrics": {name: _over_seeds(own) for name, own in values.items()},
+        "trainable_parameters": first["trainable_parameters"],
+        "model_parameters": first["model_parameters"],
+        "seconds": mean_of(float(run["seconds"]["training"]) for run in runs),
         "best_epoch": [run["best_epoch"] for run in runs],
         "chosen_on": first["chosen_on"],
         "device": first["device"],
@@ -419,6 +488,10 @@ def _task_entry(
     if method == "pt2-mlp":
         entry |= {"settings": REPARAMETERISED, "label": "PT-2, reparameterised"}
     return entry
+
+
+def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
+    return {"value": mean_of(values), "deviation": deviation(values), "values": list(values)}
 
 
 def _pattern_entry(job: Job, metrics: dict[str, Any]) -> dict[str, Any]:

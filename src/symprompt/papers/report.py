@@ -16,12 +16,13 @@ from symprompt.papers.folder import OWN, hold_folder
 from symprompt.papers.jobs import Outcome, Plan
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
 from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
-from symprompt.papers.records import Entries, load_entries, load_results
+from symprompt.papers.records import Entries, load_entries, load_results, to_records
 from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
 from symprompt.papers.spe import fact_page, run_times
 from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
 from symprompt.report.pages import Page, Section
+from symprompt.report.records import plain_results
 
 AnyPlan = Plan[FactSettings] | Plan[TaskSettings]
 TITLES = {
@@ -166,8 +167,9 @@ def _task_page(paper: TaskPaper, entries: Entries, outcome: Outcome, out: Path) 
         notes = tuple(f"{name}: {why}" for name, why in outcome.failed.items())
         sections.append(Section("Runs that failed", notes=notes))
     text = tuple(part for part in (entries.note, _COLUMNS) if part)
-    stored = list(entries.values.values())
-    results: dict[str, Any] = {"note": entries.note, "paper": paper, "tasks": stored}
+    sizes = {model: entries.parameters(model) for model in entries.models}
+    about = {"note": entries.note, "paper": paper, "model parameters": sizes}
+    results = plain_results(about, to_records(entries.values.values()))
     return Page(TITLES[paper], text, tuple(sections), results)
 
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from symprompt.papers.fact_jobs import PTUNING, SPE, Row, list_rows, pool_row
 from symprompt.papers.jobs import Outcome, Plan
 from symprompt.papers.ptuning import paraphrase_section, prompt_type_section
 from symprompt.papers.recipes import published
-from symprompt.papers.records import Group, Loaded, load_groups, load_metrics, open_run
+from symprompt.papers.records import Group, Loaded, load_groups, load_metrics
 from symprompt.papers.settings import FactSettings
 from symprompt.papers.subsets import subset_section
-from symprompt.probing.rank import rerank
+from symprompt.probing.folder import load_asked, load_card, load_weights, run_config
 from symprompt.report import figures
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Picture, Section
+from symprompt.report.records import plain_results
 from symprompt.report.series import METRIC_NAMES, Bar, KCurve
 from symprompt.report.tables import load_scores, unfilled_notes
+from symprompt.runs.folder import Folder
+from symprompt.runs.manifest import Record
 from symprompt.runs.statistics import (
     METRICS,
     OVER_FACTS,
@@ -74,8 +77,9 @@ def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
         subset_section(loaded),
     ]
     note = describe(plan)
-    results: dict[str, Any] = {"note": note, "split": "test", "draws": plan.settings.draws}
-    return Page(TITLE, (note,), tuple(sections), results | result_entries(loaded, measured))
+    about = {"note": note, "bootstrap draws": plan.settings.draws, "runs": about_groups(loaded)}
+    results = plain_results(about, result_records(loaded, measured))
+    return Page(TITLE, (note,), tuple(sections), results)
 
 
 def describe(plan: Plan[FactSettings]) -> str:
@@ -235,20 +239,21 @@ def _notes(loaded: Loaded) -> list[str]:
                     f"{first.row.name}."
                 )
         for group in groups:
+            count = len(set(group.relation.tolist()))
             for path, seed in zip(group.paths, group.seeds, strict=True):
-                found = unfilled_notes(open_run(path).load_metrics())
+                found = unfilled_notes(Folder(path).manifest.details, count)
                 notes += [f"{group.label}, seed {seed}: {note}." for note in found]
     return notes
 
 
-def result_entries(loaded: Loaded, measured: Measured) -> dict[str, Any]:
-    """Return every group as ``symprompt table`` reads it back: metrics, intervals, differences."""
-    entries: dict[str, Any] = {}
+def about_groups(loaded: Loaded) -> dict[str, Any]:
+    """Return how every group was made, and its figures of each seed."""
+    found: dict[str, Any] = {}
     for group in loaded.groups.values():
-        folders = [open_run(path) for path in group.paths]
-        environment = folders[0].load_environment()
-        weights = [folder.load_metrics()["weights"] or {} for folder in folders]
-        entry: dict[str, Any] = {
+        manifests = [Folder(path).manifest for path in group.paths]
+        environment = manifests[0].versions | manifests[0].model_dump(include=set(_ENVIRONMENT))
+        weights = [manifest.details["weights"] or {} for manifest in manifests]
+        found[group.label] = {
             "model": group.model,
             "config": group.row.config,
             "facts": len(group.keys),
@@ -256,29 +261,36 @@ def result_entries(loaded: Loaded, measured: Measured) -> dict[str, Any]:
             "seeds": list(group.seeds),
             "weights": [sorted(set(one.values())) for one in weights],
             "environment": {key: environment[key] for key in _ENVIRONMENT if key in environment},
-            "metrics": {
-                averaging: {
-                    metric: {
-                        "value": getattr(group.means[averaging], metric),
-                        **asdict(measured.intervals[group.label][averaging][metric]),
-                    }
-                    for metric in METRICS
-                }
-                for averaging in _AVERAGES
-            },
             "by_seed": [
                 {name: asdict(one) for name, one in summarise(rank, group.relation).items()}
                 for rank in group.rank
             ],
         }
+    return found
+
+
+def result_records(loaded: Loaded, measured: Measured) -> Iterator[Record]:
+    """Yield the figures of every group with their intervals, and SPE's minus P-tuning's."""
+    for group in loaded.groups.values():
+        own: dict[str, Any] = {"command": "train", "split": "test", "n": len(group.keys)}
+        own |= {"method": group.row.config, "label": group.label, "seeds": group.seeds}
+        for averaging, metric in itertools.product(_AVERAGES, METRICS):
+            value = getattr(group.means[averaging], metric)
+            bounds = asdict(measured.intervals[group.label][averaging][metric])
+            yield Record(metric=metric, value=value, settings={"mean": averaging}, **bounds, **own)
         if group.row.config == SPE and group.model in measured.differences:
             base = loaded.groups[group.model, PTUNING].label
-            entry[f"minus {base}"] = {
-                averaging: {metric: asdict(value) for metric, value in values.items()}
-                for averaging, values in measured.differences[group.model].items()
-            }
-        entries[group.label] = entry
-    return entries
+            for averaging, values in measured.differences[group.model].items():
+                for metric, change in values.items():
+                    bounds = {"low": change.low, "high": change.high, "p": change.p}
+                    yield Record(
+                        metric=metric,
+                        value=change.difference,
+                        versus=base,
+                        settings={"mean": averaging},
+                        **bounds,
+                        **own,
+                    )
 
 
 # ---------------------------------------------------------------- Tables 2 and 3: candidates
@@ -309,27 +321,27 @@ def pool_means(loaded: Loaded) -> dict[str, Pools]:
 
 def _pool_ranks(loaded: Loaded, group: Group, place: int) -> dict[int, np.ndarray]:
     """Return one seed's ranks [facts] for every K, those beyond the run's own queried apart."""
-    folder = open_run(group.paths[place])
-    weights = folder.load_weights()
+    folder = Folder(group.paths[place])
+    weights = load_weights(folder)
     jobs = loaded.plan.of_row(group.model, pool_row(loaded.plan.settings))
     larger = [
-        open_run(job.config.out)
+        Folder(job.config.out)
         for job in jobs
         if job.source is not None and job.source.config.out == group.paths[place]
     ]
     ranks: dict[int, np.ndarray] = {}
     for source in (folder, *(other for other in larger if other.finished)):
-        predictions, facts = source.load_predictions("test")
-        keys = tuple((fact.relation, fact.subject, fact.object) for fact in facts)
+        asked = load_asked(source, "test")
+        predictions, keys = asked.predictions, tuple(asked.keys())
         if weights is None or not predictions.asked_back or keys != group.keys:
             continue
-        if source.load_config().method.choose_weight == "dev-fit":
+        if run_config(source).method.choose_weight == "dev-fit":
             # Backward scores that hold frequencies go with the weights they were fitted with.
-            weights = source.load_weights()
+            weights = load_weights(source)
             assert weights is not None
-        each = weights[predictions.relation].to(predictions.forward.dtype)
+        each = weights[predictions.relation].astype(np.float32)
         for k in range(max(ranks, default=0) + 1, predictions.candidates.shape[1] + 1):
-            ranks[k] = predictions.reranked(each, k=k).realistic.double().numpy()
+            ranks[k] = predictions.reranked(each, k=k).realistic
     return ranks
 
 
@@ -375,8 +387,8 @@ def pool_curve(group: Group, found: Pools) -> KCurve:
     """Return the metrics against K of a model's SPE runs, for a figure."""
     before = np.stack([load_scores(path, forward=True).rank for path in group.paths])
     start = summarise(before, group.relation)[OVER_RELATIONS]
-    weights = [open_run(path).load_weights() for path in group.paths]
-    every = torch.cat([weight for weight in weights if weight is not None])
+    weights = [load_weights(Folder(path)) for path in group.paths]
+    every = np.concatenate([weight for weight in weights if weight is not None])
     return KCurve(
         tuple(found),
         {
@@ -408,21 +420,20 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
     Of each relation at most one that rose and one that fell. Facts with another true object among
     the candidates are passed over: an answer that overtook a right one proves nothing.
     """
-    folder = open_run(path)
-    weights = folder.load_weights()
-    predictions, facts, texts = folder.load_asked("test")
+    folder = Folder(path)
+    weights, asked = load_weights(folder), load_asked(folder, "test")
+    predictions, facts, texts = asked.predictions, asked.facts(), asked.candidates()
     if weights is None:
         return []
     before = predictions.ranks().realistic
     after = predictions.final(weights).realistic
-    moved = (before - after).masked_fill(predictions.known.any(1), 0.0)
-    each = weights[predictions.relation].to(predictions.forward.dtype)
-    joint = rerank(predictions.forward, predictions.backward, weight=each)
-    card = folder.load_card()["relations"]
+    moved = np.where(predictions.known.any(1), 0.0, before - after)
+    joint = predictions.joint(weights)
+    card = load_card(folder)["relations"]
 
     def example(row: int) -> Example:
         fact = facts[row]
-        order = joint[row].argsort(descending=True, stable=True).tolist()
+        order = np.argsort(-joint[row], kind="stable").tolist()
         return Example(
             fact.relation,
             card[fact.relation]["label"] or card[fact.relation]["manual_template"],
@@ -437,7 +448,7 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
     found = []
     for sign, count in ((1.0, risen), (-1.0, fallen)):
         seen: set[str] = set()
-        for row in (sign * moved).argsort(descending=True, stable=True).tolist():
+        for row in np.argsort(-sign * moved, kind="stable").tolist():
             if len(seen) == count or not sign * float(moved[row]) > 0:
                 break
             if facts[row].relation not in seen:
@@ -566,13 +577,12 @@ def majority_answers(group: Group) -> float:
 
 def first_answers(path: str) -> list[str]:
     """Return the first answer of every test fact of a run, re-ranked where the run re-ranks."""
-    folder = open_run(path)
-    predictions, _, texts = folder.load_asked("test")
-    weights = folder.load_weights()
-    best = torch.zeros(len(predictions), dtype=torch.long)
+    folder = Folder(path)
+    asked, weights = load_asked(folder, "test"), load_weights(folder)
+    predictions, texts = asked.predictions, asked.candidates()
+    best = np.zeros(len(predictions), dtype=np.int64)
     if weights is not None and predictions.asked_back:
-        each = weights[predictions.relation].to(predictions.forward.dtype)
-        best = rerank(predictions.forward, predictions.backward, weight=each).argmax(1)
+        best = predictions.joint(weights).argmax(1)
     return [row[place].strip() for row, place in zip(texts, best.tolist(), strict=True)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,22 @@ from symprompt.facts import Fact, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, model_dtype
-from symprompt.probing.folder import RunFolder
+from symprompt.probing.folder import (
+    load_asked,
+    load_card,
+    load_weights,
+    open_run,
+    run_config,
+)
 from symprompt.probing.methods import method_class
 from symprompt.probing.methods.base import Method, Sentences
-from symprompt.probing.predictions import Predictions, log_frequencies
+from symprompt.probing.predictions import Predictions, joint_scores
 from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
-from symprompt.probing.rank import rerank, top_k
+from symprompt.probing.rank import top_k
+from symprompt.probing.results import load_metrics
+from symprompt.probing.score_weights import log_frequencies
 from symprompt.prompts import read_names
+from symprompt.runs.folder import Folder
 
 _SUBJECTS_AT_ONCE = 256
 
@@ -50,25 +60,24 @@ class Run:
         >>> run.ask("P36", subject="Luxembourg")[0].text               # doctest: +SKIP
     """
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self._backbone: dict[tuple[str, str], LanguageModel] = {}
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Open a finished run folder; the model is loaded when a question is asked."""
-        folder = RunFolder(path)
-        folder.require_finished()
-        return cls(folder)
+        return cls(open_run(path))
 
-    @property
+    @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Everything in metrics.json."""
-        return self.folder.load_metrics()
+        """What the run states, and its figures of every kind, from its stored predictions."""
+        return load_metrics(self.folder)
 
     def predictions(self, split: Split = "test") -> tuple[Predictions, list[Fact]]:
         """Return a split's stored predictions and their facts."""
-        return self.folder.load_predictions(split)
+        asked = load_asked(self.folder, split)
+        return asked.predictions, asked.facts()
 
     def ask(
         self,
@@ -115,8 +124,8 @@ class Run:
             raise ConfigError("give either a subject or an object to ask about.")
         if top < 1:
             raise ConfigError(f"top is {top}; it must be at least 1.")
-        card = self.folder.load_card()
-        rerank = self.folder.load_config().rerank
+        card = load_card(self.folder)
+        rerank = run_config(self.folder).rerank
         if rerank:
             raise ConfigError(
                 f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
@@ -129,7 +138,7 @@ class Run:
             )
         if subject is not None and not subject.strip():
             raise DataError("the subject is empty; give the name to ask about.")
-        weights = self.folder.load_weights()
+        weights = load_weights(self.folder)
         if subject is None and weights is None:
             raise ConfigError(
                 f"this run's method, {card['method']}, learned no subject prompt; ask for objects, "
@@ -139,18 +148,18 @@ class Run:
 
     def _question(self, relation: str, model: str, device: str) -> _Question:
         """Put together what one relation's questions need."""
-        config = self.folder.load_config()
-        place = list(self.folder.load_card()["relations"]).index(relation)
+        config = run_config(self.folder)
+        place = list(load_card(self.folder)["relations"]).index(relation)
         method_class(config.method.name).check_stored(self.folder, [place])
         backbone = self.load_backbone(model, device)
         problem = stored_problem(self.folder, backbone, [relation])
         method = stored_method(config, problem)
         vectors = method.load_vectors(self.folder, [place])
-        shares = self.folder.load_frequency_shares()
+        shares = load_weights(self.folder, "frequency_shares")
         frequencies = torch.zeros(problem.allowed.shape[1], device=backbone.device)
         if shares is not None:
             found = log_frequencies(problem.object_counts())[0]
-            frequencies = (shares[place] * found).to(frequencies)
+            frequencies = (float(shares[place]) * found).to(frequencies)
         return _Question(config, problem, method, vectors, frequencies)
 
     def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
@@ -162,7 +171,7 @@ class Run:
         Raises:
             RunError: it is another model.
         """
-        config, card = self.folder.load_config(), self.folder.load_card()
+        config, card = run_config(self.folder), load_card(self.folder)
         if (model, device) not in self._backbone:
             where = model or config.model
             backbone = LanguageModel.load(
@@ -270,7 +279,8 @@ def _by_joint(
     texts: list[str], object_score: Tensor, subject_score: Tensor, weight: float
 ) -> list[Answer]:
     """Return answers by joint score, best first; ties keep their order."""
-    joint = rerank(object_score[None], subject_score[None], weight=weight)[0].cpu()
+    given = [score.cpu().numpy()[None] for score in (object_score, subject_score)]
+    joint = torch.from_numpy(joint_scores(*given, weight=weight)[0])
     scores = zip(texts, object_score.tolist(), subject_score.tolist(), joint.tolist(), strict=True)
     answers = [Answer(*entry) for entry in scores]
     return [answers[row] for row in joint.argsort(descending=True, stable=True).tolist()]

@@ -7,14 +7,16 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from symprompt.config import to_toml
 from symprompt.facts import Fact
 from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED, LanguageModel
 from symprompt.probing.ask import Answer, Run
 from symprompt.probing.config import RunConfig, load_config
+from symprompt.probing.folder import load_asked, load_weights
 from symprompt.probing.prepare import load_config_facts
-from symprompt.probing.rank import rerank
 from symprompt.probing.train import train
 
 METHODS = ("manual", "ptuning", "spe")
@@ -107,26 +109,25 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
     Of each relation the one that rose most, at most ``count`` in all. Facts with another true
     object among the candidates are passed over: an answer that overtook a right one proves nothing.
     """
-    predictions, facts = run.predictions("test")
-    weights = run.folder.load_weights()
+    asked = load_asked(run.folder, "test")
+    predictions, weights = asked.predictions, load_weights(run.folder)
     if weights is None:
         return []
     before = predictions.ranks().realistic
     after = predictions.final(weights).realistic
     passed = (after != 1) | predictions.known.any(1)
-    rise = (before - after).masked_fill(passed, -math.inf)
-    weight = weights[predictions.relation].float()
-    joint = rerank(predictions.forward, predictions.backward, weight=weight)
-    texts = run.folder.load_candidates("test")
+    rise = np.where(passed, -math.inf, before - after)
+    joint = predictions.joint(weights)
+    facts, texts = asked.facts(), asked.candidates()
     questions: dict[str, Question] = {}
-    for row in rise.argsort(descending=True, stable=True).tolist():
+    for row in np.argsort(-rise, kind="stable").tolist():
         fact = facts[row]
         if fact.relation in questions or len(questions) == count or not rise[row] > 0:
             continue
-        columns = (predictions.forward[row], predictions.backward[row], joint[row])
+        columns = (predictions.object_score[row], predictions.weighed_score[row], joint[row])
         scores = zip(texts[row], *(column.tolist() for column in columns), strict=True)
         answers = [Answer(*entry) for entry in scores]
-        order = joint[row].argsort(descending=True, stable=True).tolist()
+        order = np.argsort(-joint[row], kind="stable").tolist()
         questions[fact.relation] = Question(
             fact, float(before[row]), float(after[row]), [answers[place] for place in order]
         )
@@ -146,7 +147,7 @@ def count_moves(run: Run) -> Moves:
     """Count what re-ranking did to the first place."""
     predictions, facts = run.predictions("test")
     before = predictions.ranks().realistic == 1
-    after = predictions.final(run.folder.load_weights()).realistic == 1
+    after = predictions.final(load_weights(run.folder)).realistic == 1
     return Moves(int((after & ~before).sum()), int((before & ~after).sum()), len(facts))
 
 

@@ -49,7 +49,7 @@ def predict(
         done += len(rows)
         tick(stage, done, len(sentences), "")
     found = Predictions.concatenate(parts)
-    return found.take(torch.from_numpy(np.argsort(np.concatenate(passes), kind="stable")))
+    return found.take(np.argsort(np.concatenate(passes), kind="stable"))
 
 
 @torch.no_grad()
@@ -69,15 +69,15 @@ def add_subject_scores(
         method: one with a subject prompt.
         sentences: the facts of the predictions, in their order.
     """
-    backward = torch.zeros_like(found.forward)
+    subject_score = np.zeros_like(found.object_score)
     done = 0
     for rows in _query_passes(method, sentences, found.candidates.shape[1], max_tokens):
-        candidates = found.candidates[rows].to(method.backbone.device)
+        candidates = torch.from_numpy(found.candidates[rows]).to(method.backbone.device)
         scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
-        backward[rows] = scores.float().cpu()
+        subject_score[rows] = scores.float().cpu().numpy()
         done += len(rows)
         tick(stage, done, len(sentences), "")
-    return replace(found, backward=backward)
+    return replace(found, subject_score=subject_score, terms={})
 
 
 def _query_passes(
@@ -106,28 +106,28 @@ def _predict_rows(
     scores = method.scores(sentences, rows, vectors)
     scores = scores.masked_fill(~allowed[relation], -torch.inf)
     raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
-    forward, candidates = top_k(scores, k)
+    object_score, candidates = top_k(scores, k)
     if method.has_subject_prompt:
-        backward = method.subject_scores(
+        subject_score = method.subject_scores(
             sentences, rows, candidates, vectors, max_tokens=max_tokens
         ).float()
     else:
-        backward = torch.full_like(forward, torch.nan)
+        subject_score = torch.full_like(object_score, torch.nan)
     is_known = (candidates[:, :, None] == known[:, None, :]).any(2)
-    found = Predictions(
-        relation=relation,
-        gold=gold,
-        gold_score=scores.gather(1, gold[:, None])[:, 0],
-        better=raw.better,
-        equal=raw.equal,
-        better_filtered=filtered.better,
-        equal_filtered=filtered.equal,
-        candidates=candidates,
-        forward=forward,
-        backward=backward,
-        known=is_known & (candidates != gold[:, None]),
-    )
-    return Predictions(**{name: value.cpu() for name, value in vars(found).items()})
+    columns = {
+        "relation": relation,
+        "gold": gold,
+        "gold_score": scores.gather(1, gold[:, None])[:, 0],
+        "better": raw.better,
+        "equal": raw.equal,
+        "better_filtered": filtered.better,
+        "equal_filtered": filtered.equal,
+        "candidates": candidates,
+        "object_score": object_score,
+        "subject_score": subject_score,
+        "known": is_known & (candidates != gold[:, None]),
+    }
+    return Predictions.from_columns({name: own.cpu().numpy() for name, own in columns.items()})
 
 
 @torch.no_grad()

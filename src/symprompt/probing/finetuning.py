@@ -8,11 +8,11 @@ stack it was in from its beginning, and ends with the numbers of an unbroken one
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from symprompt.accel.compiling import quick_products
 from symprompt.engine.loop import Loop
@@ -22,17 +22,22 @@ from symprompt.files.progress import Tick
 from symprompt.models import LoraTuning
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.folder import RunFolder
 from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
 from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.training import PromptTraining
-from symprompt.runs.shapes import Shape, require
+from symprompt.runs.folder import PARTS, Folder
+from symprompt.runs.manifest import validated
 
-_STACKS = "stacks"
 _ASKED: tuple[Split, ...] = ("dev", "test")
-_NOTE: Shape = {"relations": list, "epochs": list, "best_epoch": list, "seconds": dict}
+
+
+class _Note(TypedDict):
+    relations: list[str]
+    epochs: list[Any]
+    best_epoch: list[Any]
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Tuned:
 
 
 def fine_tune(
-    folder: RunFolder, config: RunConfig, problem: Problem, method: FineTune, tick: Tick
+    folder: Folder, config: RunConfig, problem: Problem, method: FineTune, tick: Tick
 ) -> Tuned:
     """Train and ask every relation that no stored stack is about yet; return all answers.
 
@@ -72,7 +77,7 @@ def fine_tune(
     stacks: list[Stack] = []
     first, count = 0, len(problem.relations)
     while first < count:
-        name = f"{_STACKS}/{first:04d}.safetensors"
+        name = f"{PARTS}/{first:04d}.safetensors"
         if folder.has(name):
             stacks.append(_load_stack(folder, name, problem.relations[first:]))
         else:
@@ -82,14 +87,6 @@ def fine_tune(
             _store_stack(folder, name, stacks[-1])
         first += len(stacks[-1].note["relations"])
     return _together(stacks)
-
-
-def forget_stacks(folder: RunFolder, problem: Problem) -> None:
-    """Remove the stored stacks of a run whose predictions are written."""
-    for first in range(len(problem.relations)):
-        folder.remove(f"{_STACKS}/{first:04d}.safetensors")
-    if (folder.path / _STACKS).is_dir():
-        (folder.path / _STACKS).rmdir()
 
 
 def _within(tick: Tick, first: int, part: Problem, whole: Problem) -> Tick:
@@ -104,7 +101,7 @@ def _within(tick: Tick, first: int, part: Problem, whole: Problem) -> Tick:
 
 
 def _run_stack(
-    folder: RunFolder,
+    folder: Folder,
     config: RunConfig,
     part: Problem,
     base: FineTune,
@@ -153,7 +150,7 @@ def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> di
 
 
 def _store_weights(
-    folder: RunFolder,
+    folder: Folder,
     config: RunConfig,
     method: FineTune,
     weights: Tensor,
@@ -187,39 +184,37 @@ def _adapter_card(config: RunConfig, tuning: LoraTuning) -> dict[str, Any]:
     }
 
 
-def _store_stack(folder: RunFolder, name: str, stack: Stack) -> None:
-    tensors = {
+def _store_stack(folder: Folder, name: str, stack: Stack) -> None:
+    arrays = {
         f"{split}/{key}": value
         for split, predictions in stack.found.items()
-        for key, value in vars(predictions).items()
+        for key, value in predictions.columns().items()
     }
-    folder.write_tensors(name, tensors, stack.note)
+    folder.write_arrays(name, arrays, stack.note)
 
 
-def _load_stack(folder: RunFolder, name: str, left: tuple[str, ...]) -> Stack:
+def _load_stack(folder: Folder, name: str, left: tuple[str, ...]) -> Stack:
     """Read a stored stack, whose relations must be the next ones that are left."""
-    tensors, note = folder.read_tensors(name)
+    arrays, stored = folder.read_arrays(name)
     try:
-        require(note, _NOTE)
+        note = validated(_Note, stored, folder.path / name)
         if not note["relations"] or note["relations"] != list(left[: len(note["relations"])]):
             raise ValueError("it is about other relations")
-        found = {
-            split: Predictions(**_under(tensors, f"{split}/"))
-            for split in _ASKED
-            if f"{split}/gold" in tensors
-        }
-    except (TypeError, ValueError) as error:
+        found: dict[Split, Predictions] = {}
+        for split in _ASKED:
+            columns = {
+                key.removeprefix(f"{split}/"): value
+                for key, value in arrays.items()
+                if key.startswith(f"{split}/")
+            }
+            if columns:
+                found[split] = Predictions.from_columns(columns)
+    except (KeyError, ValueError, RunError) as error:
         raise RunError(
             f"{folder.path / name} is damaged: {error}; delete that file to train these relations "
             "again."
         ) from error
-    return Stack(found, note)
-
-
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {
-        key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
-    }
+    return Stack(found, dict(note))
 
 
 def _together(stacks: list[Stack]) -> Tuned:

@@ -18,6 +18,7 @@ from symprompt.errors import ConfigError
 from symprompt.facts.types import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
+from symprompt.probing.folder import load_card, load_facts, load_prompts, run_config
 from symprompt.probing.methods import method_class
 from symprompt.probing.queries import OBJECT_PART, SUBJECT_PART
 from symprompt.prompts import Template
@@ -97,15 +98,15 @@ def describe_prompts(
     if by not in ("cosine", "euclidean"):
         raise ConfigError(f"by is {by!r}; allowed are: cosine, euclidean.")
     folder = run.folder
-    config, card = folder.load_config(), folder.load_card()
+    config, card = run_config(folder), load_card(folder)
     names = choose_names(list(card["relations"]), relations, str(folder.path))
-    stored = folder.load_prompts(card["parts"])
+    stored = load_prompts(folder, card["parts"])
     # Weights of manual templates and changes inside the model are parts too, and near no word.
     stored = {part: value for part, value in stored.items() if part in (OBJECT_PART, SUBJECT_PART)}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
     swapped = config.method.blanks == "swapped"
     kind = method_class(config.method.name)
-    facts = None if stored else folder.load_facts()
+    facts = None if stored else load_facts(folder)
     views = []
     for name in names:
         about = card["relations"][name]

@@ -28,7 +28,8 @@ from symprompt.facts import (
 from symprompt.models import LanguageModel, Vocabulary
 from symprompt.probing.any_length import Spelling, make_spelling
 from symprompt.probing.config import FactsConfig, RunConfig
-from symprompt.probing.folder import CARD, VOCABULARY, RunFolder
+from symprompt.probing.folder import CARD, VOCABULARY, load_card, run_config
+from symprompt.probing.folder import load_facts as load_stored_facts
 from symprompt.probing.methods import method_class
 from symprompt.probing.methods.base import Method, Prompts, Sentences
 from symprompt.probing.templates import load_ensemble, longest_prompt, make_templates
@@ -41,6 +42,7 @@ from symprompt.prompts import (
     make_names,
     read_names,
 )
+from symprompt.runs.folder import Folder
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def prepare(
 
 
 def stored_problem(
-    folder: RunFolder, backbone: LanguageModel, relations: Sequence[str] = ()
+    folder: Folder, backbone: LanguageModel, relations: Sequence[str] = ()
 ) -> Problem:
     """Return what a finished run is about, to be asked further: facts and answers, no sentences.
 
@@ -209,18 +211,18 @@ def stored_problem(
     Raises:
         RunError: the run folder is damaged.
     """
-    config, card = folder.load_config(), folder.load_card()
+    config, card = run_config(folder), load_card(folder)
     names = list(relations) or list(card["relations"])
-    facts = folder.load_facts().select(names)
+    facts = load_stored_facts(folder).select(names)
     about = [card["relations"][name] for name in facts.names]
     templates = tuple(Template.parse(own["template"]) for own in about)
     prompts: Prompts = ()
     if method_class(config.method.name).several_prompts:
-        listed = [own.get("prompts") for own in about]
+        listed = [own.get("prompts", []) for own in about]
         for name, own in zip(facts.names, listed, strict=True):
-            if not isinstance(own, list) or not own:
+            if not own:
                 raise RunError(f"{folder.path / CARD} is damaged: no prompts of {name}.")
-        prompts = tuple(tuple(Template.parse(str(text)) for text in own) for own in listed)
+        prompts = tuple(tuple(Template.parse(text) for text in own) for own in listed)
     # The run's own copy of a word list: the list may have moved.
     words = load_word_list(folder.path / VOCABULARY) if _names_list(config) else ()
     allowed, spelling = allowed_answers(config, backbone, facts, templates, words)

@@ -1,4 +1,4 @@
-"""Ranks of the true answers, tie-aware and filtered; the best candidates and their joint scores.
+"""Ranks of the true answers, tie-aware and filtered; the best candidates.
 
 Shapes: b facts, v vocabulary, k candidates, m other true answers. Ties are counted, never hidden:
 scores of a half-precision head tie at the top often enough to move P@1 by half a point, so such
@@ -7,43 +7,14 @@ scores are refused here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from symprompt.errors import SympromptError
+from symprompt.probing.predictions import Ranks
 
 
-@dataclass(frozen=True, eq=False)
-class Ranks:
-    """How many others score higher than the true answer, and how many score exactly the same.
-
-    Attributes:
-        better: ``[b]`` int64, others with a higher score.
-        equal: ``[b]`` int64, others with exactly the same score.
-    """
-
-    better: Tensor
-    equal: Tensor
-
-    @property
-    def optimistic(self) -> Tensor:
-        """The rank if every tie is won, ``[b]`` int64."""
-        return self.better + 1
-
-    @property
-    def pessimistic(self) -> Tensor:
-        """The rank if every tie is lost, ``[b]`` int64."""
-        return self.better + self.equal + 1
-
-    @property
-    def realistic(self) -> Tensor:
-        """The mean of the optimistic and the pessimistic rank, ``[b]`` float64."""
-        return self.better.double() + self.equal.double() / 2 + 1
-
-
-def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks:
+def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks[Tensor]:
     """Count, for every fact, the others that beat or tie with the true answer.
 
     Args:
@@ -124,33 +95,6 @@ def _best_ids_by_border(scores: Tensor, border: Tensor, k: int) -> Tensor:
     room = k - above.sum(dim=1, keepdim=True)
     chosen = above | (tied & (tied.cumsum(dim=1) <= room))
     return chosen.nonzero()[:, 1].view(-1, k)
-
-
-def rerank(forward: Tensor, backward: Tensor, *, weight: float | Tensor) -> Tensor:
-    """Return the joint score of every candidate: forward + weight * backward (SPE, equation 10).
-
-    Args:
-        forward: ``[b, k]`` log-probabilities of the candidates given the subject.
-        backward: ``[b, k]`` log-probabilities of the subject given each candidate.
-        weight: a number, or one per fact as ``[b]`` or ``[b, 1]``. Where it is zero the forward
-            score stays as it is, even if the backward score is ``-inf``.
-    """
-    _check_scores("forward", forward)
-    _check_scores("backward", backward)
-    if forward.shape != backward.shape:
-        raise SympromptError(
-            f"forward is {list(forward.shape)} and backward {list(backward.shape)}; "
-            "both must be [facts, candidates]."
-        )
-    factor = torch.as_tensor(weight, dtype=forward.dtype, device=forward.device)
-    rows = forward.shape[0]
-    if factor.ndim and tuple(factor.shape) not in {(rows,), (rows, 1)}:
-        raise SympromptError(
-            f"weight is {list(factor.shape)}, allowed are a number, [{rows}] or [{rows}, 1]."
-        )
-    if factor.ndim == 1:
-        factor = factor[:, None]
-    return torch.where(factor == 0, forward, forward + factor * backward)
 
 
 def _check_scores(name: str, scores: Tensor) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from symprompt.errors import ConfigError, RunError
@@ -22,17 +22,32 @@ from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import add_subject_scores
-from symprompt.probing.folder import CARD, FACTS, PROMPTS, VOCABULARY, RunFolder
+from symprompt.probing.folder import (
+    CARD,
+    COMMANDS,
+    FACTS,
+    PROMPTS,
+    VOCABULARY,
+    load_card,
+    load_facts,
+    load_predictions,
+    open_run,
+    predictions_file,
+    run_config,
+)
 from symprompt.probing.methods import method_class
 from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
-from symprompt.probing.results import method_name, require_dev, write_results
+from symprompt.probing.results import (
+    ASKED,
+    describe_run,
+    method_name,
+    require_dev,
+    write_results,
+)
 from symprompt.prompts import Template
-from symprompt.runs.environment import describe_environment
-from symprompt.runs.folder import ENVIRONMENT
-
-ASKED: tuple[Split, ...] = ("dev", "test")
+from symprompt.runs.folder import Folder
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class SubjectPrompt:
         asked: dict[Split, Predictions] = {}
         for split, predictions in found.items():
             sentences = self.sentences[split]
-            if not torch.equal(sentences.gold.cpu(), predictions.gold):
+            if not np.array_equal(sentences.gold.cpu().numpy(), predictions.gold):
                 raise RunError(
                     f"{self.path} reads objects as other tokens than the run to be re-ranked (one "
                     "template has [Y] at its start, the other after a space); their candidates do "
@@ -82,14 +97,14 @@ class SubjectPrompt:
         return asked
 
 
-def with_subject_prompt(config: RunConfig, source: RunFolder) -> RunConfig:
+def with_subject_prompt(config: RunConfig, source: Folder) -> RunConfig:
     """Return a config whose re-ranking is that of an SPE run, K excepted.
 
     Raises:
         RunError: there is no finished run, or it learned no subject prompt.
     """
-    source.require_finished()
-    theirs = source.load_config()
+    source.require_finished(*COMMANDS)
+    theirs = run_config(source)
     if not method_class(theirs.method.name).has_subject_prompt or theirs.rerank:
         raise RunError(
             f"{source.path} was made by {method_name(theirs)} and learned no subject prompt; give "
@@ -105,8 +120,8 @@ def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
     Raises:
         RunError: the run was made on another model, or about other facts.
     """
-    source, backbone, facts = RunFolder(config.rerank), problem.backbone, problem.facts
-    card, theirs = source.load_card(), source.load_config()
+    source, backbone, facts = Folder(config.rerank), problem.backbone, problem.facts
+    card, theirs = load_card(source), run_config(source)
     if card["base_model_fingerprint"] != backbone.fingerprint:
         raise RunError(
             f"{source.path} was made by another model ({card['base_model']}); a subject prompt "
@@ -140,9 +155,9 @@ def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
     )
 
 
-def _require_same_facts(source: RunFolder, facts: FactSet) -> None:
+def _require_same_facts(source: Folder, facts: FactSet) -> None:
     """Refuse a subject prompt learned from other facts: what it saw could be asked here."""
-    theirs = source.load_facts()
+    theirs = load_facts(source)
     for relation in facts.relations:
         if relation.name not in theirs.names:
             raise RunError(
@@ -191,9 +206,8 @@ def rerank_run(
     Raises:
         SympromptError: one clear sentence.
     """
-    source, back = RunFolder(run), RunFolder(way_back)
-    source.require_finished()
-    found = {split: source.load_predictions(split)[0] for split in _asked(source)}
+    source, back = open_run(run), Folder(way_back)
+    found = {split: load_predictions(source, split) for split in _asked(source)}
     config = _config(source, back, out, k or found["test"].candidates.shape[1], choose_weight)
     if config.method.k > found["test"].candidates.shape[1]:
         raise ConfigError(
@@ -202,13 +216,13 @@ def rerank_run(
             "with a larger one."
         )
     require_dev(config, found)
-    folder = RunFolder(out)
-    if folder.has("config.toml") and folder.start(config, resume=True):
+    folder = Folder(out)
+    if folder.check("rerank", config, resume=True):
         return Run(folder)
     backbone = backbone or LanguageModel.load(
         model or config.model, device=device, dtype=config.dtype
     )
-    if source.load_card()["base_model_fingerprint"] != backbone.fingerprint:
+    if load_card(source)["base_model_fingerprint"] != backbone.fingerprint:
         raise RunError(
             f"{source.path} was made by another model than {model or config.model}: its weights "
             "differ; name the right one with --model."
@@ -216,11 +230,11 @@ def rerank_run(
     problem = stored_problem(source, backbone)
     loaded = load_subject_prompt(replace(config, max_tokens=max_tokens), problem)
     seconds: dict[str, float] = {}
-    cut = {split: _first(predictions, config.method.k) for split, predictions in found.items()}
+    cut = {split: predictions.first(config.method.k) for split, predictions in found.items()}
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
-    folder.start(config, resume=True)
-    _copy(source, folder, config, backbone)
-    before = source.load_metrics()
+    folder.start(config, describe_run("rerank", config, problem.facts, backbone))
+    _copy(source, folder, config)
+    before = source.manifest.details
     write_results(
         folder,
         config,
@@ -231,19 +245,17 @@ def rerank_run(
         candidates=problem.counts(),
         dropped=before["dropped"],
         seconds=seconds,
-        unfilled=before.get("unfilled", []),
+        unfilled=before["unfilled"],
     )
     return Run(folder)
 
 
-def _asked(source: RunFolder) -> list[Split]:
-    return [split for split in ASKED if source.has(f"predictions/{split}.jsonl")]
+def _asked(source: Folder) -> list[Split]:
+    return [split for split in ASKED if source.has(predictions_file(split))]
 
 
-def _config(
-    source: RunFolder, back: RunFolder, out: str | Path, k: int, choose_weight: str
-) -> RunConfig:
-    config = with_subject_prompt(source.load_config(), back)
+def _config(source: Folder, back: Folder, out: str | Path, k: int, choose_weight: str) -> RunConfig:
+    config = with_subject_prompt(run_config(source), back)
     method = replace(config.method, k=k)
     if choose_weight:
         if choose_weight not in ("fixed", "dev", "dev-relation", "dev-fit"):
@@ -255,23 +267,9 @@ def _config(
     return replace(config, out=str(out), method=method)
 
 
-def _first(found: Predictions, k: int) -> Predictions:
-    """Return predictions with the first k candidates only."""
-    return replace(
-        found,
-        candidates=found.candidates[:, :k],
-        forward=found.forward[:, :k],
-        backward=found.backward[:, :k],
-        known=found.known[:, :k],
-    )
-
-
-def _copy(source: RunFolder, folder: RunFolder, config: RunConfig, backbone: LanguageModel) -> None:
+def _copy(source: Folder, folder: Folder, config: RunConfig) -> None:
     """Write what the new run is about, which is what the first one was about."""
-    environment = source.load_environment() | describe_environment(backbone.device)
-    environment |= {"dtype": str(backbone.dtype).removeprefix("torch.")}
-    folder.write_json(ENVIRONMENT, environment)
-    folder.write_json(CARD, source.load_card() | {"method": method_name(config)})
+    folder.write_json(CARD, {**load_card(source), "method": method_name(config)})
     for name in (FACTS, PROMPTS, VOCABULARY):
         if source.has(name):
             folder.write(name, (source.path / name).read_bytes())

@@ -1,47 +1,60 @@
-"""The numbers of a run: every kind of rank, both means, raw and filtered, all relations.
+"""The results of a run on facts: every kind of rank, both means, raw and filtered, all relations.
 
-What a run folder says in the end: predictions, the card with its numbers, and the metrics.
+What a run writes in the end: predictions, the card with its figures, and the manifest's records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from symprompt.errors import DataError, RunError
-from symprompt.facts import FactSet, Split
+from symprompt.errors import DataError
+from symprompt.facts.types import FactSet, Split
+from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import CARD, PROMPTS, RunFolder
-from symprompt.probing.predictions import (
-    Predictions,
+from symprompt.probing.folder import (
+    CARD,
+    PROMPTS,
+    about_run,
+    load_asked,
+    load_card,
+    load_prompts,
+    load_weights,
+    predictions_file,
+    write_predictions,
+)
+from symprompt.probing.predictions import Array, Predictions, Ranks
+from symprompt.probing.score_weights import (
     add_frequencies,
     choose_weights,
     fit_combination,
     log_frequencies,
 )
-from symprompt.probing.rank import Ranks
-from symprompt.runs.folder import METRICS
-from symprompt.runs.shapes import require
+from symprompt.runs.environment import made_with
+from symprompt.runs.folder import Folder
+from symprompt.runs.manifest import Manifest, Record
 from symprompt.runs.statistics import by_relation, summarise
+
+ASKED: tuple[Split, ...] = ("dev", "test")
+ORDERS = ("raw", "filtered", "forward")
+"""The final ranks, those without other true objects, and those by object score alone."""
 
 
 def measure(
-    predictions: Predictions, relations: Sequence[str], weights: Tensor | None
+    predictions: Predictions, relations: Sequence[str], weights: Array | None
 ) -> dict[str, Any]:
     """Return P@1, P@10 and MRR in percent, as plain values for JSON.
 
     "raw" and "filtered" are the run's final ranks, each optimistic, realistic and pessimistic;
-    "forward" is the order before asking back; "relations" has realistic raw ranks.
+    "forward" is the order by object score alone; "relations" has realistic raw ranks.
     """
-    owner = predictions.relation.numpy()
     raw = predictions.final(weights)
-    table = by_relation(raw.realistic.numpy(), owner)
-    counts = predictions.relation.bincount(minlength=len(relations)).tolist()
+    table = by_relation(raw.realistic, predictions.relation)
+    counts = np.bincount(predictions.relation, minlength=len(relations)).tolist()
     return {
         "facts": len(predictions),
         "raw": _kinds(raw, predictions),
@@ -55,15 +68,41 @@ def measure(
     }
 
 
-def _kinds(ranks: Ranks, predictions: Predictions) -> dict[str, Any]:
-    owner = predictions.relation.numpy()
+def _kinds(ranks: Ranks[Array], predictions: Predictions) -> dict[str, Any]:
     return {
         kind: {
             mean: asdict(summary)
-            for mean, summary in summarise(getattr(ranks, kind).numpy(), owner).items()
+            for mean, summary in summarise(getattr(ranks, kind), predictions.relation).items()
         }
         for kind in ("realistic", "optimistic", "pessimistic")
     }
+
+
+def to_records(measured: Mapping[Split, Mapping[str, Any]]) -> Iterator[Record]:
+    """Yield what was measured on each split as records: realistic ranks, in every order."""
+    for split, figures in measured.items():
+        for order in ORDERS:
+            for mean, values in figures[order]["realistic"].items():
+                for metric, value in values.items():
+                    yield Record(
+                        metric=metric,
+                        value=value,
+                        n=figures["facts"],
+                        split=split,
+                        settings={"order": order, "mean": mean},
+                    )
+
+
+def load_metrics(folder: Folder) -> dict[str, Any]:
+    """Return what a finished run states and all its figures, these from stored predictions."""
+    names = list(load_card(folder)["relations"])
+    weights = load_weights(folder)
+    measured = {
+        split: measure(load_asked(folder, split).predictions, names, weights)
+        for split in ASKED
+        if folder.has(predictions_file(split))
+    }
+    return about_run(folder.manifest) | measured
 
 
 def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
@@ -76,7 +115,7 @@ def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
 
 
 def write_results(
-    folder: RunFolder,
+    folder: Folder,
     config: RunConfig,
     facts: FactSet,
     found: Mapping[Split, Predictions],
@@ -88,7 +127,7 @@ def write_results(
     seconds: Mapping[str, float],
     unfilled: Sequence[str] = (),
 ) -> None:
-    """Choose the weights, write predictions, the card with its numbers, and last the metrics.
+    """Choose the weights, write predictions, the card with its figures, and last the manifest.
 
     Args:
         facts: what was asked, in the order of the predictions.
@@ -100,12 +139,14 @@ def write_results(
         seconds: how long each stage took.
         unfilled: relations whose prompts lack words that a search should have found.
     """
-    relations = len(facts.relations)
+    relations, names = len(facts.relations), facts.names
     asked_back = all(predictions.asked_back for predictions in found.values())
-    weights = torch.full((relations,), config.method.weight, dtype=torch.float64)
+    weights: Array | None = np.full(relations, config.method.weight, dtype=np.float64)
     choose = config.method.choose_weight
-    shares = None
-    if asked_back and choose == "dev-fit":
+    shares: Array | None = None
+    if not asked_back:
+        weights = None
+    elif choose == "dev-fit":
         frequencies = log_frequencies(counts().cpu())
         fitted = fit_combination(found["dev"], frequencies, relations)
         weights, shares = fitted.weights, fitted.shares
@@ -113,41 +154,47 @@ def write_results(
             split: add_frequencies(predictions, frequencies, shares)
             for split, predictions in found.items()
         }
-    elif asked_back and choose != "fixed":
+    elif choose != "fixed":
         weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
     for split, predictions in found.items():
-        shown = np.unique(predictions.candidates.numpy()).tolist()
-        texts = {answer: text(answer) for answer in shown}
-        folder.write_predictions(split, predictions, facts.facts(split), weights, texts)
-    measured = {
-        split: measure(predictions, facts.names, weights) for split, predictions in found.items()
-    }
+        texts = {answer: text(answer) for answer in np.unique(predictions.candidates).tolist()}
+        write_predictions(folder, split, predictions, facts.facts(split), names, texts)
+    measured = {split: measure(own, names, weights) for split, own in found.items()}
     # The card says what the prompts are worth, for who gets no more than the prompts.
-    summary = {split: numbers["raw"]["realistic"] for split, numbers in measured.items()}
-    folder.write_json(CARD, folder.load_card() | {"metrics": summary})
-    environment = folder.load_environment()
-    report = {
-        "model": config.model,
-        "method": method_name(config),
-        "data": config.data,
-        "seed": config.seed,
-        "device": environment["device"],
-        "dtype": environment["dtype"],
+    summary = {split: figures["raw"]["realistic"] for split, figures in measured.items()}
+    folder.write_json(CARD, {**load_card(folder), "metrics": summary})
+    stored = found["test"].candidates.shape[1] if config.rerank else config.method.k
+    details = {
         "vocabulary": config.facts.vocabulary,
         "objects": config.facts.objects,
         "candidates": None if candidates is None else dict(candidates),
-        "k": found["test"].candidates.shape[1] if config.rerank else config.method.k,
-        "weights": dict(zip(facts.names, weights.tolist(), strict=True)),
-        "frequency_shares": None
-        if shares is None
-        else dict(zip(facts.names, shares.tolist(), strict=True)),
+        "k": stored if asked_back else None,
+        "weights": _by_name(names, weights),
+        "frequency_shares": _by_name(names, shares),
         "dropped": dict(dropped),
         "unfilled": list(unfilled),
-        "seconds": {stage: round(value, 2) for stage, value in seconds.items()},
     }
-    if not asked_back:
-        report |= {"k": None, "weights": None}
-    folder.write_json(METRICS, report | measured)
+    folder.finish(records=to_records(measured), seconds=seconds, details=details)
+
+
+def _by_name(names: Sequence[str], values: Array | None) -> dict[str, float] | None:
+    return None if values is None else dict(zip(names, values.tolist(), strict=True))
+
+
+def describe_run(
+    command: str, config: RunConfig, facts: FactSet, backbone: LanguageModel
+) -> Manifest:
+    """Return what a run on facts states about itself when it begins."""
+    return Manifest(
+        command=command,
+        model=config.model,
+        model_fingerprint=backbone.fingerprint,
+        data=config.data,
+        data_fingerprint=facts.fingerprint(),
+        method=method_name(config),
+        seeds=(config.seed,),
+        **made_with(backbone.device, backbone.dtype),
+    )
 
 
 def method_name(config: RunConfig) -> str:
@@ -155,22 +202,19 @@ def method_name(config: RunConfig) -> str:
     return f"{config.method.name} + asking back" if config.rerank else config.method.name
 
 
-def add_wordings(folder: RunFolder, relations: dict[str, dict[str, Any]]) -> None:
+def add_wordings(folder: Folder, relations: Mapping[str, Any]) -> None:
     """Put the words that were found into the card, as they are stored with the prompts."""
     _, note = folder.read_tensors(PROMPTS)
-    try:
-        require(note, {"wordings": list})
+    with folder.refuse_damage(PROMPTS):
         for about, wording in zip(relations.values(), note["wordings"], strict=True):
             about |= {"words": wording["words"], "prompt": wording["prompt"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.path / PROMPTS} is damaged: {error}.") from error
 
 
-def add_prompt_weights(folder: RunFolder) -> None:
-    """Put the weights of a relation's written prompts into the card."""
-    card = folder.load_card()
+def add_prompt_weights(folder: Folder) -> None:
+    """Put the weights of a relation's manual templates into the card."""
+    card = load_card(folder)
     if any("prompts" in about for about in card["relations"].values()):
-        stored = folder.load_prompts(["weights"])["weights"]
+        stored = load_prompts(folder, ["weights"])["weights"]
         for index, about in enumerate(card["relations"].values()):
             own = stored[index, : len(about["prompts"]), 0]
             about["prompt_weights"] = [round(weight, 6) for weight in own.tolist()]

@@ -10,15 +10,24 @@ from typing import Any, cast
 from torch import Tensor
 
 from symprompt.engine.loop import Loop
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ConfigError
 from symprompt.facts import Split, load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, model_dtype
 from symprompt.probing.evaluate import predict
-from symprompt.probing.finetuning import fine_tune, forget_stacks
-from symprompt.probing.folder import CARD, ENCODER, PROMPTS, VOCABULARY, RunFolder
+from symprompt.probing.finetuning import fine_tune
+from symprompt.probing.folder import (
+    CARD,
+    ENCODER,
+    PROMPTS,
+    VOCABULARY,
+    Card,
+    load_card,
+    load_prompts,
+    write_facts,
+)
 from symprompt.probing.methods.base import Method
 from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
@@ -27,14 +36,13 @@ from symprompt.probing.rerank import SubjectPrompt, load_subject_prompt, with_su
 from symprompt.probing.results import (
     add_prompt_weights,
     add_wordings,
+    describe_run,
     method_name,
     require_dev,
     write_results,
 )
 from symprompt.probing.warm_start import load_encoders
-from symprompt.runs.environment import describe_environment
-from symprompt.runs.folder import ENVIRONMENT, HISTORY, STATE
-from symprompt.runs.shapes import require
+from symprompt.runs.folder import HISTORY, STATE, Folder
 
 Vectors = dict[str, Tensor]
 
@@ -43,7 +51,7 @@ Vectors = dict[str, Tensor]
 class _Job:
     """One run in the making; ``seconds`` fills up stage by stage."""
 
-    folder: RunFolder
+    folder: Folder
     config: RunConfig
     problem: Problem
     method: Method
@@ -77,9 +85,9 @@ def train(
         if not getattr(config, name):
             raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
     if config.rerank:
-        config = with_subject_prompt(config, RunFolder(config.rerank))
-    folder = RunFolder(config.out)
-    if folder.has("config.toml") and folder.start(config, resume=resume):
+        config = with_subject_prompt(config, Folder(config.rerank))
+    folder = Folder(config.out)
+    if folder.check("train", config, resume=resume):
         return Run(folder)
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
@@ -92,15 +100,14 @@ def train(
         require_dev(config, problem.sentences)
     way_back = load_subject_prompt(config, problem) if config.rerank else None
     if config.start_from:
-        load_encoders(method, RunFolder(config.start_from), config, problem)
+        load_encoders(method, Folder(config.start_from), config, problem)
     method.check_learning(config)
-    folder.start(config, resume=resume)
+    folder.start(config, describe_run("train", config, problem.facts, backbone))
     job = _Job(folder, config, problem, method, tick, way_back)
     _record(job)
     tick("acceleration", 1, 1, chosen)
     if method.in_stacks:
         _evaluate(job, _fine_tune(job))
-        forget_stacks(folder, problem)
     else:
         _evaluate(job, _predict(job, _learn(job)))
     return Run(folder)
@@ -115,57 +122,36 @@ def _tokens(config: RunConfig, method: Method, problem: Problem) -> float:
     return 16.0 * facts * (4 if method.has_subject_prompt else 1)
 
 
-def _chosen(folder: RunFolder) -> dict[str, list[str]]:
+def _chosen(folder: Folder) -> dict[str, list[str]]:
     """Return the prompts that an unfinished run has chosen, so that it goes on with the same."""
-    about = folder.load_card()["relations"] if folder.has(CARD) else {}
+    about = load_card(folder)["relations"] if folder.has(CARD) else {}
     return {name: own["prompts"] for name, own in about.items() if own.get("prompts")}
 
 
 def _record(job: _Job) -> None:
-    """Write what the run is about, or on resuming check that model and facts are the same."""
+    """Write what the run is about: its card, facts and word list."""
     folder, config, problem = job.folder, job.config, job.problem
-    about = {
-        "model": config.model,
-        "model_fingerprint": problem.backbone.fingerprint,
-        "facts_fingerprint": problem.facts.fingerprint(),
-        "dtype": str(problem.backbone.dtype).removeprefix("torch."),
-    }
-    if folder.has(ENVIRONMENT):
-        stored = folder.load_environment()
-        for key in ("model_fingerprint", "facts_fingerprint"):
-            if stored[key] != about[key]:
-                what = key.removesuffix("_fingerprint")
-                raise RunError(
-                    f"{folder.path} was begun with other {what} than are there now; give the same "
-                    f"{what}, or choose another --out."
-                )
-        if stored["dtype"] != about["dtype"]:
-            raise RunError(
-                f"{folder.path} was begun in {stored['dtype']} and would go on in "
-                f"{about['dtype']}; resume on the same kind of device, or choose another --out."
-            )
-    folder.write_json(ENVIRONMENT, about | describe_environment(problem.backbone.device))
     folder.write_json(CARD, _card(config, problem, job.method))
-    folder.write_facts(problem.facts)
+    write_facts(folder, problem.facts)
     if config.facts.vocabulary not in ("full", "objects"):
         # A copy, so that the run can be asked when the list has moved.
         words = load_word_list(config.facts.vocabulary)
         folder.write(VOCABULARY, "".join(word + "\n" for word in words).encode())
 
 
-def _card(config: RunConfig, problem: Problem, method: Method) -> dict[str, Any]:
+def _card(config: RunConfig, problem: Problem, method: Method) -> Card:
     return {
         "base_model": config.model,
         "base_model_fingerprint": problem.backbone.fingerprint,
         "method": method_name(config),
         "parts": list(method.parts),
         "relations": {
-            relation.name: {
+            relation.name: {  # type: ignore[misc]
                 "label": relation.label,
                 "template": str(template),
                 "manual_template": relation.template,
-                **({"prompts": [str(prompt) for prompt in prompts]} if prompts else {}),
             }
+            | ({"prompts": [str(prompt) for prompt in prompts]} if prompts else {})
             for relation, template, prompts in zip(
                 problem.facts.relations,
                 problem.templates,
@@ -199,7 +185,7 @@ def _learn(job: _Job) -> Vectors:
         note |= {} if prompts is None else {"wordings": prompts}
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
-    stored = folder.load_prompts(list(method.parts))
+    stored = load_prompts(folder, list(method.parts))
     job.seconds.update(_trained_seconds(folder))
     folder.remove(STATE)
     return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
@@ -225,19 +211,16 @@ def _train(job: _Job) -> dict[str, Any]:
     }
 
 
-def _trained_seconds(folder: RunFolder) -> dict[str, float]:
+def _trained_seconds(folder: Folder) -> dict[str, float]:
     """Return the time that all the processes that took part in it spent in training.
 
     Recording steps stands apart where there was any: it takes as long however much is trained.
     """
     history = folder.read_json(HISTORY)
-    try:
-        require(history, {"epochs": list, "seconds": (int, float)})
+    with folder.refuse_damage(HISTORY):
         whole = float(history["seconds"])
         # What is not trained records nothing.
         recording = float(history.get("recording", 0.0))
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{folder.path / HISTORY} is damaged: {error}.") from error
     if not recording:
         return {"training": whole}
     return {"recording": recording, "training": max(0.0, whole - recording)}
@@ -258,7 +241,7 @@ def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
     if job.way_back is not None:
         found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
     if job.method.found_prompts() is not None:
-        card = folder.load_card()
+        card = load_card(folder)
         add_wordings(folder, card["relations"])
         folder.write_json(CARD, card)
     add_prompt_weights(folder)

@@ -6,21 +6,21 @@ import torch
 
 from symprompt.errors import RunError
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import ENCODER, RunFolder
+from symprompt.probing.folder import COMMANDS, ENCODER, load_card, run_config
 from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem
-from symprompt.runs.shapes import require
+from symprompt.runs.folder import Folder
 
 
-def _check_source(source: RunFolder, config: RunConfig, problem: Problem, method: Method) -> None:
+def _check_source(source: Folder, config: RunConfig, problem: Problem, method: Method) -> None:
     """Refuse a run whose prompts were learned for something else than this run is about."""
-    source.require_finished()
+    source.require_finished(*COMMANDS)
     if not source.has(ENCODER):
         raise RunError(
             f"{source.path} keeps no encoder to train further; it was made with keep_encoder = "
             "false, or by a method that learns nothing."
         )
-    card = source.load_card()
+    card = load_card(source)
     if card["base_model_fingerprint"] != problem.backbone.fingerprint:
         raise RunError(
             f"{source.path} was made by another model ({card['base_model']}); prompts fit only "
@@ -43,7 +43,7 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem, method
                 f"{source.path} was trained with other manual templates for relation {name}; "
                 "vectors fit only the places they were learned in."
             )
-    before, now = source.load_config().method, config.method
+    before, now = run_config(source).method, config.method
     if method.has_subject_prompt and before.name == now.name and before.blanks != now.blanks:
         raise RunError(
             f'{source.path} was trained with method.blanks = "{before.blanks}", not '
@@ -51,7 +51,7 @@ def _check_source(source: RunFolder, config: RunConfig, problem: Problem, method
         )
 
 
-def load_encoders(method: Method, source: RunFolder, config: RunConfig, problem: Problem) -> None:
+def load_encoders(method: Method, source: Folder, config: RunConfig, problem: Problem) -> None:
     """Put another run's encoders in place, to train them further.
 
     Raises:
@@ -59,11 +59,8 @@ def load_encoders(method: Method, source: RunFolder, config: RunConfig, problem:
     """
     _check_source(source, config, problem, method)
     tensors, note = source.read_tensors(ENCODER)
-    try:
-        require(note, {"relations": list})
+    with source.refuse_damage(ENCODER):
         rows = [note["relations"].index(name) for name in problem.relations]
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{source.path / ENCODER} is damaged: {error}.") from error
     with torch.no_grad():
         for part, encoder in method.encoders.items():
             wanted = {f"{part}/{name}": value for name, value in encoder.named_parameters()}

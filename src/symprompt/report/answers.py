@@ -37,7 +37,7 @@ def run_summary(metrics: Mapping[str, Any]) -> Group:
     title = f"{metrics['method']} on {metrics['model']}"
     grid = Grid(title, ("test, realistic ranks", "P@1", "P@10", "MRR"), (rows,))
     notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
-    notes += candidate_notes(metrics) + unfilled_notes(metrics)
+    notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
     notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:

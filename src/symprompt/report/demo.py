@@ -9,6 +9,7 @@ from typing import Any
 
 from symprompt.facts import check
 from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
+from symprompt.probing.folder import load_card, load_facts, load_weights
 from symprompt.report import figures
 from symprompt.report.answers import answer_table
 from symprompt.report.series import METRIC_NAMES, k_curve, method_bars, question_panels
@@ -23,7 +24,7 @@ def show_demo(demo: Demo) -> None:
     paths = [str(run.folder.path) for run in demo.runs]
     # P-tuning is what the others are held against: SPE is P-tuning that also asks back.
     found = comparison([load_scores(path) for path in paths], reference=1)
-    report = check(demo.runs[1].folder.load_facts())
+    report = check(load_facts(demo.runs[1].folder))
     print(_about(demo, report.facts))
     show(found)
     baseline = report.majority_mean_over_relations
@@ -108,8 +109,8 @@ def write_figures(
     run, folder = demo.runs[-1], demo.folder / "figures"
     about = _caption(demo)
     curve = k_curve(run.folder)
-    weights = run.folder.load_weights()
-    fitted = run.folder.load_frequency_shares() is not None
+    weights = load_weights(run.folder)
+    fitted = load_weights(run.folder, "frequency_shares") is not None
     holds = "; asked back, an answer's frequency in training counts too" if fitted else ""
     drawn = {
         "methods.png": figures.draw_methods(
@@ -129,7 +130,7 @@ def write_figures(
     for question in questions[:1]:
         fact = question.fact
         assert weights is not None
-        weight = float(weights[list(run.folder.load_card()["relations"]).index(fact.relation)])
+        weight = float(weights[list(load_card(run.folder)["relations"]).index(fact.relation)])
         drawn["question.png"] = figures.draw_question(
             question_panels(question.answers),
             right=fact.object,
@@ -158,9 +159,9 @@ def _weight(weights: tuple[float, float]) -> str:
 
 def _show_next(demo: Demo, paths: list[str]) -> None:
     run = demo.runs[-1]
-    card = run.folder.load_card()["relations"]
+    card = load_card(run.folder)["relations"]
     relation = "capital" if "capital" in card else next(iter(card))
-    fact = run.folder.load_facts()[relation].test[0]
+    fact = load_facts(run.folder)[relation].test[0]
     subject, answer = shlex.quote(fact.subject), shlex.quote(fact.object)
     if demo.earlier:
         shown = ", ".join(map(str, demo.earlier))

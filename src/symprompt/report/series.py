@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 
 from symprompt.errors import RunError
-from symprompt.facts import Split
-from symprompt.probing.ask import Answer
-from symprompt.probing.folder import RunFolder
+from symprompt.facts.types import Split
+from symprompt.probing.folder import load_predictions, load_weights
+from symprompt.probing.predictions import Array, Ranks
 from symprompt.report.tables import Comparison
+from symprompt.runs.folder import Folder
 from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
+
+if TYPE_CHECKING:
+    from symprompt.probing.ask import Answer
 
 METHOD_NAMES = {
     "autoprompt": "AutoPrompt",
@@ -68,29 +73,27 @@ class KCurve:
     weights: tuple[float, float]
 
 
-def k_curve(folder: RunFolder, split: Split = "test") -> KCurve:
+def k_curve(folder: Folder, split: Split = "test") -> KCurve:
     """Re-rank a run's stored candidates for every K up to the stored one, realistic ranks.
 
     Raises:
         RunError: the run did not ask back.
     """
-    predictions, _ = folder.load_predictions(split)
-    weights = folder.load_weights()
+    predictions, weights = load_predictions(folder, split), load_weights(folder)
     if weights is None or not predictions.asked_back:
         raise RunError(f"{folder.path} did not ask back, so it has no curve over K.")
-    owner = predictions.relation.numpy()
-    each = weights[predictions.relation].to(predictions.forward.dtype)
+    each = weights[predictions.relation].astype(np.float32)
     numbers = tuple(range(1, predictions.candidates.shape[1] + 1))
 
-    def means(rank: torch.Tensor) -> dict[str, float]:
-        found = summarise(rank.double().numpy(), owner)[OVER_RELATIONS]
+    def means(ranks: Ranks[Array]) -> dict[str, float]:
+        found = summarise(ranks.realistic, predictions.relation)[OVER_RELATIONS]
         return {METRIC_NAMES[metric]: getattr(found, metric) for metric in METRICS}
 
-    found = [means(predictions.reranked(each, k=k).realistic) for k in numbers]
+    found = [means(predictions.reranked(each, k=k)) for k in numbers]
     return KCurve(
         numbers,
         {name: tuple(entry[name] for entry in found) for name in METRIC_NAMES.values()},
-        means(predictions.ranks().realistic),
+        means(predictions.ranks()),
         (float(weights.min()), float(weights.max())),
     )
 

@@ -34,14 +34,11 @@ if TYPE_CHECKING:
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from symprompt.errors import RunError
-from symprompt.facts import Split
-from symprompt.probing.folder import RunFolder
-from symprompt.probing.predictions import Predictions
-from symprompt.runs.folder import METRICS as METRICS_FILE
+from symprompt.facts.types import Split
+from symprompt.probing.folder import load_asked, load_card, load_weights, open_run
+from symprompt.probing.predictions import Array, Predictions
+from symprompt.runs.folder import MANIFEST, Folder
 
 _LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 _MISSING = "–"
@@ -421,57 +418,54 @@ def load_scores(
     Raises:
         RunError: no finished run there, or it cannot be re-ranked as asked.
     """
-    folder = RunFolder(path)
-    folder.require_finished()
-    metrics = folder.load_metrics()
-    predictions, facts = folder.load_predictions(split)
-    names = tuple(folder.load_card()["relations"])
+    folder = open_run(path)
+    details = folder.manifest.details
+    asked = load_asked(folder, split)
+    predictions = asked.predictions
+    names = tuple(load_card(folder)["relations"])
     _check_options(path, predictions, k, weight)
     if forward or not predictions.asked_back:
         ranks = predictions.ranks(filtered=filtered)
     else:
-        own = _weights(folder) if weight is None else torch.full((len(names),), weight)
-        each = own.to(predictions.forward.dtype)[predictions.relation]
+        own = _weights(folder) if weight is None else np.full(len(names), weight)
+        each = own[predictions.relation].astype(np.float32)
         ranks = predictions.reranked(each, k=k or None, filtered=filtered)
     suffix = " forward" if forward and predictions.asked_back else ""
     return RunScores(
         name=str(folder.path) + suffix,
         title=folder.name + suffix,
         relation_names=names,
-        relation=predictions.relation.numpy(),
-        rank=getattr(ranks, kind).double().numpy(),
-        key=[(fact.relation, fact.subject, fact.object) for fact in facts],
+        relation=predictions.relation,
+        rank=getattr(ranks, kind).astype(np.float64),
+        key=asked.keys(),
         note="; ".join(
             [
-                *candidate_notes(metrics),
-                *unfilled_notes(metrics),
-                *(f"{n} facts left out: {why}" for why, n in metrics["dropped"].items()),
+                *candidate_notes(details),
+                *unfilled_notes(details, len(np.unique(predictions.relation))),
+                *(f"{n} facts left out: {why}" for why, n in details["dropped"].items()),
             ]
         ),
     )
 
 
-def candidate_notes(metrics: Mapping[str, Any]) -> list[str]:
+def candidate_notes(details: Mapping[str, Any]) -> list[str]:
     """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
-    # Runs of version 0.1.0 did not say.
-    counts = sorted((metrics.get("candidates") or {}).values())
+    counts = sorted((details["candidates"] or {}).values())
     if not counts:
         return []
     shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     return [f"objects of any length: ranks are among {shown} candidates of each relation"]
 
 
-def unfilled_notes(metrics: Mapping[str, Any]) -> list[str]:
+def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:
     """Return a note if a search was too short to find all words of some relations' prompts."""
-    # Earlier runs did not say.
-    names = metrics.get("unfilled") or []
+    names = details["unfilled"]
     if not names:
         return []
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return [
         f"prompts that are not all words, as the search was too short: {len(names)} of "
-        f"{len(metrics['test']['relations'])} relations ({shown}); raise learning.epochs or "
-        "search.steps"
+        f"{relations} relations ({shown}); raise learning.epochs or search.steps"
     ]
 
 
@@ -490,10 +484,10 @@ def _check_options(path: str, predictions: Predictions, k: int, weight: float | 
         )
 
 
-def _weights(folder: RunFolder) -> Tensor:
-    weights = folder.load_weights()
+def _weights(folder: Folder) -> Array:
+    weights = load_weights(folder)
     if weights is None:
         raise RunError(
-            f"{folder.path / METRICS_FILE} is damaged: weights is missing, and the run asked back."
+            f"{folder.path / MANIFEST} is damaged: weights is missing, and the run asked back."
         )
     return weights

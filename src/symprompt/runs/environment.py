@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,6 +87,14 @@ def describe_environment(device: torch.device) -> dict[str, str]:
     facts["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     facts["threads"] = str(torch.get_num_threads())
     return facts
+
+
+def made_with(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the fields of a manifest about the machine: device, dtype, versions."""
+    versions = describe_environment(device)
+    device_name = versions.pop("device")
+    name = str(dtype).removeprefix("torch.")
+    return {"device": device_name, "dtype": name, "versions": versions}
 
 
 def _version(package: str) -> str:

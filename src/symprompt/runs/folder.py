@@ -1,38 +1,55 @@
-"""What every folder of a run has: files written atomically, a config, numbers written last."""
+"""A run folder, the same for every command: config, manifest and files, each whole or not there.
+
+folder = Folder(out)
+if folder.check("train", config, resume=resume):    # reads only; refuses another run
+    return                                          # finished before
+...                                                 # load the model and the data
+folder.start(config, Manifest(command="train", ...))
+...                                                 # write files, a checkpoint now and then
+folder.finish(records=..., seconds=...)             # last: now the run is finished
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+import hashlib
+import os
+import shutil
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import Tensor
-
-from symprompt.config import differing_keys, to_toml
+from symprompt.config import incidental_keys, to_toml
 from symprompt.errors import RunError, SympromptError
-from symprompt.files.atomic import (
-    part_of,
-    read_json,
-    read_tensors,
-    to_json,
-    write_file,
-    write_tensors,
-)
-from symprompt.runs.shapes import Shape, require
+from symprompt.files import atomic
+from symprompt.runs.manifest import FileEntry, Manifest, Record, validated
 
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows; files are still written whole there
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+T = TypeVar("T")
+MANIFEST = "symprompt.json"
 CONFIG = "config.toml"
-ENVIRONMENT = "environment.json"
 HISTORY = "history.json"
-METRICS = "metrics.json"
 STATE = "state.safetensors"
+PARTS = "parts"
+"""Where an unfinished run may keep what it has finished; removed in the end."""
+PREDICTIONS = "predictions"
+LOCK = ".lock"
+_OWN = (MANIFEST, CONFIG, LOCK)
+_SAME = {"model_fingerprint": "model", "data_fingerprint": "data"}
+"""What an unfinished run must be gone on with, and what its message calls it."""
 
-Config = TypeVar("Config")
 
-
-class Folder(ABC, Generic[Config]):
-    """Abstract: the files of one run. It is finished when its metrics are written, which is last.
+class Folder:
+    """The files of one run; final. What was read or written is not read again.
 
     Args:
         path: the folder; need not exist yet.
@@ -40,67 +57,165 @@ class Folder(ABC, Generic[Config]):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._read: dict[tuple[str, str], tuple[tuple[int, int, int] | None, Any]] = {}
+        self._lock: int | None = None
+
+    def __del__(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+
+    # ------------------------------------------------------------------ what the run is
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return self.path.resolve().name
 
-    def has(self, name: str) -> bool:
-        """Say whether a file is there."""
-        return (self.path / name).is_file()
+    @property
+    def manifest(self) -> Manifest:
+        """What the run states about itself.
+
+        Raises:
+            RunError: there is none, or it is damaged.
+        """
+        return self.load(MANIFEST, Manifest)
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        return self.has(METRICS)
+        return self.has(MANIFEST) and self.manifest.finished
 
-    @abstractmethod
-    def load_config(self) -> Config:
-        """Read the run's config back.
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run was begun here."""
+        return self.has(CONFIG) or self.has(MANIFEST)
+
+    def config_keys(self) -> dict[str, Any]:
+        """Return the stored config as dotted key -> value.
 
         Raises:
-            RunError: it is not one of this kind of run.
+            RunError: the config is missing or no TOML.
         """
 
-    def start(self, config: Config, *, resume: bool) -> bool:
-        """Make the folder for a run, or check that the one there is the same run.
+        def parse(path: Path) -> dict[str, Any]:
+            try:
+                return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError) as error:
+                raise RunError(f"{self.path} holds no readable run: {error}.") from error
+
+        return self.read(CONFIG, parse, "flat")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the stored config without the keys in which the same run may differ."""
+        left_out = self.manifest.incidental if self.has(MANIFEST) else ()
+        return {key: value for key, value in self.config_keys().items() if key not in left_out}
+
+    def require_finished(self, *commands: str) -> Manifest:
+        """Return the manifest of a finished run of one of these commands; of any, if none is named.
+
+        Raises:
+            RunError: saying what is missing and what to do.
+        """
+        made_by = " or ".join(commands) or "a command of symprompt"
+        if not self.holds_run:
+            raise RunError(
+                f"{self.path} is not a run folder (no {MANIFEST}); give one made by {made_by}."
+            )
+        command = self.manifest.command if self.has(MANIFEST) else made_by
+        if commands and command not in (*commands, made_by):
+            raise RunError(f"{self.path} holds a run of {command}; give one made by {made_by}.")
+        if not self.finished:
+            raise RunError(
+                f"{self.path} holds an unfinished run; finish it with {command} --resume."
+            )
+        return self.manifest
+
+    # ------------------------------------------------------------------ from start to finish
+
+    def check(self, command: str, config: object, *, resume: bool) -> bool:
+        """Refuse a folder that holds another run, or files of something else; write nothing.
+
+        Args:
+            config: of the run that is to be made.
+            resume: whether to go on with an unfinished run.
 
         Returns:
-            True if the run is finished already.
+            True if this very run is finished already.
 
         Raises:
             RunError: the folder holds another run, an unfinished one and ``resume`` is false, or
                 files of something else.
         """
+        if not self.holds_run:
+            if self._holds_something_else():
+                raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
+            return False
+        if self.has(MANIFEST) and self.manifest.command != command:
+            raise RunError(
+                f"{self.path} holds a run of {self.manifest.command}, not of {command}; choose "
+                "another --out."
+            )
         if self.has(CONFIG):
-            changed = differing_keys(self.load_config(), config)
-            if changed:
-                raise RunError(
-                    f"{self.path} holds a run with another {changed[0]} ({len(changed)} keys "
-                    "differ); choose another --out, or delete the folder."
-                )
-            if not self.finished and not resume:
-                raise RunError(
-                    f"{self.path} holds an unfinished run; go on with --resume, or delete the "
-                    "folder."
-                )
-            return self.finished
-        self.require_own()
-        self.write(CONFIG, to_toml(config).encode())
-        return False
+            self._refuse_change(config)
+        if not self.finished and not resume:
+            raise RunError(
+                f"{self.path} holds an unfinished run; go on with --resume, or delete the folder."
+            )
+        return self.finished
 
-    def require_own(self) -> None:
-        """Refuse a folder with files of something else, as long as it holds no run.
+    def start(self, config: object, manifest: Manifest) -> None:
+        """Begin a run, or go on with one that was begun with the same model, data and dtype.
+
+        The folder is held until the run is finished or the process ends.
 
         Raises:
-            RunError: there are such files.
+            RunError: the run was begun with something else, another process is at work here, or
+                the folder cannot be written.
         """
-        if not self.has(CONFIG) and self._holds_something_else():
-            raise RunError(f"{self.path} exists and is not a run folder; choose another --out.")
+        if self.has(MANIFEST):
+            self._refuse_other(manifest)
+        self._hold()
+        if not self.has(CONFIG):
+            self.write_config(config)
+        changes = {"state": "begun", "incidental": tuple(incidental_keys(type(config)))}
+        self._write_manifest(manifest.model_copy(update=changes))
+
+    def write_config(self, config: object) -> None:
+        """Store the config as TOML."""
+        self.write(CONFIG, to_toml(config).encode())
+
+    def finish(
+        self,
+        *,
+        records: Iterable[Record] = (),
+        seconds: Mapping[str, float] | None = None,
+        **changes: Any,
+    ) -> Manifest:
+        """Write the manifest of the finished run, with its files and records; return it.
+
+        Checkpoints are removed.
+
+        Args:
+            seconds: time by stage.
+            changes: further fields of the manifest, such as ``details``.
+        """
+        manifest = self.manifest.model_copy(
+            update={
+                "state": "finished",
+                "records": tuple(records),
+                "seconds": {key: round(value, 3) for key, value in (seconds or {}).items()},
+                "files": self._files(),
+                **changes,
+            }
+        )
+        self._write_manifest(manifest)
+        self.remove(STATE)
+        shutil.rmtree(self.path / PARTS, ignore_errors=True)
+        self.release()
+        return manifest
 
     @contextmanager
-    def taken_back(self) -> Iterator[None]:
+    def undone_if_refused(self) -> Iterator[None]:
         """Take a start back that is refused before anything is learned.
 
         So a mistake that shows late, such as a figure to choose by that the task does not have, can
@@ -110,77 +225,109 @@ class Folder(ABC, Generic[Config]):
             yield
         except SympromptError:
             there = list(self.path.iterdir()) if self.path.is_dir() else []
-            if there and {own.name for own in there} <= {CONFIG, ENVIRONMENT}:
-                for own in there:
-                    own.unlink()
+            if there and {entry.name for entry in there} <= set(_OWN):
+                self.release()
+                for entry in there:
+                    self.remove(entry.name)
                 self.path.rmdir()
             raise
 
-    def _holds_something_else(self) -> bool:
-        """Say whether what is there is neither nothing nor a run killed in its first write."""
-        try:
-            if not self.path.is_dir():
-                return self.path.exists()
-            return any(entry != part_of(self.path / CONFIG) for entry in self.path.iterdir())
-        except OSError as error:
-            raise RunError(f"cannot read {self.path}: {error.strerror or error}.") from error
+    def release(self) -> None:
+        """Let another process work here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+            self.remove(LOCK)
 
-    def require_made_by(self, command: str) -> None:
-        """Refuse a folder without a finished run of a command.
+    # ------------------------------------------------------------------ files
 
-        Raises:
-            RunError: saying what is missing and what to do.
-        """
-        if not self.has(CONFIG):
-            raise RunError(
-                f"{self.path} is not a run folder (no {CONFIG}); give one made by {command}."
-            )
-        if not self.finished:
-            raise RunError(
-                f"{self.path} holds an unfinished run; finish it with {command} --resume."
-            )
+    def has(self, name: str) -> bool:
+        """Return whether a file is there."""
+        return (self.path / name).is_file()
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file so that a kill at any moment leaves the old one or the new one."""
-        write_file(self.path / name, content)
+        atomic.write_file(self.path / name, content)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as readable JSON."""
-        self.write(name, to_json(value))
+        self.write(name, atomic.to_json(value))
 
     def read_json(self, name: str) -> Any:
-        """Read a JSON file back."""
-        return read_json(self.path / name)
+        """Read a JSON file; the value is shared by all who read it, so do not change it.
+
+        Raises:
+            RunError: the file is missing or not JSON.
+        """
+        return self.read(name, atomic.read_json)
+
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows as JSON lines."""
+        self.write(name, atomic.to_json_lines(rows))
+
+    def read_rows(self, name: str) -> list[dict[str, Any]]:
+        """Read JSON lines.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        return self.read(name, atomic.read_json_lines)
+
+    def write_arrays(
+        self, name: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
+    ) -> None:
+        """Write numpy arrays and a JSON note about them, in one file."""
+        atomic.write_arrays(self.path / name, arrays, about)
+
+    def read_arrays(self, name: str) -> tuple[dict[str, np.ndarray], Any]:
+        """Read numpy arrays and the note about them back.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        return self.read(name, atomic.read_arrays)
 
     def write_tensors(
         self, name: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
     ) -> None:
         """Write tensors and a JSON note about them, in one file."""
-        write_tensors(self.path / name, tensors, about)
+        atomic.write_tensors(self.path / name, tensors, about)
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], Any]:
-        """Read tensors and the note about them back.
+        """Read tensors and the note about them back; they are not kept in memory.
 
         Raises:
             RunError: the file is missing or damaged.
         """
-        return read_tensors(self.path / name)
+        return atomic.read_tensors(self.path / name)
 
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed."""
         (self.path / name).unlink(missing_ok=True)
 
-    def load_checked(self, name: str, shape: Shape) -> dict[str, Any]:
-        """Read a JSON file that must have a shape.
+    def read(self, name: str, reader: Callable[[Path], T], kind: str = "") -> T:
+        """Return what a reader makes of a file; a file that is as it was is not read again.
+
+        Args:
+            kind: tells the readers of one file apart.
+        """
+        seen, found = self._read.get((name, kind), (None, None))
+        now = self._stamp(name)
+        if seen is None or seen != now:
+            found = reader(self.path / name)
+            self._read[name, kind] = (now, found)
+        kept: T = found
+        return kept
+
+    def load(self, name: str, kind: type[T]) -> T:
+        """Read a JSON file that must have the shape of a model or a typed dictionary.
 
         Raises:
             RunError: the file is missing or lacks what is relied on.
         """
-        value = self.read_json(name)
-        with self.refuse_damage(name):
-            require(value, shape)
-        found: dict[str, Any] = value
-        return found
+        return self.read(
+            name, lambda path: validated(kind, atomic.read_json(path), path), kind.__name__
+        )
 
     @contextmanager
     def refuse_damage(self, name: str) -> Iterator[None]:
@@ -189,5 +336,98 @@ class Folder(ABC, Generic[Config]):
             yield
         except KeyError as error:
             raise RunError(f"{self.path / name} is damaged: {error} is missing.") from error
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
             raise RunError(f"{self.path / name} is damaged: {error}.") from error
+
+    # ------------------------------------------------------------------ within
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        self.write(MANIFEST, manifest.to_json())
+        self._read[MANIFEST, Manifest.__name__] = (self._stamp(MANIFEST), manifest)
+
+    def _stamp(self, name: str) -> tuple[int, int, int] | None:
+        """Return what tells one state of a file from another; None where there is none."""
+        try:
+            found = (self.path / name).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _refuse_change(self, config: object) -> None:
+        incidental = incidental_keys(type(config))
+        stored, wanted = self.config_keys(), _flat(tomllib.loads(to_toml(config)))
+        keys = [*wanted, *(key for key in stored if key not in wanted)]
+        changed = [
+            key for key in keys if key not in incidental and stored.get(key) != wanted.get(key)
+        ]
+        if changed:
+            raise RunError(
+                f"{self.path} holds a run with another {changed[0]} ({len(changed)} keys differ); "
+                "choose another --out, or delete the folder."
+            )
+
+    def _refuse_other(self, manifest: Manifest) -> None:
+        """Refuse to go on with other weights, data or dtype than the run was begun with."""
+        stored = self.manifest
+        for key, what in _SAME.items():
+            if getattr(stored, key) != getattr(manifest, key):
+                raise RunError(
+                    f"{self.path} was begun with other {what} than are there now; give the same "
+                    f"{what}, or choose another --out."
+                )
+        if stored.dtype != manifest.dtype:
+            raise RunError(
+                f"{self.path} was begun in {stored.dtype} and would go on in {manifest.dtype}; "
+                "resume on the same kind of device, or choose another --out."
+            )
+
+    def _holds_something_else(self) -> bool:
+        """Return whether what is there is neither nothing nor a run killed in its first write."""
+        first = {LOCK, *(atomic.part_of(Path(name)).name for name in _OWN)}
+        try:
+            if not self.path.is_dir():
+                return self.path.exists()
+            return any(entry.name not in first for entry in self.path.iterdir())
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {atomic.reason(error)}.") from error
+
+    def _hold(self) -> None:
+        """Keep other processes from writing here."""
+        if fcntl is None or self._lock is not None:
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            held = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {atomic.reason(error)}.") from error
+        try:
+            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(held)
+            raise RunError(
+                f"another process is at work in {self.path}; wait for it, or choose another --out."
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        self._lock = held
+
+    def _files(self) -> dict[str, FileEntry]:
+        found = {}
+        for path in sorted(self.path.rglob("*")):
+            name = path.relative_to(self.path).as_posix()
+            if name not in (*_OWN, STATE) and path.parts[-2] != PARTS and path.is_file():
+                digest = ""
+                if name.startswith(PREDICTIONS + "/"):
+                    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                found[name] = FileEntry(bytes=path.stat().st_size, sha256=digest)
+        return found
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = value if isinstance(value, dict) else None
+        flat |= (
+            {key: value} if inner is None else {f"{key}.{name}": own for name, own in inner.items()}
+        )
+    return flat

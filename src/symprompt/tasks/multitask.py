@@ -10,20 +10,26 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.runs.environment import derive_seed
-from symprompt.runs.folder import CONFIG, HISTORY, METRICS, STATE
+from symprompt.runs.folder import HISTORY, STATE, Folder
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.folder import PROMPT, TaskFolder
+from symprompt.tasks.folder import COMMAND, PROMPT, load_card
 from symprompt.tasks.model import TaskModel
 from symprompt.tasks.outcome import Asker, choosing_metric
 from symprompt.tasks.prepare import LaidTask, Session
-from symprompt.tasks.train import FORMAT, TaskRun, head_of, run_task, run_training
+from symprompt.tasks.train import (
+    FORMAT,
+    TaskRun,
+    describe_run,
+    head_of,
+    run_task,
+    run_training,
+)
 from symprompt.tasks.trainables import check_method, make_body
 from symprompt.tasks.training import TaskTraining
 
@@ -44,32 +50,34 @@ def tune_mixture(
     check_method(config)
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
-    folder, session = TaskFolder(config.out), session or Session()
-    folder.require_own()
-    if folder.has(CONFIG) and folder.start(config, resume=resume):
-        return TaskRun(folder, folder.load_metrics())
+    folder, session = Folder(config.out), session or Session()
+    if folder.check(COMMAND, config, resume=resume):
+        return TaskRun.load(folder)
     begun = time.perf_counter()
     parts = task_configs(config)
-    with folder.taken_back():
+    with folder.undone_if_refused():
         tensors = _share(folder, config, parts, session, tick)
     wanted = [config.task.name] if config.task.name else list(parts)
-    runs = {}
+    records = []
     for name in wanted:
-        own = TaskFolder(folder.path / name)
-        if own.start(parts[name], resume=True):
-            runs[name] = own.load_metrics()
+        own = Folder(folder.path / name)
+        if own.check(COMMAND, parts[name], resume=True):
+            records += own.manifest.full_records()
             continue
         start = {
             key.replace(f"head.{name}.", "head."): value
             for key, value in tensors.items()
             if not key.startswith("head.") or key.startswith(f"head.{name}.")
         }
-        run = run_task(own, parts[name], session=session, tick=_named(tick, name), start=start)
-        runs[name] = run.metrics
-    metrics = _metrics(config, runs)
-    metrics["seconds"] = {"all": round(time.perf_counter() - begun, 3)}
-    folder.write_json(METRICS, metrics)
-    return TaskRun(folder, metrics)
+        run_task(own, parts[name], session=session, tick=_named(tick, name), start=start)
+        records += own.manifest.full_records()
+    trained = load_card(Folder(folder.path / wanted[0]))["trainable_parameters"]
+    folder.finish(
+        records=records,
+        seconds={"all": time.perf_counter() - begun},
+        details={"tasks": wanted, "trainable_parameters": trained},
+    )
+    return TaskRun.load(folder)
 
 
 def task_configs(config: TuneConfig) -> dict[str, TuneConfig]:
@@ -89,22 +97,21 @@ def task_configs(config: TuneConfig) -> dict[str, TuneConfig]:
 
 
 def _share(
-    folder: TaskFolder,
+    folder: Folder,
     config: TuneConfig,
     parts: dict[str, TuneConfig],
     session: Session,
     tick: Tick,
 ) -> dict[str, Tensor]:
     """Train the shared prefix and all heads, or read them back; return their numbers."""
-    shared = TaskFolder(folder.path / SHARED)
-    if shared.has(PROMPT) and shared.has(HISTORY):
+    shared = Folder(folder.path / SHARED)
+    if folder.holds_run and shared.has(PROMPT) and shared.has(HISTORY):
         return shared.read_tensors(PROMPT)[0]
     backbone = session.backbone(config)
     body = make_body(backbone, config, seed=(config.seed,))
     laid = {name: session.task(part, backbone, taken=body.taken) for name, part in parts.items()}
     _check_kinds(laid)
-    if not folder.has(CONFIG):
-        folder.start(config, resume=False)
+    folder.start(config, describe_run(config, backbone, laid))
     heads = {
         name: head_of(config, task, body, seed=(config.seed, name)) for name, task in laid.items()
     }
@@ -145,18 +152,6 @@ def _check_kinds(laid: dict[str, LaidTask]) -> None:
     if len(kinds) > 1:
         listed = ", ".join(f"{name} ({task.data.kind})" for name, task in laid.items())
         raise ConfigError(f"mixture.tasks are of several kinds: {listed}; mix tasks of one kind.")
-
-
-def _metrics(config: TuneConfig, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    first = next(iter(runs.values()))
-    kept = ("method", "model", "model_fingerprint", "seed", "device", "trainable_parameters")
-    return {
-        "task": "+".join(name.partition("=")[0] for name in config.mixture.tasks),
-        **{key: first[key] for key in kept},
-        "versions": first["versions"],
-        "splits": {},
-        "tasks": runs,
-    }
 
 
 def _named(tick: Tick, name: str) -> Tick:

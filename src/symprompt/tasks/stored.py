@@ -13,7 +13,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.models import LanguageModel, Prefix
 from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.data.examples import LabelSet
-from symprompt.tasks.folder import CARD, TaskFolder
+from symprompt.tasks.folder import CARD, Card, load_card, open_task
 from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.model import TaskModel, make_task_head
 from symprompt.tasks.trainables import make_body
@@ -31,7 +31,7 @@ class StoredPrompt:
     """
 
     path: str
-    card: dict[str, Any]
+    card: Card
     config: TuneConfig
     tensors: dict[str, Tensor]
 
@@ -42,15 +42,13 @@ class StoredPrompt:
         Raises:
             RunError: there is none, or it is damaged.
         """
-        folder = TaskFolder(path)
-        folder.require_finished()
-        card = folder.load_card()
+        folder = open_task(path)
+        card = load_card(folder)
         try:
             method = "pt2" if card["method"] == "mpt2" else card["method"]
-            tables = {key: card[key] for key in ("prefix", "lora", "head")}
-            # Cards of older runs have fewer tables.
-            tables |= {key: card[key] for key in ("weights", "span") if key in card}
-            config = make_tune_config({"method": method, **tables})
+            tables = ("prefix", "lora", "head", "weights", "span")
+            own = {key: value for key, value in card.items() if key in tables}
+            config = make_tune_config({"method": method, **own})
             if card["kind"] not in KINDS:
                 raise ValueError(f"kind is {card['kind']!r}")
             _ = {key: int(card["features"][key]) for key in ("max_length", "stride")}
@@ -76,7 +74,7 @@ class StoredPrompt:
         """The labels that its head scores, and how."""
         return Target(
             LabelSet(tuple(self.card["labels"])),
-            LabelSet(tuple(self.card.get("relations", ()))),
+            LabelSet(tuple(self.card["relations"])),
             self.config.head,
             self.config.span,
             every_token=bool(self.card["features"].get("label_all_tokens", False)),
@@ -102,7 +100,8 @@ class StoredPrompt:
         Raises:
             RunError: the prompt is for another model.
         """
-        check_backbone(self.card, backbone, self.path)
+        card = self.card
+        check_backbone(card["base_model"], card["base_model_fingerprint"], backbone, self.path)
         body = make_body(backbone, self.config, seed=())
         head = make_task_head(self.kind, self.target, body, seed=())
         model = TaskModel(body, {self.task: head})
@@ -110,16 +109,19 @@ class StoredPrompt:
         return model
 
 
-def check_backbone(card: Mapping[str, Any], backbone: LanguageModel, where: str) -> None:
+def check_backbone(name: str, fingerprint: str, backbone: LanguageModel, where: str) -> None:
     """Refuse a prompt that was learned for another model.
+
+    Args:
+        name: the model it was learned for, and its fingerprint.
 
     Raises:
         RunError: saying whose prompt it is.
     """
-    if card["base_model_fingerprint"] != backbone.fingerprint:
+    if fingerprint != backbone.fingerprint:
         raise RunError(
-            f"the prompt in {where} was learned for another model ({card['base_model']}, "
-            f"{card['base_model_fingerprint']}), not for {backbone.source} "
+            f"the prompt in {where} was learned for another model ({name}, "
+            f"{fingerprint}), not for {backbone.source} "
             f"({backbone.fingerprint}); a prompt serves only its own model: name it with --model."
         )
 

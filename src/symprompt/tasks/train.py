@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,11 +14,12 @@ from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import describe_environment
-from symprompt.runs.folder import CONFIG, ENVIRONMENT, HISTORY, METRICS, STATE
+from symprompt.runs.environment import made_with
+from symprompt.runs.folder import HISTORY, STATE, Folder
+from symprompt.runs.manifest import Manifest, Record
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.data.examples import TaskData
-from symprompt.tasks.folder import CARD, TaskFolder
+from symprompt.tasks.folder import CARD, COMMAND, Card, load_card, load_metrics, open_task
 from symprompt.tasks.heads import Head
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import TaskModel, make_task_head
@@ -34,15 +36,20 @@ CHOICE = "choice"
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A finished run: its folder and its numbers."""
+    """A finished run: its folder and its figures."""
 
-    folder: TaskFolder
+    folder: Folder
     metrics: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: Folder) -> TaskRun:
+        """Read a finished run."""
+        return cls(folder, load_metrics(folder))
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    folder: TaskFolder
+    folder: Folder
     config: TuneConfig
     backbone: LanguageModel
     laid: LaidTask
@@ -84,16 +91,15 @@ def tune(
         raise ConfigError("--out is missing; name the run folder to write.")
     if config.mixture.tasks:
         raise ConfigError('method = "mpt2" trains a mixture; call tune_mixture.')
-    folder = TaskFolder(config.out)
-    folder.require_own()
-    if folder.has(CONFIG) and folder.start(config, resume=resume):
-        return TaskRun(folder, folder.load_metrics())
-    with folder.taken_back():
+    folder = Folder(config.out)
+    if folder.check(COMMAND, config, resume=resume):
+        return TaskRun.load(folder)
+    with folder.undone_if_refused():
         return run_task(folder, config, session=session or Session(), tick=tick, asked=asked)
 
 
 def run_task(
-    folder: TaskFolder,
+    folder: Folder,
     config: TuneConfig,
     *,
     session: Session,
@@ -120,10 +126,32 @@ def run_task(
         start = _stored_start(job)
     if start is not None:
         _begin_from(job, start)
-    if not folder.has(CONFIG):
-        folder.start(config, resume=False)
+    folder.start(config, describe_run(config, backbone, {laid.name: laid}))
     _learn(job)
-    return TaskRun(folder, _finish(job))
+    _finish(job)
+    return TaskRun.load(folder)
+
+
+def describe_run(
+    config: TuneConfig, backbone: LanguageModel, tasks: Mapping[str, LaidTask]
+) -> Manifest:
+    """Return what a run on one task, or on a mixture, states about itself when it begins."""
+    digest = hashlib.sha256()
+    for laid in tasks.values():
+        for split, examples in laid.data.splits.items():
+            digest.update(split.encode())
+            for example in examples:
+                digest.update(repr(example).encode())
+    return Manifest(
+        command=COMMAND,
+        model=config.model,
+        model_fingerprint=backbone.fingerprint,
+        data="+".join(tasks),
+        data_fingerprint=digest.hexdigest(),
+        method=config.method,
+        seeds=(config.seed,),
+        **made_with(backbone.device, backbone.dtype),
+    )
 
 
 def head_of(config: TuneConfig, laid: LaidTask, body: Body, *, seed: tuple[object, ...]) -> Head:
@@ -148,8 +176,6 @@ def _learn(job: _Job) -> None:
     """Train, or take up where a killed run was; write the prompt."""
     folder, model, config, laid = job.folder, job.model, job.config, job.laid
     name = TRAINABLES[config.method].file
-    environment = describe_environment(job.backbone.device)
-    folder.write_json(ENVIRONMENT, environment | {"model_fingerprint": job.backbone.fingerprint})
     job.tick("acceleration", 1, 1, job.backbone.accelerate(config.compile))
     if not folder.has(name):
         asker = job.asker()
@@ -177,7 +203,7 @@ def _learn(job: _Job) -> None:
 
 
 def run_training(
-    folder: TaskFolder, training: TaskTraining, config: TuneConfig, tick: Tick
+    folder: Folder, training: TaskTraining, config: TuneConfig, tick: Tick
 ) -> dict[str, Any]:
     """Train to the end, with checkpoints in the folder; return how it went.
 
@@ -199,7 +225,7 @@ def run_training(
     }
 
 
-def make_card(job: _Job, file: str) -> dict[str, Any]:
+def make_card(job: _Job, file: str) -> Card:
     """Return what a prompt file is: enough to use it on new inputs without the run's config."""
     config, laid = job.config, job.laid
     return {
@@ -227,37 +253,33 @@ def make_card(job: _Job, file: str) -> dict[str, Any]:
     }
 
 
-def _finish(job: _Job) -> dict[str, Any]:
-    """Ask every split but training, write predictions and, last, the metrics."""
+def _finish(job: _Job) -> None:
+    """Ask every split but training, write predictions and, last, the manifest."""
     folder, config, laid = job.folder, job.config, job.laid
     asker = job.asker()
     threshold = asker.threshold(laid)
     if config.task.choose_threshold:
         threshold = asker.choose_threshold(laid.name, laid)
     measured: dict[str, dict[str, float]] = {}
+    records: list[Record] = []
     for split in job.asked or asked_splits(laid):
         split = laid.choice if split == CHOICE else split
         begun = time.perf_counter()
         outcome = asker.ask(laid.name, laid, split, threshold=threshold, tick=job.tick)
         measured[split] = outcome.metrics
-        folder.write_lines(f"predictions/{split}.jsonl", outcome.rows)
+        records += [
+            Record(metric=name, value=value, n=len(outcome.rows), split=split)
+            for name, value in outcome.metrics.items()
+        ]
+        folder.write_rows(f"predictions/{split}.jsonl", outcome.rows)
         job.seconds[f"asking {split}"] = time.perf_counter() - begun
     history = folder.read_json(HISTORY)
     job.seconds["training"] = float(history["seconds"])
-    environment = folder.read_json(ENVIRONMENT)
-    folder.write_json(CARD, folder.load_card() | {"metrics": measured, "threshold": threshold})
-    metrics = {
-        "task": laid.name,
+    card = load_card(folder)
+    folder.write_json(CARD, {**card, "metrics": measured, "threshold": threshold})
+    details = {
         "kind": laid.data.kind,
-        "method": config.method,
-        "model": config.model,
-        "model_fingerprint": job.backbone.fingerprint,
-        "data": config.data,
-        "seed": config.seed,
-        "device": environment["device"],
-        "dtype": config.dtype,
-        "versions": {key: environment[key] for key in ("symprompt", "torch", "transformers")},
-        "trainable_parameters": folder.load_card()["trainable_parameters"],
+        "trainable_parameters": card["trainable_parameters"],
         "model_parameters": sum(
             value.numel() for value in job.backbone.model.base_model.parameters()
         ),
@@ -271,11 +293,8 @@ def _finish(job: _Job) -> dict[str, Any]:
         "cut": {name: own.features.cut for name, own in laid.splits.items() if own.features.cut},
         "spans_too_long": _too_long(config, laid),
         "unseen": [label.describe() for label in laid.data.unseen],
-        "splits": measured,
-        "seconds": {key: round(value, 3) for key, value in job.seconds.items()},
     }
-    folder.write_json(METRICS, metrics)
-    return metrics
+    folder.finish(records=records, seconds=job.seconds, details=details)
 
 
 def _too_long(config: TuneConfig, laid: LaidTask) -> dict[str, int]:
@@ -287,10 +306,11 @@ def _too_long(config: TuneConfig, laid: LaidTask) -> dict[str, int]:
 
 def _stored_start(job: _Job) -> Mapping[str, Tensor]:
     """Return the tensors of the run that training goes on from."""
-    source = TaskFolder(job.config.start_from)
-    source.require_finished()
-    card = source.load_card()
-    check_backbone(card, job.backbone, str(source.path))
+    source = open_task(job.config.start_from)
+    card = load_card(source)
+    check_backbone(
+        card["base_model"], card["base_model_fingerprint"], job.backbone, str(source.path)
+    )
     if card["method"].removeprefix("m") != job.config.method:
         raise RunError(
             f"{source.path} was trained by {card['method']}, not by {job.config.method}; a prompt "

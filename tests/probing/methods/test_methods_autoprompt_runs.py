@@ -13,6 +13,7 @@ from rich.console import Console
 import symprompt
 from symprompt.errors import ConfigError
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card
 from symprompt.report import load_scores
 from symprompt.report.answers import run_summary
 from tiny.models import make_facts
@@ -56,7 +57,7 @@ def test_a_start_from_words_takes_no_steps(make: Make, tmp_path: Path) -> None:
 def test_a_place_that_was_never_drawn_is_told(make: Make, tmp_path: Path) -> None:
     config = make(tmp_path / "run", epochs=1, steps=4, seed=1)
     run = symprompt.train(config)
-    card = run.folder.load_card()["relations"]
+    card = load_card(run.folder)["relations"]
     expected = [name for name, about in card.items() if "[MASK]" in about["words"]]
     assert expected
     assert run.metrics["unfilled"] == expected

@@ -271,7 +271,7 @@ def test_untrained_weights_answer_as_manual_prompts_do(
         )
         assert torch.equal(found.candidates, wanted.candidates)
         assert torch.equal(found.better, wanted.better)
-        torch.testing.assert_close(found.forward, wanted.forward)
+        torch.testing.assert_close(found.object_score, wanted.object_score)
 
 
 def test_rounds_hold_every_row_once_and_no_line_twice_as_long_as_it_must() -> None:

@@ -19,13 +19,14 @@ from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel, ReadOut
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card
 from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.methods.ensemble import Pairs, optimise_weights, probability_loss
 from symprompt.probing.methods.lpaqa import LPAQA, prune
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.prompts import Template, make_names
 from tiny.models import make_facts, run_config
-from tiny.runs import PROMPTS, write_csv, write_prompts
+from tiny.runs import PROMPTS, unfinish, write_csv, write_prompts
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +330,7 @@ def test_a_run_stores_prompts_and_weights(make: Any, tmp_path: Path, combine: st
     for path in prompts.iterdir():
         path.unlink()
     run = symprompt.Run.load(tmp_path / "run")
-    card = run.folder.load_card()
+    card = load_card(run.folder)
     assert card["relations"]["in"]["prompts"] == ["[X] lies in [Y] .", *PROMPTS["in"]]
     for about in card["relations"].values():
         assert len(about["prompt_weights"]) == len(about["prompts"])
@@ -339,10 +340,10 @@ def test_a_run_stores_prompts_and_weights(make: Any, tmp_path: Path, combine: st
 def test_a_killed_run_resumes_to_the_same_numbers(make: Any, tmp_path: Path) -> None:
     whole = symprompt.train(make(tmp_path / "whole"))
     half = symprompt.train(make(tmp_path / "half"))
-    (tmp_path / "half" / "metrics.json").unlink()
+    unfinish(tmp_path / "half")
     half = symprompt.train(make(tmp_path / "half"), resume=True)
     assert half.metrics["test"] == whole.metrics["test"]
-    assert half.folder.load_card()["relations"] == whole.folder.load_card()["relations"]
+    assert load_card(half.folder)["relations"] == load_card(whole.folder)["relations"]
 
 
 def test_a_damaged_card_is_refused(make: Any, tmp_path: Path) -> None:

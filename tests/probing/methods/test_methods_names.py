@@ -282,7 +282,7 @@ def test_the_way_back_has_the_whole_candidate_in_place(
     lengths = set()
     for row, fact in enumerate(listed):
         for token, score in zip(
-            found.candidates[row].tolist(), found.backward[row].tolist(), strict=True
+            found.candidates[row].tolist(), found.weighed_score[row].tolist(), strict=True
         ):
             lengths.add(len(loops.tokens(texts[token])))
             assert score == pytest.approx(loops.back(fact, texts[token]), abs=1e-4)

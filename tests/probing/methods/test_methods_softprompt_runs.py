@@ -13,10 +13,16 @@ import torch
 import symprompt
 from symprompt.errors import RunError
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card, load_prompts
 from tiny.models import make_facts
 from tiny.runs import PROMPTS, soft_config, write_csv, write_prompts
 
-RESULTS = ("encoder.safetensors", "predictions/test.jsonl", "prompts.json", "prompts.safetensors")
+RESULTS = (
+    "encoder.safetensors",
+    "predictions/test.safetensors",
+    "prompts.json",
+    "prompts.safetensors",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +65,7 @@ def test_a_resumed_run_keeps_the_prompts_it_chose(make: Any, tmp_path: Path) -> 
     (tmp_path / "run" / "prompts.json").write_text(json.dumps(card))
     (tmp_path / "run" / "state.safetensors").unlink()
     run = symprompt.train(make(tmp_path / "run"), resume=True)
-    assert run.folder.load_card()["relations"]["capital"]["prompts"] == chosen
+    assert load_card(run.folder)["relations"]["capital"]["prompts"] == chosen
 
 
 def test_a_run_stores_its_prompts_and_goes_on_with_no_others(make: Any, tmp_path: Path) -> None:
@@ -68,7 +74,7 @@ def test_a_run_stores_its_prompts_and_goes_on_with_no_others(make: Any, tmp_path
     run = symprompt.train(make(tmp_path / "run", ensemble=ensemble))
     for path in prompts.iterdir():
         path.unlink()
-    about = run.folder.load_card()["relations"]["capital"]
+    about = load_card(run.folder)["relations"]["capital"]
     assert about["prompts"] == ["The capital of [X] is [Y] .", *PROMPTS["capital"]]
     assert sum(about["prompt_weights"]) == pytest.approx(1, abs=1e-4)
     further = make(tmp_path / "more", start_from=str(run.folder.path))
@@ -80,5 +86,5 @@ def test_training_goes_on_from_a_run(make: Any, tmp_path: Path) -> None:
     first = symprompt.train(make(tmp_path / "one"))
     more = make(tmp_path / "two", start_from=str(first.folder.path), learning={"epochs": 0})
     second = symprompt.train(more)
-    one, two = (run.folder.load_prompts(["forth", "weights", "deep"]) for run in (first, second))
+    one, two = (load_prompts(run.folder, ["forth", "weights", "deep"]) for run in (first, second))
     assert all(torch.equal(one[part], two[part]) for part in one)

@@ -169,8 +169,8 @@ def test_asking_back_equals_the_paper_written_as_loops(
     for row, fact in enumerate(listed):
         candidates, forward, backward = loops.asked(fact)
         assert found.candidates[row].tolist() == candidates
-        assert found.forward[row].tolist() == pytest.approx(forward, abs=1e-5)
-        assert found.backward[row].tolist() == pytest.approx(backward, abs=1e-5)
+        assert found.object_score[row].tolist() == pytest.approx(forward, abs=1e-5)
+        assert found.weighed_score[row].tolist() == pytest.approx(backward, abs=1e-5)
         assert max(backward) - min(backward) > 1e-2
     for weight in (0.0, 0.8, 8.0):
         wanted = [loops.rank(fact, weight) for fact in listed]
@@ -304,7 +304,7 @@ def test_one_and_whole_masking_agree_for_subjects_of_one_token(
     capital = facts.select(["capital"])
     one = free_run(bert, capital, masking="one")[0].predict()
     whole = free_run(bert, capital, masking="whole")[0].predict()
-    torch.testing.assert_close(one.backward, whole.backward, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(one.backward, whole.weighed_score, rtol=1e-6, atol=1e-6)
 
 
 def test_asking_back_with_a_vector_per_relation_uses_the_relations_own(
@@ -324,5 +324,5 @@ def test_asking_back_with_a_vector_per_relation_uses_the_relations_own(
         k=6,
         max_tokens=4096,
     )
-    changed = (before.backward != after.backward).any(1)
+    changed = (before.weighed_score != after.weighed_score).any(1)
     assert torch.equal(changed, before.relation == 1)

@@ -17,13 +17,14 @@ from torch.nn import functional
 from symprompt.facts import SPLITS, FactSet, Relation, Split
 from symprompt.models import LanguageModel
 from symprompt.probing.any_length import Spelling, name_likelihoods, score_names
+from symprompt.probing.folder import load_card, load_prompts
 from symprompt.probing.queries import OBJECT_PART, Queries, object_logits, object_queries
 from symprompt.prompts import Layout, Names, Template
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
-    from symprompt.probing.folder import RunFolder
     from symprompt.probing.prepare import Problem
+    from symprompt.runs.folder import Folder
 
 Prompts = tuple[tuple[Template, ...], ...]
 """Each relation's manual templates, where a method reads several."""
@@ -126,13 +127,13 @@ class Method(ABC):
         return prompts
 
     @classmethod
-    def check_stored(cls, folder: RunFolder, relations: Sequence[int]) -> None:
+    def check_stored(cls, folder: Folder, relations: Sequence[int]) -> None:
         """Refuse a finished run that lacks what asking these relations needs.
 
         Raises:
             RunError: saying what is missing; no model was needed to find it.
         """
-        folder.load_prompts(folder.load_card()["parts"])
+        load_prompts(folder, load_card(folder)["parts"])
 
     @classmethod
     def describe(cls, template: str, relation: Relation) -> str:
@@ -147,9 +148,9 @@ class Method(ABC):
         """
         return
 
-    def load_vectors(self, folder: RunFolder, relations: Sequence[int]) -> dict[str, Tensor]:
+    def load_vectors(self, folder: Folder, relations: Sequence[int]) -> dict[str, Tensor]:
         """Read what a finished run learned for some of its relations, on the model's device."""
-        stored = folder.load_prompts(folder.load_card()["parts"])
+        stored = load_prompts(folder, load_card(folder)["parts"])
         rows = list(relations)
         return {part: value[rows].to(self.backbone.device) for part, value in stored.items()}
 

@@ -34,8 +34,8 @@ from symprompt.runs.environment import send
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
-    from symprompt.probing.folder import RunFolder
     from symprompt.probing.prepare import Problem
+    from symprompt.runs.folder import Folder
 
 _FULL = "model.safetensors"
 _ADAPTER = "adapter_model.safetensors"
@@ -94,7 +94,7 @@ class FineTune(Method):
         return cls(problem.backbone, StackedModel(problem.backbone, make_tuning))
 
     @classmethod
-    def check_stored(cls, folder: RunFolder, relations: Sequence[int]) -> None:
+    def check_stored(cls, folder: Folder, relations: Sequence[int]) -> None:
         """Refuse a run whose weights were not stored."""
         for relation in relations:
             if not any(folder.has(_weights_file(relation, name)) for name in (_FULL, _ADAPTER)):
@@ -113,7 +113,7 @@ class FineTune(Method):
         lora = isinstance(self.stacked.tuning, LoraTuning)
         return _weights_file(relation, _ADAPTER if lora else _FULL)
 
-    def load_vectors(self, folder: RunFolder, relations: Sequence[int]) -> dict[str, Tensor]:
+    def load_vectors(self, folder: Folder, relations: Sequence[int]) -> dict[str, Tensor]:
         """Read the weights of some relations, [relation, n], on the model's device.
 
         Raises:

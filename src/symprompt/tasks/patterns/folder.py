@@ -1,71 +1,100 @@
-"""The folder of a run through a pattern, read back; ``patterns.train`` writes it."""
+"""What a run through a pattern stores, all its seeds, read back; ``patterns.train`` writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from symprompt.errors import ConfigError, DataError, RunError, TemplateError
-from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS, Folder
-from symprompt.runs.shapes import Shape
-from symprompt.tasks.patterns.config import PatternRunConfig, is_pattern_config, load_pattern_config
+import numpy as np
+from pydantic import with_config
+from typing_extensions import TypedDict
 
+from symprompt.errors import ConfigError, DataError, RunError, TemplateError
+from symprompt.runs.folder import CONFIG, Folder
+from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
+
+COMMAND = "tune"
 WEIGHTS = "weights.safetensors"
 
-_METRICS_SHAPE: Shape = {
-    "task": str,
-    "method": str,
-    "model": str,
-    "pattern": str,
-    "words": list,
-    "split": str,
-    "seeds": list,
-    "metrics": dict,
-    "dev": dict,
-    "seconds": (int, float),
-}
-_SEED_SHAPE: Shape = {"seed": int, "dev": {"accuracy": (int, float), "loss": (int, float)}}
+
+class DevScore(TypedDict):
+    """What dev, which chooses, says of a seed."""
+
+    accuracy: float
+    loss: float
 
 
-class PatternFolder(Folder[PatternRunConfig]):
-    """The files of one run through a pattern, all its seeds; final."""
+@with_config(extra="allow")
+class SeedOutcome(TypedDict):
+    """What came of a seed."""
 
-    def load_config(self) -> PatternRunConfig:
-        """Read the config back.
+    seed: int
+    val: dict[str, float]
+    dev: DevScore
 
-        Raises:
-            RunError: it is not one of a run through a pattern.
-        """
-        try:
-            return load_pattern_config(str(self.path / CONFIG))
-        except (ConfigError, DataError, TemplateError) as error:
-            raise RunError(f"{self.path} holds another kind of run: {error}") from error
 
-    def require_finished(self) -> None:
-        """Refuse a folder without a finished run.
+def pattern_config(folder: Folder) -> PatternRunConfig:
+    """Return the config of a run through a pattern.
 
-        Raises:
-            RunError: saying what is missing and what to do.
-        """
-        self.require_made_by("tune")
+    Raises:
+        RunError: it is not one.
+    """
+    try:
+        return folder.read(CONFIG, lambda path: load_pattern_config(str(path)), "pattern")
+    except (ConfigError, DataError, TemplateError) as error:
+        raise RunError(f"{folder.path} holds another kind of run: {error}") from error
 
-    def load_metrics(self) -> dict[str, Any]:
-        """Read the run's numbers."""
-        return self.load_checked(METRICS, _METRICS_SHAPE)
 
-    def load_fingerprint(self) -> str:
-        """Read which model the run began with."""
-        return str(self.load_checked(ENVIRONMENT, {"model_fingerprint": str})["model_fingerprint"])
+def load_metrics(folder: Folder) -> dict[str, Any]:
+    """Return what a finished run states, and per metric the mean, deviation and value of seeds.
 
-    def load_seed(self, seed: int) -> dict[str, Any]:
-        """Read what came of a seed."""
-        return self.load_checked(seed_file(seed), _SEED_SHAPE)
+    Raises:
+        RunError: the run is damaged.
+    """
+    manifest = folder.manifest
+    rows: dict[str, dict[int, dict[str, float]]] = {}
+    for record in manifest.records:
+        own = rows.setdefault(record.split, {}).setdefault(record.seeds[0], {})
+        own[record.metric] = record.value
+    kept = ("model", "method", "device", "versions")
+    return {
+        "task": manifest.data,
+        **{key: getattr(manifest, key) for key in kept},
+        "seeds": list(manifest.seeds),
+        **manifest.details,
+        "metrics": summarise_seeds(list(rows[manifest.details["split"]].values())),
+        "dev": summarise_seeds(list(rows["dev"].values())),
+        "seconds": manifest.seconds["training"],
+    }
 
-    def best_seed(self) -> int:
-        """Return the seed that did best on dev: the highest accuracy, then the lowest loss."""
-        rows = [self.load_seed(int(seed)) for seed in self.load_metrics()["seeds"]]
-        return int(max(rows, key=lambda row: on_dev(row))["seed"])
+
+def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return per metric the mean over seeds, the deviation (of a sample) and the values."""
+    found = {}
+    for name in rows[0]:
+        values = [float(row[name]) for row in rows]
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        found[name] = {
+            "value": round(float(np.mean(values)), 3),
+            "deviation": round(deviation, 3),
+            "values": [round(value, 3) for value in values],
+        }
+    return found
+
+
+def load_seed(folder: Folder, seed: int) -> SeedOutcome:
+    """Return what came of a seed.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    return folder.load(seed_file(seed), SeedOutcome)
+
+
+def best_seed(folder: Folder) -> int:
+    """Return the seed that did best on dev: the highest accuracy, then the lowest loss."""
+    return max(folder.manifest.seeds, key=lambda seed: on_dev(load_seed(folder, seed)))
 
 
 def on_dev(row: Mapping[str, Any]) -> tuple[float, float]:
@@ -84,6 +113,6 @@ def prompt_file(seed: int) -> str:
 
 
 def is_pattern_run(path: str | Path) -> bool:
-    """Say whether a path is the folder of a run through a pattern."""
-    place = Path(path) / CONFIG
-    return place.is_file() and is_pattern_config(str(place))
+    """Return whether a path is the folder of a run through a pattern."""
+    folder = Folder(path)
+    return folder.has(CONFIG) and "pattern.task" in folder.config_keys()

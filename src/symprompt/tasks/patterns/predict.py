@@ -13,10 +13,17 @@ from torch import Tensor
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
+from symprompt.runs.folder import Folder
 from symprompt.tasks.outcome import Outcome
 from symprompt.tasks.patterns.config import PatternConfig, trains_model
 from symprompt.tasks.patterns.data import load_verbal_file
-from symprompt.tasks.patterns.folder import WEIGHTS, PatternFolder, prompt_file
+from symprompt.tasks.patterns.folder import (
+    COMMAND,
+    WEIGHTS,
+    best_seed,
+    pattern_config,
+    prompt_file,
+)
 from symprompt.tasks.patterns.methods import METHODS
 from symprompt.tasks.patterns.model import VerbalModel
 from symprompt.tasks.patterns.prepare import VerbalProblem
@@ -51,18 +58,17 @@ def predict_verbal(
     Raises:
         SympromptError: the run, the file or the model cannot be used.
     """
-    folder = PatternFolder(run)
-    folder.require_finished()
-    config, metrics = folder.load_config(), folder.load_metrics()
+    folder = Folder(run)
+    manifest = folder.require_finished(COMMAND)
+    config = pattern_config(folder)
     task = find_task(config.pattern.task)
     examples = load_verbal_file(task, file, columns=_columns_of(columns))
     name = model or config.model
     kept = "float32" if dtype in ("auto", *_HALF) else dtype
     backbone = LanguageModel.load(name, device=device, dtype=kept)
-    card = {"base_model": config.model, "base_model_fingerprint": folder.load_fingerprint()}
-    check_backbone(card, backbone, str(folder.path))
+    check_backbone(manifest.model, manifest.model_fingerprint, backbone, str(folder.path))
     data = VerbalData(task, {_FILE: examples}, str(file))
-    pattern = _stored_pattern(config.pattern, metrics)
+    pattern = _stored_pattern(config.pattern, manifest.details)
     problem = VerbalProblem(backbone, data, pattern, max_tokens=max_tokens, splits=(_FILE,))
     trained = _load_trained(folder, problem, half=_HALF.get(dtype))
     answers = problem.answer(trained, _FILE, tick=tick)
@@ -81,17 +87,15 @@ def _columns_of(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _stored_pattern(config: PatternConfig, metrics: Mapping[str, Any]) -> PatternConfig:
+def _stored_pattern(config: PatternConfig, details: Mapping[str, Any]) -> PatternConfig:
     """Return the pattern as the run read it, whatever a published one of its name says now."""
     if not METHODS[config.method].verbal:
         return config
-    words = tuple(map(str, metrics["words"]))
-    return replace(config, template=str(metrics["pattern"]), words=words)
+    words = tuple(map(str, details["words"]))
+    return replace(config, template=str(details["pattern"]), words=words)
 
 
-def _load_trained(
-    folder: PatternFolder, problem: VerbalProblem, *, half: bool | None
-) -> VerbalModel:
+def _load_trained(folder: Folder, problem: VerbalProblem, *, half: bool | None) -> VerbalModel:
     """Return the model as training left it; of a model trained too, the weights that were kept."""
     tensors: dict[str, Tensor] = {}
     joint = trains_model(problem.config)
@@ -100,7 +104,7 @@ def _load_trained(
             f"{folder.path} trained the language model too and has no {WEIGHTS}, so it cannot "
             "answer; make the run again in another folder, with keep_weights."
         )
-    seed = folder.best_seed()
+    seed = best_seed(folder)
     if joint:
         tensors, about = folder.read_tensors(WEIGHTS)
         with folder.refuse_damage(WEIGHTS):

@@ -1,35 +1,37 @@
 """``symprompt tune`` for configs with a pattern: one run folder for all seeds of a method.
 
-A folder holds ``config.toml``, ``environment.json``, ``seeds/N.json`` (what came of a seed, of its
-grid), ``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors or a prefix, with a
-card), ``weights.safetensors`` (where the model is trained too: its numbers, and a head's, of the
-seed that did best on dev), ``models/N`` if asked for, and ``metrics.json``, written last: a run is
-finished when it is there. ``state.safetensors`` holds an unfinished training.
+Beside config and manifest a folder holds ``seeds/N.json`` (what came of a seed, of its grid),
+``predictions/N.jsonl``, ``prompts/N.safetensors`` (P-tuning's vectors or a prefix, with a card),
+``weights.safetensors`` (where the model is trained too: its weights, and a head's, of the seed that
+did best on dev) and ``models/N`` if asked for.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from symprompt.config import differing_keys, recipe_of, to_toml
+from symprompt.config import recipe_of
 from symprompt.errors import ConfigError, RunError
-from symprompt.files.atomic import read_json, read_tensors, write_file, write_json, write_tensors
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import describe_environment
-from symprompt.runs.folder import CONFIG, ENVIRONMENT, METRICS, STATE
-from symprompt.tasks.patterns.config import (
-    PatternRunConfig,
-    load_pattern_config,
-    trains_model,
-)
+from symprompt.runs.environment import made_with
+from symprompt.runs.folder import STATE, Folder
+from symprompt.runs.manifest import Manifest, Record
+from symprompt.tasks.patterns.config import PatternRunConfig, trains_model
 from symprompt.tasks.patterns.data import load_verbal
-from symprompt.tasks.patterns.folder import WEIGHTS, on_dev, prompt_file, seed_file
+from symprompt.tasks.patterns.folder import (
+    COMMAND,
+    WEIGHTS,
+    load_metrics,
+    load_seed,
+    on_dev,
+    prompt_file,
+    seed_file,
+)
 from symprompt.tasks.patterns.methods import METHODS
 from symprompt.tasks.patterns.prepare import VerbalProblem
 from symprompt.tasks.patterns.superglue import VerbalData
@@ -52,8 +54,8 @@ def tune_pattern(
         tick: told of progress, a seed at a time.
 
     Returns:
-        What ``metrics.json`` holds: per metric the mean over seeds, their deviation and each one's
-        value, in percent; the entry that ``symprompt.report.tasks`` shows.
+        What the run states, and per metric the mean over seeds, their deviation and each one's
+        value, in percent.
 
     Raises:
         SympromptError: the config, data, pattern or folder does not serve.
@@ -63,7 +65,22 @@ def tune_pattern(
             f"--data is missing; name the folder of {config.pattern.task}'s files, or the one "
             "above it."
         )
-    out = _open(config, resume=resume)
+    if not config.out:
+        raise ConfigError("no run folder is given; say where with --out.")
+    seeds = config.seeds
+    if not METHODS[config.pattern.method].learns:
+        # Nothing is drawn, so all seeds would be the same.
+        seeds = seeds[:1]
+    folder = Folder(config.out)
+    if folder.check(COMMAND, config, resume=resume):
+        if folder.manifest.seeds == seeds:
+            return load_metrics(folder)
+        if not resume:
+            made = ", ".join(map(str, folder.manifest.seeds))
+            raise RunError(
+                f"{folder.path} holds a run with other seeds ({made}); add seeds with --resume, or "
+                "choose another --out."
+            )
     data = load_verbal(
         config.pattern.task,
         config.data,
@@ -73,21 +90,35 @@ def tune_pattern(
     backbone = backbone or load_for_tuning(config)
     tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     problem = VerbalProblem(backbone, data, config.pattern, max_tokens=config.max_tokens)
-    _write_start(out, config, problem)
-    seeds = config.seeds
-    if not METHODS[config.pattern.method].learns:
-        # Nothing is drawn, so all seeds would be the same.
-        seeds = seeds[:1]
-    missing = [seed for seed in seeds if not _seed_path(out, seed).is_file()]
+    folder.start(config, _describe(config, problem, seeds))
+    # Seeds may have been added.
+    folder.write_config(config)
+    missing = [seed for seed in seeds if not folder.has(seed_file(seed))]
     tick("seeds", len(seeds) - len(missing), len(seeds), problem.task.name)
-    for outcome in _outcomes(problem, config, missing, out):
-        _write_outcome(out, config, problem, outcome)
-        done = sum(_seed_path(out, seed).is_file() for seed in seeds)
+    for outcome in _outcomes(problem, config, missing, folder):
+        _write_outcome(folder, config, problem, outcome)
+        done = sum(folder.has(seed_file(seed)) for seed in seeds)
         main = problem.task.metrics[0]
         tick("seeds", done, len(seeds), f"{main} {outcome.metrics[main]:.1f}")
-    metrics = _summary(problem, config, [read_json(_seed_path(out, seed)) for seed in seeds])
-    write_json(out / METRICS, metrics)
-    return metrics
+    _finish(folder, problem, config, [load_seed(folder, seed) for seed in seeds])
+    return load_metrics(folder)
+
+
+def _describe(config: PatternRunConfig, problem: VerbalProblem, seeds: tuple[int, ...]) -> Manifest:
+    backbone = problem.backbone
+    digest = hashlib.sha256()
+    for split, examples in problem.data.splits.items():
+        digest.update(f"{split} {[repr(example) for example in examples]}".encode())
+    return Manifest(
+        command=COMMAND,
+        model=config.model,
+        model_fingerprint=backbone.fingerprint,
+        data=problem.task.name,
+        data_fingerprint=digest.hexdigest(),
+        method=config.pattern.method,
+        seeds=seeds,
+        **made_with(backbone.device, backbone.dtype),
+    )
 
 
 def load_for_tuning(config: PatternRunConfig) -> LanguageModel:
@@ -97,7 +128,7 @@ def load_for_tuning(config: PatternRunConfig) -> LanguageModel:
 
 
 def _outcomes(
-    problem: VerbalProblem, config: PatternRunConfig, seeds: Sequence[int], out: Path
+    problem: VerbalProblem, config: PatternRunConfig, seeds: Sequence[int], folder: Folder
 ) -> Any:
     """Give each seed's outcome while the model is as the seed left it."""
     if not seeds:
@@ -108,33 +139,33 @@ def _outcomes(
     with tuning(
         problem,
         config.learning,
-        state=out / STATE,
+        state=folder.path / STATE,
         key=_key(config, problem),
         checkpoint_seconds=config.checkpoint_seconds,
     ) as tuner:
         for seed in seeds:
             outcome = tuner.run(seed)
             if config.save_model:
-                _save_model(tuner, out / "models" / str(seed))
+                _save_model(tuner, folder.path / "models" / str(seed))
             if config.keep_weights and trains_model(config.pattern):
-                _keep_weights(tuner, outcome, out)
+                _keep_weights(tuner, outcome, folder)
             yield outcome
 
 
-def _keep_weights(tuner: VerbalTuner, outcome: Outcome, out: Path) -> None:
+def _keep_weights(tuner: VerbalTuner, outcome: Outcome, folder: Folder) -> None:
     """Store the trained weights if no seed before did better on dev; one seed's are enough."""
-    place = out / WEIGHTS
-    if place.is_file():
-        before = _seed_path(out, int(read_tensors(place)[1]["seed"]))
+    if folder.has(WEIGHTS):
+        before = int(folder.read_tensors(WEIGHTS)[1]["seed"])
         # A kill may have come between a seed's weights and what came of it.
-        if before.is_file() and on_dev(read_json(before)) >= on_dev(outcome.to_json()):
+        there = folder.has(seed_file(before))
+        if there and on_dev(load_seed(folder, before)) >= on_dev(outcome.to_json()):
             return
     # A prompt is stored by itself; a head is nothing without the model it was learned with.
     kinds = ("model.",) if tuner.problem.method.prompt else ("model.", "extra.")
     tensors = {
         name: value for name, value in tuner.training.parameters.items() if name.startswith(kinds)
     }
-    write_tensors(place, tensors, {"seed": outcome.seed})
+    folder.write_tensors(WEIGHTS, tensors, {"seed": outcome.seed})
 
 
 def _save_model(tuner: VerbalTuner, folder: Path) -> None:
@@ -148,52 +179,10 @@ def _key(config: PatternRunConfig, problem: VerbalProblem) -> str:
     return json.dumps([recipe_of(config), problem.backbone.fingerprint])
 
 
-def _open(config: PatternRunConfig, *, resume: bool) -> Path:
-    """Return the run folder, refusing one that holds something else.
-
-    Raises:
-        ConfigError: no folder is named.
-        RunError: it holds a run already, or another one than is to be gone on with.
-    """
-    if not config.out:
-        raise ConfigError("no run folder is given; say where with --out.")
-    out = Path(config.out)
-    stored = out / CONFIG
-    if not stored.is_file():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RunError(f"{out} is there and is no run; give an empty or a new folder.")
-        return out
-    if not resume:
-        raise RunError(f"{out} holds a run already; go on with it (--resume) or take another.")
-    other = differing_keys(load_pattern_config(str(stored)), config)
-    if other:
-        raise RunError(
-            f"{out} was made with another {', '.join(other)}; go on with the same config or take "
-            "another folder."
-        )
-    return out
-
-
-def _seed_path(out: Path, seed: int) -> Path:
-    return out / seed_file(seed)
-
-
-def _write_start(out: Path, config: PatternRunConfig, problem: VerbalProblem) -> None:
-    write_file(out / CONFIG, to_toml(config).encode())
-    device = problem.backbone.device
-    environment = describe_environment(device) | {
-        "dtype": str(problem.backbone.dtype).removeprefix("torch."),
-        "model_fingerprint": problem.backbone.fingerprint,
-    }
-    write_json(out / ENVIRONMENT, environment)
-
-
 def _write_outcome(
-    out: Path, config: PatternRunConfig, problem: VerbalProblem, outcome: Outcome
+    folder: Folder, config: PatternRunConfig, problem: VerbalProblem, outcome: Outcome
 ) -> None:
-    rows = problem.rows("val", outcome.answers)
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_file(out / "predictions" / f"{outcome.seed}.jsonl", lines.encode())
+    folder.write_rows(f"predictions/{outcome.seed}.jsonl", problem.rows("val", outcome.answers))
     if outcome.prompt:
         card = {
             "base_model": config.model,
@@ -205,45 +194,41 @@ def _write_outcome(
             "seed": outcome.seed,
             "val": outcome.metrics,
         }
-        write_tensors(out / prompt_file(outcome.seed), outcome.prompt, card)
-    write_json(_seed_path(out, outcome.seed), outcome.to_json())
+        folder.write_tensors(prompt_file(outcome.seed), outcome.prompt, card)
+    folder.write_json(seed_file(outcome.seed), outcome.to_json())
 
 
-def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
-    """Return per metric the mean over seeds, the deviation (of a sample) and the values."""
-    found = {}
-    for name in rows[0]:
-        values = [float(row[name]) for row in rows]
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        found[name] = {
-            "value": round(float(np.mean(values)), 3),
-            "deviation": round(deviation, 3),
-            "values": [round(value, 3) for value in values],
-        }
-    return found
-
-
-def _summary(
-    problem: VerbalProblem, config: PatternRunConfig, rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _finish(
+    folder: Folder,
+    problem: VerbalProblem,
+    config: PatternRunConfig,
+    rows: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write what the run found: a record for each seed, split and metric."""
     data: VerbalData = problem.data
     body = problem.backbone.model.base_model
-    return {
-        "model": config.model,
-        "task": problem.task.name,
-        "method": config.pattern.method,
+    records = [
+        Record(
+            metric=name,
+            value=value,
+            n=len(data.splits[split]),
+            split=split,
+            seeds=(row["seed"],),
+        )
+        for row in rows
+        for split, own in (("val", row["val"]), ("dev", {"accuracy": row["dev"]["accuracy"]}))
+        for name, value in own.items()
+    ]
+    details = {
         "model_trained": trains_model(config.pattern),
         "pattern": problem.worded.text,
         "words": list(problem.worded.words),
         "split": "val",
-        "seeds": [row["seed"] for row in rows],
-        "metrics": summarise_seeds([row["val"] for row in rows]),
-        "dev": summarise_seeds([{"accuracy": row["dev"]["accuracy"]} for row in rows]),
-        "seconds": round(sum(t["seconds"] for row in rows for t in row["tried"]) / len(rows), 2),
-        # Seeds of older runs do not say how many numbers they trained.
-        "trainable_parameters": max((row.get("trained") or 0 for row in rows), default=0) or None,
+        "trainable_parameters": max((row["trained"] for row in rows), default=0) or None,
         "model_parameters": sum(value.numel() for value in body.parameters()),
         "counts": data.counts(),
         "notes": list(data.notes),
         "cut": problem.cuts(),
     }
+    seconds = sum(t["seconds"] for row in rows for t in row["tried"]) / len(rows)
+    folder.finish(records=records, seconds={"training": round(seconds, 2)}, details=details)
