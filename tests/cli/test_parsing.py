@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from symprompt.cli import COMMANDS, load_attribute
-from symprompt.cli.flags import CheckFlags, ReproduceFlags, RerankFlags, TableFlags, TuneFlags
+from symprompt.cli.flags import CheckFlags, RerankFlags, TableFlags, TuneFlags
 from symprompt.cli.help import help_text
+from symprompt.cli.paper_flags import ReproduceFlags
 from symprompt.cli.parsing import parse
 from symprompt.config.explain import allowed_range, plain_type
 from symprompt.config.fields import COMMON, flat_fields

@@ -118,11 +118,7 @@ TOGETHER: list[tuple[type[Any], Table, str]] = [
         '"lpaqa" asks for objects of one token',
     ),
     (TuneConfig, {"task": {"stride": 100}}, "task.stride is 100; it may be at most half"),
-    (TuneConfig, {"method": "lora", "start_from": "run"}, "start_from goes on from a prompt"),
-    (TuneConfig, {"method": "ft", "mixture": {"tasks": ["rte"]}}, "need each other"),
-    (TuneConfig, {"method": "mpt2"}, "need each other"),
     (TuneConfig, {"method": "mpt2", "mixture": {"tasks": ["rte"]}}, "names rte alone"),
-    (TuneConfig, {"weights": {"layers": 3}}, "trains none of the model's weights"),
     (
         TuneConfig,
         {"head": {"decoder": "crf", "combine": "mean"}},

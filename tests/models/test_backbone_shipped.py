@@ -33,7 +33,7 @@ def packaged(
 
 def test_the_name_is_every_commands_default() -> None:
     assert RunConfig().model == SHIPPED
-    assert flags.CheckFlags("world").model == SHIPPED
+    assert flags.CheckFlags(source="world").model == SHIPPED
     assert flags.DemoFlags().model == SHIPPED
 
 

@@ -153,7 +153,7 @@ def test_written_prompts_are_combined_in_three_ways(settings: FactSettings, tmp_
 
 
 def test_every_run_is_compiled_or_none(settings: FactSettings) -> None:
-    for wanted in (False, True):
+    for wanted in ("off", "on"):
         found = make_fact_plan(replace(settings, compile=wanted))
         assert {run.config.compile for run in found.jobs} == {wanted}
 

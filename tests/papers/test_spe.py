@@ -11,6 +11,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from symprompt.report.stored import load_stored
 
 from symprompt.errors import RunError
 from symprompt.papers.executor import run_jobs
@@ -34,7 +35,6 @@ from symprompt.papers.spe import (
 from symprompt.papers.subsets import given_away_by_name, uhn_keys
 from symprompt.probing.folder import RunFolder
 from symprompt.report import load_scores
-from symprompt.report.stored import load_stored
 from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 from tiny.inline import InlineExecutor
 from tiny.lama import make_lama, write_lama

@@ -17,6 +17,7 @@ from symprompt.papers.settings import V2_TASKS, TaskSettings
 from symprompt.papers.task_jobs import VERBALIZED, make_task_plan, task_recipe
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
+from symprompt.tasks.patterns.superglue import TASKS
 from tiny.inline import InlineExecutor
 from tiny.labelled import write_labelled, write_long_model
 
@@ -41,6 +42,10 @@ def settings(data: Path, tmp_path: Path, model: Path) -> TaskSettings:
         seeds=(1, 2),
         epochs=1,
     )
+
+
+def test_the_papers_tasks_are_those_that_have_patterns(settings: TaskSettings) -> None:
+    assert replace(settings, paper="ptuning").known_tasks == tuple(TASKS)
 
 
 def names(settings: TaskSettings) -> list[str]:

@@ -349,7 +349,7 @@ def test_other_heads_are_kept_beside_the_model(objective: str, tmp_path: Path) -
 def test_states_and_gradients_are_those_of_the_whole_encoder(
     family: str, layers: int, padded: bool
 ) -> None:
-    shape = ShapeConfig(family, layers, 8, 2, feedforward=12)  # type: ignore[arg-type]
+    shape = ShapeConfig(family=family, layers=layers, hidden=8, heads=2, feedforward=12)  # type: ignore[arg-type]
     model = make_model(shape, vocabulary=20, specials=SPECIALS, length=7)
     generator = torch.Generator().manual_seed(0)
     for weight in model.parameters():

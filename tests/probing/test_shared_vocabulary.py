@@ -18,7 +18,6 @@ from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.shared_vocabulary import (
     share_vocabulary,
     single_words,
-    split_names,
     whole_words,
 )
 from tiny.models import CITIES, COUNTRIES, LETTERS, WORDS, facts_of, make_wordpiece, run_config
@@ -155,9 +154,6 @@ def test_what_cannot_be_shared_is_refused() -> None:
 
     with pytest.raises(DataError, match="no word is one token of all of these: one, none"):
         share_vocabulary({"one": one, "none": Nothing(tokenizer, name="none")})
-    with pytest.raises(ConfigError, match="model a is named twice"):
-        split_names(["a,b", "a"])
-    assert split_names(["a,b", "c", " d ,"]) == ["a", "b", "c", "d"]
 
 
 def test_the_command_line_writes_the_list_and_counts_facts(

@@ -12,7 +12,7 @@ from symprompt.engine.loop import Loop
 from symprompt.probing.training import PromptTraining
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
-from tiny.runs import write_csv
+from tiny.runs import unfinish, write_csv
 
 RECORDING = 100.0
 """Seconds that recording takes by the clock of this test."""
@@ -56,7 +56,7 @@ def test_what_every_process_recorded_adds_up(
     assert run.metrics["seconds"]["recording"] == 2 * RECORDING
     assert 0 < run.metrics["seconds"]["training"] < RECORDING
     # Killed after training: both times are still known.
-    (folder.path / "metrics.json").unlink()
+    unfinish(folder.path)
     again = symprompt.train(config, resume=True).metrics["seconds"]
     for stage in ("recording", "training"):
         assert again[stage] == run.metrics["seconds"][stage]

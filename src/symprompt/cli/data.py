@@ -27,7 +27,7 @@ def run_check(flags: CheckFlags) -> None:
     facts = load_config_facts(flags.source, flags.facts)
     if flags.model:
         vocabulary = load_vocabulary(flags.model)
-        prompt = PromptConfig(CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
+        prompt = PromptConfig(template=CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
         config = RunConfig(facts=flags.facts, prompt=prompt, method=MethodConfig(name="ptuning"))
         facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
     elif flags.facts.uhn:

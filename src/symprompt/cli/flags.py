@@ -8,19 +8,78 @@ from symprompt.config.fields import (
     Amount,
     Common,
     Count,
+    Different,
     Positional,
     Positive,
     Seed,
     Several,
     settings,
 )
-from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
 from symprompt.probing.config import FactsConfig
+
+# ------------------------------------------------------------------- what several commands have
 
 
 @settings
-class TrainFlags:
-    """Train a method on all relations in one run, evaluate it and write a run folder."""
+class DeviceFlag:
+    """Where to compute."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+@settings
+class MovedModel:
+    """The model of a run."""
+
+    model: str = ""
+    """Where the model is now, if it moved since the run was made."""
+
+
+@settings
+class Model:
+    """A model that is read."""
+
+    model: str = "shipped"
+    """Folder or hub name of a masked or causal language model."""
+
+
+@settings
+class Pool:
+    """How a word's vector is made."""
+
+    pool: Literal["first", "mean"] = "mean"
+    """A word's first sub-token, or the mean of all of them."""
+
+
+@settings
+class WordNet:
+    """Which WordNet."""
+
+    wordnet: str = ""
+    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
+    empty looks where Debian's packages put the files, then in wn."""
+
+
+@settings
+class JsonFlag:
+    """How to print."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@settings
+class MaxTokens:
+    """How much at once."""
+
+    max_tokens: Count = 0
+    """Most tokens in one pass through the model; 0 chooses by device."""
+
+
+@settings
+class ResumeFlag:
+    """A config, and whether its run goes on."""
 
     config: Positional[str]
     """A TOML file, or the name of a config that ships."""
@@ -28,40 +87,39 @@ class TrainFlags:
     """Go on with an unfinished run; its results are those of an unbroken one."""
 
 
+# ------------------------------------------------------------------------------ commands
+
+
 @settings
-class PretrainFlags:
+class TrainFlags(ResumeFlag):
+    """Train a method on all relations in one run, evaluate it and write a run folder."""
+
+
+@settings
+class PretrainFlags(ResumeFlag):
     """Train a masked language model from scratch on running text; write a transformers folder.
 
     Several GPUs: torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ...
     """
 
-    config: Positional[str]
-    """A TOML file, or the name of a config that ships."""
     text: Common[Several[str]] = ()
     """Text files or folders: UTF-8 text, documents parted by blank lines, or JSON lines with a
     "text"; .gz, .xz, .bz2 too. de=FILE says that a file is in language de."""
-    resume: Common[bool] = False
-    """Go on with an unfinished run; the weights are those of an unbroken one."""
     prepare_only: bool = False
     """Learn the vocabulary and tokenise the text, write both to OUT and stop; runs take them with
     --prepared OUT, so that several of them tokenise once."""
 
 
 @settings
-class TuneFlags:
+class TuneFlags(ResumeFlag):
     """Train a prompt, adapters or all weights on a labelled task; write a run folder.
 
     A config with a pattern answers a SuperGLUE task through it: tune CONFIG --help has its flags.
     """
 
-    config: Positional[str]
-    """A TOML file, or the name of a config that ships."""
-    resume: Common[bool] = False
-    """Go on with an unfinished run; its results are those of an unbroken one."""
-
 
 @settings
-class PredictFlags:
+class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     """Predict for the examples of a file with what a run of tune has learned.
 
     Of a run through a pattern the seed that did best on dev answers.
@@ -76,20 +134,12 @@ class PredictFlags:
     names are its task's, as premise=text."""
     out: str = ""
     """File of JSON lines to write; without it the first predictions are shown."""
-    model: str = ""
-    """Where the model is now, if it moved since the run was made."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
     dtype: str = "auto"
     """auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
-    max_tokens: Count = 0
-    """Most tokens in one pass through the model; 0 chooses by device."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class AskFlags:
+class AskFlags(DeviceFlag, MovedModel, JsonFlag):
     """Ask a finished run for the object of a subject, or for the subject of an object."""
 
     run: Positional[str]
@@ -104,16 +154,10 @@ class AskFlags:
     a subject's tokens, also where the run sums them, so that long names do not lose by length."""
     top: Positive = 10
     """How many answers."""
-    model: str = ""
-    """Where the model is now, if it moved since the run was made."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class RerankFlags:
+class RerankFlags(DeviceFlag, MovedModel, MaxTokens):
     """Re-rank the stored candidates of any finished run by an SPE run's subject prompts.
 
     Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
@@ -129,16 +173,10 @@ class RerankFlags:
     """Re-rank this many of the stored candidates; 0 takes all."""
     choose_weight: Literal["", "fixed", "dev", "dev-relation", "dev-fit"] = ""
     """Where the re-ranking weight comes from; empty does as the spe run does."""
-    model: str = ""
-    """Where the model is now, if it moved since the runs were made."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    max_tokens: Count = 0
-    """Most tokens in one pass through the model; 0 chooses by device."""
 
 
 @settings
-class PromptsFlags:
+class PromptsFlags(MovedModel, JsonFlag):
     """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
 
     run: Positional[str]
@@ -149,16 +187,12 @@ class PromptsFlags:
     """How many words of each vector."""
     by: Literal["cosine", "euclidean"] = "cosine"
     """Nearness to the input embeddings: cosine (larger is nearer) or distance (smaller is)."""
-    model: str = ""
-    """Where the model is now, if it moved since the run was made."""
     device: str = "cpu"
     """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class TableFlags:
+class TableFlags(JsonFlag):
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
 
     runs: Positional[Several[str]]
@@ -182,22 +216,18 @@ class TableFlags:
     """Bootstrap draws."""
     markdown: bool = False
     """Print Markdown instead of a terminal table."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class RunsFlags:
+class RunsFlags(JsonFlag):
     """List the runs below a folder: what made them, their state, main figure and size."""
 
     folder: Positional[str] = "."
     """Folder that holds runs, however deep."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class CheckFlags:
+class CheckFlags(JsonFlag):
     """Report what was read, what was dropped and why, what leaks, and the majority baseline."""
 
     source: Positional[str]
@@ -205,25 +235,21 @@ class CheckFlags:
     facts: FactsConfig = FactsConfig()
     model: str = "shipped"
     """A model whose tokenizer decides which objects are one token; "" keeps all."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class VocabularyFlags:
+class VocabularyFlags(JsonFlag):
     """Write the words that are one token of several models, to compare them on the same answers.
 
     Use the file as --vocabulary of train and data check: it restricts facts and answers.
     """
 
-    models: Several[str]
-    """Folders or hub names of two or more models, parted by commas or spaces."""
+    models: Different[str]
+    """Folders or hub names of two or more models."""
     out: str
     """File to write, one word a line."""
     data: str = ""
     """Folder or file of facts, or "world", whose facts left are counted and objects looked at."""
-    json: bool = False
-    """Print the counts as JSON instead of a table."""
 
 
 @settings
@@ -259,8 +285,8 @@ class LabelledFlags(TaskOptions):
     v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed; then
     OUT/report.md, report.html, results.json (symprompt table prints it again) and figures. Stop it
     whenever you like: the same command goes on where it was. A run that fails is named in the
-    tables, the others go on, and the exit code is 1; a task whose files are not there reads "not
-    measured". The papers' own figures stand in columns of their own.
+    tables, the others go on, and the exit code is 1. A task whose files are not there reads
+    "not measured". The papers' own figures stand in columns of their own.
     """
 
     from_results: Common[Several[str]] = ()
@@ -286,7 +312,7 @@ class SweepFlags(SweepSettings):
 
 
 @settings
-class EmbedFlags:
+class EmbedFlags(DeviceFlag, Model, Pool, MaxTokens):
     """Write a contextual vector of every word of every text into a folder.
 
     OUT/vectors.npy [words, h] can be memory-mapped by numpy; OUT/words.npy says where each word
@@ -300,26 +326,18 @@ class EmbedFlags:
     "text"; .gz, .xz, .bz2 too. de=FILE says that a file is in language de."""
     out: str
     """Folder to write."""
-    model: str = "shipped"
-    """Folder or hub name of a masked or causal language model."""
     layers: str = "last"
     """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
-    pool: Literal["first", "mean"] = "mean"
-    """A word's first sub-token, or the mean of all of them."""
     by: Literal["document", "line"] = "document"
     """What a word's context is: its document, or its line alone."""
     window: Count = 0
     """Tokens of a window; 0 takes as many as the model reads."""
     dtype: Literal["float16", "float32"] = "float16"
     """Of the stored vectors."""
-    max_tokens: Count = 0
-    """Most tokens in one pass through the model; 0 chooses by device."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
 
 
 @settings
-class SimilarityFlags:
+class SimilarityFlags(DeviceFlag, Model, Pool, JsonFlag):
     """Compare word occurrences by the cosine of their vectors; mark one word in each text.
 
     Example: symprompt similarity "the [die] is cast" "they [die] young"
@@ -327,24 +345,16 @@ class SimilarityFlags:
 
     texts: Positional[Several[str]]
     """Two or more texts, each with one word in brackets."""
-    model: str = "shipped"
-    """Folder or hub name of a masked or causal language model."""
     layers: str = "last"
     """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
-    pool: Literal["first", "mean"] = "mean"
-    """A word's first sub-token, or the mean of all of them."""
     standardise: str = ""
     """A standardiser's file, made by: symprompt isotropy. Without one all cosines are high."""
     figure: str = ""
     """PNG file to draw the cosines to."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class IsotropyFlags:
+class IsotropyFlags(DeviceFlag, Model, Pool, JsonFlag):
     """Measure how much all word vectors point one way, and standardise them.
 
     The expected cosine of two random words, layer by layer, before and after subtracting each
@@ -359,45 +369,28 @@ class IsotropyFlags:
     """Other text files or folders to measure on."""
     out: str
     """Folder to write."""
-    model: str = "shipped"
-    """Folder or hub name of a masked or causal language model."""
-    pool: Literal["first", "mean"] = "mean"
-    """A word's first sub-token, or the mean of all of them."""
     limit: Count = 100_000
     """Most words of each text, in lines drawn from all over it; 0 takes all."""
     seed: Seed = 0
     """Of the draw."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of tables."""
 
 
 @settings
-class SensesTrainFlags:
+class SensesTrainFlags(DeviceFlag, Model, Pool, WordNet):
     """Make sense vectors: the mean of each sense's occurrences in tagged text (SemCor)."""
 
     corpus: Positional[str]
     """SemCor's folder of context files (WordNet 3.0 senses), or a NAME.data.xml with gold keys."""
     out: str
     """Folder to write. An interrupted training goes on there."""
-    model: str = "shipped"
-    """Folder or hub name of a masked or causal language model."""
     layers: str = "sum-last-4"
     """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
-    pool: Literal["first", "mean"] = "mean"
-    """A word's first sub-token, or the mean of all of them."""
     standardise: bool = False
     """Standardise the vectors first, fitted on the tagged words."""
-    wordnet: str = ""
-    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
-    empty looks where Debian's packages put the files, then in wn."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
 
 
 @settings
-class SensesEvaluateFlags:
+class SensesEvaluateFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
     """Score the five standard test sets by F1, against the most frequent sense of the same text."""
 
     senses: Positional[str]
@@ -418,21 +411,12 @@ class SensesEvaluateFlags:
     """JSON file to write the scores to."""
     figure: str = ""
     """PNG file to draw the scores to."""
-    model: str = ""
-    """Where the model is now, if it moved since the vectors were made."""
-    wordnet: str = ""
-    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
-    empty looks where Debian's packages put the files, then in wn."""
     draws: Positive = 10_000
     """Bootstrap draws."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @settings
-class SensesTagFlags:
+class SensesTagFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
     """Tag every content word of a text with its WordNet sense, gloss and confidence."""
 
     senses: Positional[str]
@@ -447,19 +431,10 @@ class SensesTagFlags:
     """relations reaches senses without occurrences through WordNet."""
     discourse: bool = False
     """Give a word one sense in each text."""
-    model: str = ""
-    """Where the model is now, if it moved since the vectors were made."""
-    wordnet: str = ""
-    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
-    empty looks where Debian's packages put the files, then in wn."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    json: bool = False
-    """Print JSON instead of tables."""
 
 
 @settings
-class SensesMapFlags:
+class SensesMapFlags(DeviceFlag, WordNet):
     """Draw a word's occurrences in the plane: a picture (PNG) and a page with hover text (HTML)."""
 
     word: Positional[str]
@@ -482,11 +457,6 @@ class SensesMapFlags:
     """Most texts with the word; more are drawn from evenly."""
     seed: Seed = 0
     """Of the draw, the clusters and the projection."""
-    wordnet: str = ""
-    """Folder of WordNet 3.0's files, or wn:NAME (wn:omw-en:1.4) for a lexicon of the package wn;
-    empty looks where Debian's packages put the files, then in wn."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
 
 
 @settings

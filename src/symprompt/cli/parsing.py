@@ -57,7 +57,7 @@ def parse(
 def _kind_of(name: str, kinds: Sequence[type[Any]]) -> type[Any]:
     """Return the class of a config by its tables; the first where nothing tells."""
     path = shipped_configs().get(name, Path(name))
-    tables = set(read_tables(path)) - {"expected"} if path.is_file() else set()
+    tables = set(read_tables(path)) - {"published"} if path.is_file() else set()
     return next((kind for kind in kinds if tables <= set(tables_of(kind))), kinds[0])
 
 

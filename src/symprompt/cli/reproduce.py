@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from symprompt.cli.flags import LabelledFlags, ReproduceFlags, SweepFlags
+from symprompt.cli.paper_flags import LabelledFlags, ReproduceFlags, SweepFlags
 from symprompt.errors import ConfigError
 from symprompt.papers.report import (
     make_plan,

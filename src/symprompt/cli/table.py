@@ -22,8 +22,7 @@ def run_table(flags: TableFlags) -> None:
         return
     commands = {Folder(path).require_finished().command for path in flags.runs}
     if not commands <= set(OF_FACTS):
-        plain = TableFlags(flags.runs, split=flags.split, markdown=flags.markdown, json=flags.json)
-        _refuse_flags(flags, plain, "is about runs on facts alone; leave it out.")
+        _refuse_flags(flags, {"split"}, "is about runs on facts alone; leave it out.")
         _show_tables(load_runs(flags.runs, flags.split), flags)
         return
     if flags.split not in ("", "dev", "test"):
@@ -65,15 +64,15 @@ def _show_results(flags: TableFlags) -> None:
     for path in flags.runs:
         if not is_results(path):
             raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
-    plain = TableFlags(flags.runs, markdown=flags.markdown, json=flags.json)
-    _refuse_flags(flags, plain, "needs run folders; stored results are printed as they are.")
+    _refuse_flags(flags, set(), "needs run folders; stored results are printed as they are.")
     for path in flags.runs:
         _show_tables(load_results(path), flags)
 
 
-def _refuse_flags(flags: TableFlags, plain: TableFlags, why: str) -> None:
+def _refuse_flags(flags: TableFlags, allowed: set[str], why: str) -> None:
+    plain = TableFlags(runs=flags.runs)
     for name, value in asdict(flags).items():
-        if value != getattr(plain, name):
+        if name not in {"markdown", "json", *allowed} and value != getattr(plain, name):
             raise ConfigError(f"--{name} {why}")
 
 

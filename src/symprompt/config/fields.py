@@ -63,7 +63,7 @@ Positional = Annotated[T, POSITIONAL]
 # ------------------------------------------------------------------------------ classes
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
 def settings(kind: type[T]) -> type[T]:
     """Make a class a frozen dataclass whose values are checked whenever one is made.
 
@@ -77,7 +77,7 @@ def settings(kind: type[T]) -> type[T]:
     checks = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
-    made: Any = dataclass(kind, frozen=True, config=checks)
+    made: Any = dataclass(kind, frozen=True, kw_only=True, config=checks)
     made.__table__ = ""
     for name, entry in fields_of(made).items():
         if is_dataclass(entry.annotation):
@@ -93,9 +93,9 @@ def settings(kind: type[T]) -> type[T]:
 
 def _explaining(check: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(check)
-    def __init__(self: Any, *values: Any, **named: Any) -> None:  # noqa: N807
+    def __init__(self: Any, **values: Any) -> None:  # noqa: N807
         try:
-            check(self, *values, **named)
+            check(self, **values)
         except ValidationError as error:
             raise ConfigError(explain(error, fields_of(type(self)), self.__table__)) from None
 

@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 Command = Literal["train", "pretrain", "tune"]
 
+# The table of papers' numbers, which is no part of a config.
+PUBLISHED = "published"
+
 # The tables that tell whose config a file is; every command's are its own.
 TABLES: dict[Command, frozenset[str]] = {
     "train": frozenset({"facts", "prompt", "method", "ensemble", "search", "tuning"}),
@@ -84,7 +87,7 @@ def load(kind: type[T], name: str) -> T:
             f"{name} is a config for symprompt {theirs}, not for symprompt {command}; its tables "
             f"are {', '.join(key for key in table if key in TABLES[theirs])}."
         )
-    table.pop("published", None)
+    table.pop(PUBLISHED, None)
     try:
         return build(kind, table)
     except ConfigError as error:
@@ -168,8 +171,9 @@ def flatten(config: object) -> dict[str, Any]:
 
 
 def read_tables(path: Path) -> list[str]:
-    """Return the names of a TOML file's tables."""
-    return [key for key, value in read_toml(path).items() if isinstance(value, dict)]
+    """Return the names of the tables that a TOML file has of a config."""
+    table = read_toml(path)
+    return [key for key in table if isinstance(table[key], dict) and key != PUBLISHED]
 
 
 def command_of(tables: Iterable[str]) -> Command | None:

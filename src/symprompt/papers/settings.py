@@ -18,7 +18,6 @@ from symprompt.config.fields import (
     settings,
 )
 from symprompt.errors import ConfigError
-from symprompt.tasks.patterns.superglue import TASKS as PATTERN_TASKS
 
 TaskPaper = Literal["ptuning", "ptuning-v2"]
 PTUNING_V2: TaskPaper = "ptuning-v2"
@@ -32,6 +31,7 @@ ENTITIES = ("conll2003", "ontonotes", "conll2004", "wikigold", "gum")
 QUESTIONS = ("squad", "squad2")
 ROLES = ("conll12", "conll05", "propbank-ewt")
 CLASSES = ("sst2", "mnli", "rte", "boolq", "cb")
+SUPERGLUE = ("boolq", "cb", "wic", "rte", "multirc", "wsc", "copa")
 V2_TASKS = (*CLASSES, *ENTITIES, *QUESTIONS, *ROLES)
 TASK_SEEDS: dict[TaskPaper, tuple[int, ...]] = {
     "ptuning": (42, 43, 44, 45, 46),
@@ -158,7 +158,7 @@ class TaskSettings(TaskOptions):
     @property
     def known_tasks(self) -> tuple[str, ...]:
         """The paper's tasks, in the tables' order."""
-        return V2_TASKS if self.paper == PTUNING_V2 else tuple(PATTERN_TASKS)
+        return V2_TASKS if self.paper == PTUNING_V2 else SUPERGLUE
 
     @property
     def known_methods(self) -> tuple[str, ...]:

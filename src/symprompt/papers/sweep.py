@@ -118,7 +118,8 @@ def sweep(
             all came to their end.
 
     Example:
-        >>> settings = SweepSettings("rte-pt2", ("learning.rate=1e-3,1e-2",))   # doctest: +SKIP
+        >>> grid = ("learning.rate=1e-3,1e-2",)
+        >>> settings = SweepSettings(recipe="rte-pt2", grid=grid)                # doctest: +SKIP
         >>> sweep(settings).best.setting                                        # doctest: +SKIP
     """
     plan, settings_tried = make_sweep_plan(settings)

@@ -117,16 +117,3 @@ def require_several(names: Collection[str]) -> None:
     if len(names) < 2:
         count = "no model was" if not names else "1 model was"
         raise ConfigError(f"{count} named; a shared vocabulary needs at least two.")
-
-
-def split_names(models: Sequence[str]) -> list[str]:
-    """Return model names given as words, parted by commas or both; each once.
-
-    Raises:
-        ConfigError: a model is named twice.
-    """
-    names = [name.strip() for entry in models for name in entry.split(",") if name.strip()]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"model {name} is named twice; name each once.")
-    return names

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
-
-import numpy as np
 
 T = TypeVar("T", bound=Hashable)
 
@@ -43,15 +42,12 @@ def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
 
 def matthews(gold: Sequence[str], predicted: Sequence[str]) -> float:
     """Return Matthews' correlation of any number of classes; 0 where it is not defined."""
-    names = sorted(set(gold) | set(predicted))
-    place = {name: index for index, name in enumerate(names)}
-    table = np.zeros((len(names), len(names)))
-    for left, right in zip(gold, predicted, strict=True):
-        table[place[left], place[right]] += 1
-    total, right_count = table.sum(), np.trace(table)
-    given, found = table.sum(1), table.sum(0)
-    below = (total**2 - found @ found) * (total**2 - given @ given)
-    return float((right_count * total - given @ found) / np.sqrt(below)) if below > 0 else 0.0
+    right = sum(left == other for left, other in zip(gold, predicted, strict=True))
+    given, found, total = Counter(gold), Counter(predicted), len(gold)
+    chance = sum(count * found[name] for name, count in given.items())
+    spread = [total**2 - sum(count**2 for count in own.values()) for own in (given, found)]
+    below = math.prod(spread)
+    return (right * total - chance) / math.sqrt(below) if below else 0.0
 
 
 def multirc_scores(
