@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import make_config
 from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.trainer import Trainer
+from symprompt.probing.training import PromptTraining
 
 
 def random_base(path: str) -> str:
@@ -109,27 +108,29 @@ class Case:
         config = make_config({"method": {"name": name, "vectors": "separate", "average": "sum"}})
         self.problem = prepare(config, backbone, facts)
         self.method = make_method(config, self.problem)
-        self.trainer = trainer = Trainer(
+        self.trainer = trainer = PromptTraining(
             self.method,
             self.problem.sentences["train"],
             self.problem.relations,
             config.learning,
+            dict,
             seed=0,
             max_tokens=backbone.token_budget(training=True),
             capture=capture,
         )
-        self._plan = plan = trainer._plan()
+        self._plan = plan = trainer.plan()
         # Relations with few facts have none left in later steps.
         sizes = [sum(map(len, batches)) for batches in plan]
         self._whole = [turn for turn, size in enumerate(sizes) if size == max(sizes)]
         self.rows = np.concatenate(plan[self._whole[0]])
         self._active, self._rates = (
-            torch.from_numpy(part).to(backbone.device) for part in trainer._rates(plan)
+            torch.from_numpy(part).to(backbone.device) for part in trainer.rates(plan)
         )
         self._losses = torch.zeros(len(self.problem.relations), device=backbone.device)
-        begun = time.perf_counter()
-        self._epoch = trainer._record(plan)
-        self.seconds = time.perf_counter() - begun if self._epoch else 0.0
+        self._epoch = trainer.captured.plan(plan) if trainer.captured else None
+        if trainer.recorder.reason:
+            self._epoch = None
+        self.seconds = trainer.recorder.seconds
 
     def step(self, turn: int) -> None:
         """Take one training step of as many facts as any."""

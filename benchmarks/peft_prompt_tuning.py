@@ -25,12 +25,13 @@ from peft import PromptTuningConfig, TaskType, get_peft_model
 from torch import Tensor
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
+from symprompt.engine.loop import Loop
 from symprompt.errors import SympromptError
 from symprompt.facts import Fact
 from symprompt.models import LanguageModel, locate_model
 from symprompt.probing.config import make_config
 from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
-from symprompt.probing.trainer import Trainer
+from symprompt.probing.training import PromptTraining
 
 VECTORS, BATCH, IGNORED = 9, 8, -100
 
@@ -124,21 +125,22 @@ def main() -> None:
         backbone = LanguageModel.load(model, device=flags.device, dtype="float32")
         problem = prepare(config, backbone, load_config_facts(flags.data, config.facts))
         method = make_method(config, problem)
-        trainer = Trainer(
-            method,
-            problem.sentences["train"],
-            problem.relations,
-            config.learning,
-            seed=0,
-            max_tokens=backbone.token_budget(training=True),
-        )
         ends: list[float] = []
 
         def score() -> dict[str, np.ndarray]:
             ends.append(time.perf_counter())
             return {"forth": np.zeros(len(problem.relations))}
 
-        trainer.run(score)
+        trainer = PromptTraining(
+            method,
+            problem.sentences["train"],
+            problem.relations,
+            config.training,
+            score,
+            seed=0,
+            max_tokens=backbone.token_budget(training=True),
+        )
+        Loop(trainer).run()
         stacked = (ends[-1] - ends[0]) / flags.epochs
         peft = time_peft(model, problem, config.learning.rate, flags.epochs)
     found = {

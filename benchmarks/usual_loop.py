@@ -21,13 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from symprompt.engine.loop import Loop
 from symprompt.errors import SympromptError
 from symprompt.facts import Fact
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores
 from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
-from symprompt.probing.trainer import Trainer
+from symprompt.probing.training import PromptTraining
 
 VECTORS = (3, 3, 3)
 BATCH = 8
@@ -132,14 +133,6 @@ def time_stacked(problem: Problem, config: RunConfig, epochs: int) -> float:
     """Return seconds per epoch of the stacked training over all relations."""
     backbone = problem.backbone
     method = make_method(config, problem)
-    trainer = Trainer(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.learning,
-        seed=0,
-        max_tokens=backbone.token_budget(training=True),
-    )
     ends: list[float] = []
 
     def score() -> dict[str, np.ndarray]:
@@ -155,7 +148,16 @@ def time_stacked(problem: Problem, config: RunConfig, epochs: int) -> float:
         ends.append(time.perf_counter())
         return found
 
-    trainer.run(score)
+    trainer = PromptTraining(
+        method,
+        problem.sentences["train"],
+        problem.relations,
+        config.training,
+        score,
+        seed=0,
+        max_tokens=backbone.token_budget(training=True),
+    )
+    Loop(trainer).run()
     return (ends[-1] - ends[0]) / epochs
 
 

@@ -70,6 +70,13 @@ def run_and_kill(flow: Flow, inputs: Inputs, folder: Path, steps: int) -> int:
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
+        ("spe", 4),
+        ("ptuning", 4),
+        ("optiprompt", 3),
+        ("softprompt", 5),
+        ("autoprompt", 4),
+        ("lpaqa", 2),
+        ("causal-spe", 2),
         ("tune-tagging-pt2", 5),
         ("tune-sequence-ft", 2),
         ("tune-question-lora", 7),

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 import symprompt
 from symprompt import Run, cli
-from symprompt.config import to_toml
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
@@ -44,19 +39,6 @@ RESULTS = (
     "predictions/test.safetensors",
     "prompts.json",
 )
-STALL = """
-import pathlib, sys, time
-import torch
-torch.set_num_threads(1)
-import symprompt
-
-def stall(stage, done, total, note):
-    if note == "epoch 2, relations 2-2 of 3":
-        pathlib.Path(sys.argv[2]).touch()
-        time.sleep(600)
-
-symprompt.train(symprompt.load_config(sys.argv[1]), tick=stall)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -185,35 +167,6 @@ def test_a_causal_model_is_tuned_and_asked(
 
 
 # ------------------------------------------------------------------------------------ resuming
-
-
-def test_a_run_killed_in_training_ends_with_the_numbers_of_an_unbroken_one(
-    make: Make, unbroken: Path, tmp_path: Path
-) -> None:
-    config = make(tmp_path / "run")
-    (tmp_path / "config.toml").write_text(to_toml(config))
-    marker = tmp_path / "in the second stack"
-    process = subprocess.Popen(
-        [sys.executable, "-c", STALL, str(tmp_path / "config.toml"), str(marker)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    try:
-        end = time.monotonic() + 120
-        while not marker.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
-        assert marker.exists()
-    finally:
-        process.kill()  # SIGKILL: no handler, no cleaning up
-        process.wait()
-    assert process.returncode == -9
-    assert (tmp_path / "run/parts/0000.safetensors").exists()
-    with pytest.raises(RunError, match="--resume"):
-        symprompt.train(config)
-    notes: set[str] = set()
-    run = symprompt.train(config, resume=True, tick=lambda *tick: notes.add(tick[3]))
-    assert not any("relations 1-1" in note for note in notes)  # not trained again
-    assert_same_results(run.folder.path, unbroken)
-    assert files(run.folder.path) == FILES
 
 
 class Killed(BaseException):

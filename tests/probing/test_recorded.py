@@ -14,7 +14,7 @@ from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.passes import room_for
 from symprompt.probing.recorded import CapturedSteps
-from tiny.models import make_trainer, run_config
+from tiny.models import make_trainer, run_config, run_training
 
 CASES: dict[str, dict[str, Any]] = {
     "ptuning": {"method": {"name": "ptuning"}},
@@ -45,8 +45,8 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
             config, bert, facts, max_tokens=max_tokens, capture=capture
         )
         assert (trainer.captured is not None) == capture
-        trainer.run(lambda method=method: {part: np.zeros(3) for part in method.encoders})
-        found[capture] = (method.vectors(), [entry["loss"] for entry in trainer.history])
+        history = run_training(trainer).history
+        found[capture] = (method.vectors(), [entry["loss"] for entry in history])
     for part, value in found[False][0].items():
         torch.testing.assert_close(value, found[True][0][part], rtol=0, atol=1e-9)
     assert found[False][1] == pytest.approx(found[True][1], rel=1e-5)
@@ -78,8 +78,8 @@ def test_recorded_graphs_train_as_kernels_launched_one_by_one(
             config, backbone, facts, max_tokens=max_tokens, capture=capture
         )
         start = {part: value.detach().clone() for part, value in method.vectors().items()}
-        trainer.run(lambda method=method: {part: np.zeros(3) for part in method.encoders})
-        assert (trainer.captured is not None) == capture, trainer.history
+        run_training(trainer)
+        assert (trainer.captured is not None) == capture, trainer.recorder.reason
         moved = {part: value.detach() - start[part] for part, value in method.vectors().items()}
         found[capture] = moved
     for part, value in found[False].items():
@@ -91,7 +91,7 @@ def test_a_pass_holds_no_more_tokens_than_allowed(bert: LanguageModel, facts: Fa
     for most in (40, 100, 4096):
         _, _, trainer = make_trainer(config, bert, facts, max_tokens=most, capture=True)
         assert trainer.captured is not None
-        epoch = trainer.captured.plan(trainer._plan())
+        epoch = trainer.captured.plan(trainer.plan())
         longest = int(trainer.sentences.object_prompt.lengths.max())
         for passes in epoch.steps:
             for entry in passes:
@@ -102,7 +102,7 @@ def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: LanguageModel, fact
     config = run_config(method={"name": "spe", "train_weight": 0.5}, dtype="float64")
     _, _, trainer = make_trainer(config, bert, facts, max_tokens=100, capture=True)
     assert trainer.captured is not None
-    plan = trainer._plan()
+    plan = trainer.plan()
     epoch = trainer.captured.plan(plan)
     facts_read = sum(len(batch) for batches in plan for batch in batches)
     tokens = sum(
@@ -121,10 +121,10 @@ def test_masking_the_subject_whole_is_not_recorded(bert: LanguageModel, facts: F
     _, method, trainer = make_trainer(config, bert, facts, max_tokens=100)
     assert method.queries(trainer.sentences, np.arange(2)) is None
     steps = CapturedSteps(
-        method, trainer.sentences, trainer.optimizers, max_tokens=100, capture=False
+        method, trainer.sentences, trainer.optimizers, trainer.recorder, max_tokens=100
     )
     with pytest.raises(TypeError, match="gives no questions"):
-        steps.plan(trainer._plan())
+        steps.plan(trainer.plan())
 
 
 @pytest.mark.parametrize("sentences", [1, 15, 16, 17, 100, 328, 1000, 1230])

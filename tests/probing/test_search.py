@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,18 +12,15 @@ import torch
 
 import symprompt
 from symprompt import cli
-from symprompt.config import to_toml
+from symprompt.engine.loop import Loop
 from symprompt.errors import RunError, TrainingError
 from symprompt.facts import FactSet
-from symprompt.files.atomic import read_tensors
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.folder import RunFolder
-from symprompt.probing.trainer import load_state, state_note, state_tensors
 from symprompt.report import comparison, load_scores
-from symprompt.runs.folder import STATE
-from tiny.models import make_facts, world_facts
+from symprompt.runs.folder import STATE, Folder
+from tiny.models import make_facts, run_training, world_facts
 from tiny.runs import write_csv
 from tiny.search import Searched, make_search, search, search_config, slow_search
 
@@ -57,7 +50,7 @@ def test_relations_searched_in_one_stack_equal_each_searched_alone(
 ) -> None:
     config = search_config(**CASES[name])
     stacked = search(config, bert, facts)
-    progress = stacked.searcher.parts["forth"]
+    progress = stacked.searcher.stopping["forth"]
     lasts = []
     for relation, relation_name in enumerate(facts.names):
         alone = search(config, bert, facts.select([relation_name]))
@@ -67,7 +60,7 @@ def test_relations_searched_in_one_stack_equal_each_searched_alone(
             assert stacked.tokens[epoch][relation, :count].tolist() == tokens[0, :count].tolist()
         for tokens in stacked.tokens[lasts[-1] :]:  # stopped: nothing moves any more
             assert torch.equal(tokens[relation], stacked.tokens[lasts[-1] - 1][relation])
-        assert progress.epoch[relation] == alone.searcher.parts["forth"].epoch[0]
+        assert progress.best[relation] == alone.searcher.stopping["forth"].best[0]
         best = alone.method.triggers.tokens[0, :count].tolist()
         assert stacked.method.triggers.tokens[relation, :count].tolist() == best
     assert len(stacked.tokens) == max(lasts)
@@ -90,7 +83,7 @@ def test_passes_are_bounded_and_change_nothing(
 
     monkeypatch.setattr(LanguageModel, "logits_at", spy)
     made = make_search(search_config(), bert, facts, max_tokens=200)
-    made.searcher.run(lambda: {"forth": np.arange(3.0)})
+    run_training(made.searcher, lambda: {"forth": np.arange(3.0)})
     # A fact and its trials stay together: six sentences of at most 16 tokens, well below 200.
     assert max(sizes) <= 200
     assert len(sizes) > 12 * 3
@@ -109,7 +102,7 @@ def test_a_step_makes_few_passes_whatever_the_number_of_relations(
 
     monkeypatch.setattr(LanguageModel, "logits_at", spy)
     made = make_search(search_config(), bert, facts)
-    made.searcher.run(lambda: {"forth": np.zeros(3)})
+    run_training(made.searcher, lambda: {"forth": np.zeros(3)})
     assert len(calls) == 2 * 3 * 4  # one for the gradient, one for the trials
 
 
@@ -124,7 +117,7 @@ def test_prompts_are_words_that_may_be_taken_and_masks_never_win(
         scored.append(made.method.triggers.tokens.clone())
         return {"forth": np.full(3, -float(len(scored)))}
 
-    made.searcher.run(falling)
+    run_training(made.searcher, falling)
     # Dev falls from the first epoch on, so the best prompt is the first without a mask.
     for relation in range(3):
         whole = [tokens[relation] for tokens in scored if mask not in tokens[relation].tolist()]
@@ -168,7 +161,7 @@ def test_a_loss_that_is_not_finite_is_refused(
 
     monkeypatch.setattr(type(made.method), "trial_losses", broken)
     with pytest.raises(TrainingError, match="relation in is not finite at epoch 1, step 1"):
-        made.searcher.run(made.score)
+        run_training(made.searcher, made.score)
 
 
 # ---------------------------------------------------------------------------------- it learns
@@ -224,8 +217,7 @@ def test_the_search_finds_several_words_of_a_sentence_the_model_has_read(
     # "in Aldor we hear Norish ." is such a sentence; the model is not particular about the order.
     assert "hear" in found.method.found_prompts()[0]["words"]
     assert p1(found) >= 0.9
-    losses = [entry["loss"] for entry in found.searcher.history]
-    assert losses[-1] < losses[0]
+    assert found.losses[-1] < found.losses[0]
 
 
 # ----------------------------------------------------------------------------- runs of a search
@@ -265,13 +257,13 @@ RESULTS = (
 def assert_same_results(one: Path, other: Path) -> None:
     for name in RESULTS:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    histories = [RunFolder(path).read_json("history.json") for path in (one, other)]
+    histories = [Folder(path).read_json("history.json") for path in (one, other)]
     assert histories[0]["epochs"] == histories[1]["epochs"]
     assert not (one / STATE).exists()
 
 
 def test_a_run_says_which_words_it_found(unbroken: Path) -> None:
-    folder = RunFolder(unbroken)
+    folder = Folder(unbroken)
     tokens, _ = folder.read_tensors("encoder.safetensors")
     vocabulary = LanguageModel.load(folder.load_config().model, device="cpu").vocabulary
     for row, about in enumerate(folder.load_card()["relations"].values()):
@@ -297,77 +289,15 @@ def test_a_run_is_asked_and_compared_like_any_other(
     assert [row.facts for row in found.runs] == [8]
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing on the way catches it."""
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [("searching", "epoch 1"), ("searching", "epoch 4"), ("asking dev", ""), ("asking test", "")],
-)
-def test_a_run_stopped_at_any_stage_resumes_to_the_same_words(
-    make: Callable[..., RunConfig], unbroken: Path, tmp_path: Path, moment: tuple[str, str]
-) -> None:
-    config = make(tmp_path / "run")
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if (stage, note) == moment:
-            raise Killed
-
-    with pytest.raises(Killed):
-        symprompt.train(config, tick=kill)
-    ticks: list[tuple[str, int, int]] = []
-    run = symprompt.train(config, resume=True, tick=lambda *tick: ticks.append(tick[:3]))
-    assert_same_results(run.folder.path, unbroken)
-    searched = [done for stage, done, total in ticks if stage == "searching" and total == 15]
-    begun = {"epoch 1": 0, "epoch 4": 9, "": 15}[moment[1]]
-    assert searched == list(range(begun + 1, 16))
-
-
-STALL = """
-import pathlib, sys, time
-import symprompt
-
-def stall(stage, done, total, note):
-    if done == 11:
-        pathlib.Path(sys.argv[2]).touch()
-        time.sleep(600)
-
-symprompt.train(symprompt.load_config(sys.argv[1]), tick=stall)
-"""
-
-
-def test_a_run_killed_in_its_search_ends_with_the_words_of_an_unbroken_one(
-    make: Callable[..., RunConfig], unbroken: Path, tmp_path: Path
-) -> None:
-    config = make(tmp_path / "run")
-    (tmp_path / "config.toml").write_text(to_toml(config))
-    marker = tmp_path / "in step 11"
-    process = subprocess.Popen(
-        [sys.executable, "-c", STALL, str(tmp_path / "config.toml"), str(marker)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    try:
-        end = time.monotonic() + 120
-        while not marker.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
-        assert marker.exists()
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == -9
-    assert (tmp_path / "run" / STATE).exists()
-    assert_same_results(symprompt.train(config, resume=True).folder.path, unbroken)
-
-
 def test_a_state_of_other_words_is_refused(
     bert: LanguageModel, facts: FactSet, tmp_path: Path
 ) -> None:
     one = make_search(search_config(), bert, facts)
-    RunFolder(tmp_path).write_tensors(STATE, state_tensors(one.searcher), state_note(one.searcher))
+    one.searcher.scores = one.score
+    Loop(one.searcher, checkpoint=tmp_path / STATE, checkpoint_seconds=0.0).run()
     other = make_search(search_config(prompt={"template": "[X] <3> [Y] ."}), bert, facts)
-    with pytest.raises(RunError, match="does not fit this method"):
-        load_state(other.searcher, *read_tensors(tmp_path / STATE))
+    with pytest.raises(RunError, match="damaged or of another training"):
+        Loop(other.searcher, checkpoint=tmp_path / STATE).run()
 
 
 def test_a_search_goes_on_from_another_runs_words(
@@ -379,13 +309,13 @@ def test_a_search_goes_on_from_another_runs_words(
         unbroken / "predictions/test.jsonl"
     ).read_bytes()
     ours = same.folder.load_card()["relations"]
-    theirs = RunFolder(unbroken).load_card()["relations"]
+    theirs = Folder(unbroken).load_card()["relations"]
     assert [about["words"] for about in ours.values()] == [
         about["words"] for about in theirs.values()
     ]
     # The words it goes on from compete on dev, so dev gets no worse (and may get no better).
     more = symprompt.train(make(tmp_path / "more", learning={"epochs": 1}, **start))
-    before, after = (RunFolder(path).load_metrics()["dev"] for path in (unbroken, more.folder.path))
+    before, after = (Folder(path).load_metrics()["dev"] for path in (unbroken, more.folder.path))
     for name, numbers in before["relations"].items():
         assert after["relations"][name]["mrr"] >= numbers["mrr"] - 1e-9
 

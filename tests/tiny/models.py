@@ -35,6 +35,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
+from symprompt.engine.loop import Loop, Progress
 from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
@@ -42,7 +43,7 @@ from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.methods.base import Method
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.trainer import Trainer
+from symprompt.probing.training import DevScores, FactTraining, PromptTraining
 
 # Their modules call the deprecated torch.jit.script when they are first imported.
 with warnings.catch_warnings():
@@ -306,12 +307,13 @@ def run_config(**sections: Any) -> RunConfig:
 
 @dataclass
 class Trained:
-    """One finished training."""
+    """One finished training of prompts."""
 
     config: RunConfig
     problem: Problem
     method: Method
-    trainer: Trainer
+    trainer: PromptTraining
+    progress: Progress
     dev_history: list[dict[str, np.ndarray]]
 
     def vectors(self) -> dict[str, Tensor]:
@@ -342,20 +344,27 @@ def make_trainer(
     *,
     max_tokens: int = 4096,
     capture: bool | None = None,
-) -> tuple[Problem, Method, Trainer]:
+) -> tuple[Problem, Method, PromptTraining]:
     """Everything up to the first step."""
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
-    trainer = Trainer(
+    trainer = PromptTraining(
         method,
         problem.sentences["train"],
         problem.relations,
         config.learning,
+        lambda: {part: np.zeros(len(problem.relations)) for part in method.encoders},
         seed=config.seed,
         max_tokens=max_tokens,
         capture=capture,
     )
     return problem, method, trainer
+
+
+def run_training(training: FactTraining, scores: DevScores | None = None) -> Progress:
+    """Train to the end; without scores every epoch is as good as the others."""
+    training.scores = scores or training.scores
+    return Loop(training).run()
 
 
 def train(
@@ -378,8 +387,7 @@ def train(
         history.append(found)
         return found
 
-    trainer.run(score)
-    return Trained(config, problem, method, trainer, history)
+    return Trained(config, problem, method, trainer, run_training(trainer, score), history)
 
 
 # --------------------------------------------------------------- a model that knows made-up facts

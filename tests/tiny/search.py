@@ -16,10 +16,10 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores
 from symprompt.probing.methods.autoprompt import AutoPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.search import Searcher
+from symprompt.probing.search import WordSearch
 from symprompt.prompts import Template
 from symprompt.runs.environment import derive_seed
-from tiny.models import run_config
+from tiny.models import run_config, run_training
 
 TEMPLATE = "<1> [X] <2> [Y] <1> ."
 
@@ -39,13 +39,14 @@ def search_config(**sections: Any) -> RunConfig:
 
 @dataclass
 class Searched:
-    """One search, and each epoch's words."""
+    """One search, each epoch's words and, of a finished one, losses."""
 
     problem: Problem
     method: AutoPrompt
-    searcher: Searcher
+    searcher: WordSearch
     config: RunConfig
     tokens: list[Tensor] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
 
     def score(self) -> dict[str, np.ndarray]:
         """Score dev as a run does; keep the words that were scored."""
@@ -69,11 +70,12 @@ def make_search(
     assert isinstance(method, AutoPrompt)
     method.require_candidates()
     method.max_tokens = max_tokens
-    searcher = Searcher(
+    searcher = WordSearch(
         method,
         problem.sentences["train"],
         problem.relations,
         config.learning,
+        dict,
         seed=config.seed,
         max_tokens=max_tokens,
     )
@@ -85,7 +87,7 @@ def search(
 ) -> Searched:
     """Search to the end."""
     made = make_search(config, backbone, facts, max_tokens=max_tokens)
-    made.searcher.run(made.score)
+    made.losses = [row["loss"] for row in run_training(made.searcher, made.score).history]
     return made
 
 

@@ -94,18 +94,3 @@ def quick_products(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def rehearse(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
-    """Run what is about to be recorded twice, so that libraries have set themselves up.
-
-    Args:
-        stream: another one than the current, as recording asks for; where recordings run at the
-            same time, the one they run on: libraries keep a workspace per stream.
-    """
-    stream.wait_stream(torch.cuda.current_stream(stream.device))
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            work()
-    torch.cuda.current_stream(stream.device).wait_stream(stream)
-    torch.cuda.synchronize(stream.device)

@@ -16,7 +16,8 @@ class Recorder:
     """Records functions as CUDA graphs; final.
 
     A function that cannot be recorded runs as it is, and so does everything that comes after it:
-    ``reason`` then holds why. Graphs share one memory pool, so they must run one after the other.
+    ``reason`` then holds why. Graphs share one memory pool, so they must run one after the other,
+    unless they are recorded apart.
 
     Args:
         device: where the functions run; only on CUDA is anything recorded.
@@ -45,6 +46,7 @@ class Recorder:
         state: Sequence[Tensor] = (),
         *,
         stream: torch.cuda.Stream | None = None,
+        apart: bool = False,
     ) -> tuple[Replay, ...]:
         """Return what replays each of some functions that always run in this order.
 
@@ -55,6 +57,7 @@ class Recorder:
             state: every tensor that the functions change and that must keep its values.
             stream: where they are rehearsed and recorded; where recordings run at the same time,
                 the one they run on, as libraries keep a workspace per stream.
+            apart: with memory of their own, as they run at the same time as other graphs.
 
         Raises:
             torch.OutOfMemoryError: there is no memory for the graphs.
@@ -65,7 +68,7 @@ class Recorder:
         before = [value.clone() for value in state]
         random = torch.cuda.get_rng_state(self.device)
         try:
-            return self._record(works, stream)
+            return self._record(works, stream, apart)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -81,9 +84,10 @@ class Recorder:
             self.seconds += time.perf_counter() - begun
 
     def _record(
-        self, works: Sequence[Replay], stream: torch.cuda.Stream | None
+        self, works: Sequence[Replay], stream: torch.cuda.Stream | None, apart: bool
     ) -> tuple[Replay, ...]:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
+        pool = torch.cuda.graph_pool_handle() if apart else self._pool
         stream = stream or torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -95,7 +99,7 @@ class Recorder:
         replays = []
         for work in works:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
                 work()
             replays.append(graph.replay)
         return tuple(replays)

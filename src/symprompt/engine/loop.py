@@ -145,7 +145,7 @@ class Loop:
         self._begun = self._saved_at = time.monotonic()
         self._before = (progress.seconds, progress.recording)
         self._saved_step = progress.done
-        self._show()
+        self._tick(trainable.stage, progress.done, trainable.steps, "")
         with self._listening():
             if not progress.done and trainable.evaluates_after(0):
                 self._evaluate()

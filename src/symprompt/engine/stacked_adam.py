@@ -56,6 +56,12 @@ class StackedAdam:
         self.square = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
         self._update = adam_update
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return moments and step counts; they share memory with the optimiser's."""
+        means = {f"mean/{name}": value for name, value in self.mean.items()}
+        squares = {f"square/{name}": value for name, value in self.square.items()}
+        return {"steps": self.steps, **means, **squares}
+
     def compile(self) -> None:
         """Fuse the update into one kernel; it is bound by memory, and reads each number once."""
         self._update = compile_function(adam_update, dynamic=True, fullgraph=True)

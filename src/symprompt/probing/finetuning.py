@@ -15,17 +15,18 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from symprompt.accel.compiling import quick_products
+from symprompt.engine.loop import Loop
 from symprompt.errors import RunError
 from symprompt.facts import Split
 from symprompt.files.progress import Tick
 from symprompt.models import LoraTuning
 from symprompt.probing.config import RunConfig
-from symprompt.probing.evaluate import dev_scores, predict
+from symprompt.probing.evaluate import predict
 from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
 from symprompt.probing.queries import OBJECT_PART
-from symprompt.probing.trainer import Trainer
+from symprompt.probing.training import PromptTraining
 from symprompt.runs.folder import PARTS, Folder
 from symprompt.runs.manifest import validated
 
@@ -138,30 +139,14 @@ def _run_stack(
 
 def _train(config: RunConfig, part: Problem, method: FineTune, tick: Tick) -> dict[str, Any]:
     """Train a stack's weights in place; return its history."""
-    trainer = Trainer(
-        method,
-        part.sentences["train"],
-        part.relations,
-        config.learning,
-        seed=config.seed,
-        max_tokens=config.max_tokens or part.backbone.token_budget(training=True),
-    )
+    training = PromptTraining.of_run(config, part, method)
     if part.backbone.records:
         # The update reads and writes every weight of every relation, and is bound by just that.
-        for optimizer in trainer.optimizers.values():
+        for optimizer in training.optimizers.values():
             optimizer.compile()
     with quick_products(part.backbone.device):
-        trainer.run(
-            lambda: dev_scores(
-                method,
-                part.sentences["dev"],
-                config.learning,
-                allowed=part.allowed,
-                max_tokens=config.max_tokens or part.backbone.token_budget(),
-            ),
-            tick=tick,
-        )
-    return {"epochs": trainer.history, "best_epoch": trainer.parts[OBJECT_PART].epoch.tolist()}
+        progress = Loop(training, tick=tick).run()
+    return {"epochs": progress.history, "best_epoch": training.best_epochs[OBJECT_PART]}
 
 
 def _store_weights(

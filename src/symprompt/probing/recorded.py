@@ -18,8 +18,7 @@ while the step before it updates.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.accel.compiling import quick_products, rehearse
+from symprompt.accel.compiling import quick_products
+from symprompt.accel.recorder import Recorder, Replay
 from symprompt.engine.stacked_adam import Numbers, StackedAdam
 from symprompt.models import ReadOut
 from symprompt.probing.methods.base import Method, Sentences
@@ -44,8 +44,6 @@ from symprompt.prompts import (
     slot_places,
 )
 
-Replay = Callable[[], None]
-
 
 class CapturedPart:
     """What one part does before and after the passes: its encoder, its optimiser; final.
@@ -58,8 +56,9 @@ class CapturedPart:
     """
 
     def __init__(
-        self, method: Method, part: str, optimizer: StackedAdam, *, first: bool, capture: bool
+        self, method: Method, part: str, optimizer: StackedAdam, recorder: Recorder, *, first: bool
     ) -> None:
+        self.recorder = recorder
         self.encoder = method.encoders[part]
         self.optimizer = optimizer
         self.device = device = method.backbone.device
@@ -75,7 +74,7 @@ class CapturedPart:
         self._kept: list[Tensor] = []
         self._ends: tuple[Replay, Replay] | None = None
         self._stream = self._aside = None
-        if capture:
+        if recorder.active:
             # The most urgent first: encoders, then updates.
             self._stream = torch.cuda.Stream(device, priority=-2)  # type: ignore[no-untyped-call]
             self._aside = torch.cuda.Stream(device, priority=-int(first))  # type: ignore[no-untyped-call]
@@ -203,19 +202,10 @@ class CapturedPart:
         if isinstance(self.encoder, PromptEncoder):
             self.encoder.compile_steps(half=self._half)
 
-        def both() -> None:
-            begin()
-            end()
-
-        first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with quick_products(self.device) if self._half else nullcontext():
-            # Nothing is active yet, so these rehearsals change no parameter.
-            rehearse(both, stream)
-            with torch.cuda.graph(first, stream=stream):
-                begin()
-            with torch.cuda.graph(second, pool=first.pool(), stream=stream):
-                end()
-        return first.replay, second.replay
+            # Nothing is active yet, so rehearsals change no parameter.
+            first, second = self.recorder.capture_all((begin, end), stream=stream, apart=True)
+        return first, second
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,11 +229,8 @@ class CapturedSteps:
         method: what is trained; its ``asks`` must give its loss.
         sentences: the training facts.
         optimizers: one per part of the method.
+        recorder: records the passes, where it is active; otherwise they run kernel by kernel.
         max_tokens: most tokens in one pass.
-        capture: record CUDA graphs; otherwise the same passes run one kernel at a time.
-
-    Attributes:
-        seconds: time spent on recording, rehearsals and compiling included.
     """
 
     def __init__(
@@ -251,17 +238,17 @@ class CapturedSteps:
         method: Method,
         sentences: Sentences,
         optimizers: Mapping[str, StackedAdam],
+        recorder: Recorder,
         *,
         max_tokens: int,
-        capture: bool = True,
     ) -> None:
+        self.recorder = recorder
         self.method = method
         self.sentences = sentences
         self.max_tokens = max_tokens
         self.device = device = method.backbone.device
-        self.seconds = 0.0
         self.parts = {
-            part: CapturedPart(method, part, optimizer, first=not number, capture=capture)
+            part: CapturedPart(method, part, optimizer, recorder, first=not number)
             for number, (part, optimizer) in enumerate(optimizers.items())
         }
         self._read = ReadOut(method.backbone)
@@ -275,9 +262,8 @@ class CapturedSteps:
         self._losses = torch.zeros(len(self._leaf), device=device)
         self._layout: Layout | None = None
         self._slots: dict[Shape, _Slot] = {}
-        self._pool = torch.cuda.graph_pool_handle() if capture else None
         self._stream = self._early = self._passed = None
-        if capture:
+        if recorder.active:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._early = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -286,10 +272,7 @@ class CapturedSteps:
         """Return an epoch's passes, recording those of new shapes.
 
         Args:
-            plan: [step][relation] -> rows, as the trainer shuffled them.
-
-        Raises:
-            RuntimeError: the model does something that cannot be recorded.
+            plan: [step][relation] -> rows, as they were shuffled.
         """
         steps: list[tuple[list[Queries], np.ndarray]] = []
         for batches in plan:
@@ -305,11 +288,7 @@ class CapturedSteps:
         found = plan_passes(
             steps, max_tokens=self.max_tokens, packed=self._packed(longest), device=self.device
         )
-        begun = time.perf_counter()
-        try:
-            self._record(found)
-        finally:
-            self.seconds += time.perf_counter() - begun
+        self._record(found)
         # A step that was broken off may have left something.
         for part in self.parts.values():
             part.join()
@@ -451,18 +430,7 @@ class CapturedSteps:
         def run() -> None:
             self._ask(*laid[0], share)
 
-        def both() -> None:
-            ready()
-            run()
-
-        if self._stream is None:
-            return _Slot(numbers[0], numbers[1], share, ready, run)
-        # Dropout draws from a state that depends on seed and epoch alone.
-        state = torch.cuda.get_rng_state(self.device)
-        rehearse(both, self._stream)
-        graphs = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        for graph, work in zip(graphs, (ready, run), strict=True):
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                work()
-        torch.cuda.set_rng_state(state, self.device)
-        return _Slot(numbers[0], numbers[1], share, graphs[0].replay, graphs[1].replay)
+        if self._stream is not None:
+            # Nothing but filling is rehearsed; what it adds up is cleared before the first step.
+            ready, run = self.recorder.capture_all((ready, run), stream=self._stream)
+        return _Slot(numbers[0], numbers[1], share, ready, run)

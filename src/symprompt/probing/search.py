@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.errors import TrainingError
-from symprompt.files.progress import Tick
 from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.autoprompt import AutoPrompt, first_order
 from symprompt.probing.methods.base import Sentences
 from symprompt.probing.queries import OBJECT_PART, chunks
-from symprompt.probing.trainer import Learner
+from symprompt.probing.training import DevScores, FactTraining
 from symprompt.runs.environment import derive_seed
 
 
@@ -38,14 +36,16 @@ class _Draw:
     active: Tensor
 
 
-class Searcher(Learner):
+class WordSearch(FactTraining):
     """Searches the words of stacked relations' prompts; final.
 
     Args:
         method: whose words.
-        sentences, relations, config, seed: see ``Learner``.
+        sentences, relations, config, scores, seed: see ``FactTraining``.
         max_tokens: most tokens in one pass for the gradient.
     """
+
+    stage = "searching"
 
     def __init__(
         self,
@@ -53,35 +53,57 @@ class Searcher(Learner):
         sentences: Sentences,
         relations: Sequence[str],
         config: LearningConfig,
+        scores: DevScores,
         *,
         seed: int,
         max_tokens: int,
+        score_start: bool = False,
     ) -> None:
-        super().__init__(method, sentences, relations, config, seed=seed, max_tokens=max_tokens)
+        super().__init__(
+            method,
+            sentences,
+            relations,
+            config,
+            scores,
+            seed=seed,
+            max_tokens=max_tokens,
+            score_start=score_start,
+        )
         self.words = method
+        self.epoch_steps = method.config.steps
         every = torch.arange(method.backbone.vocabulary_size, device=self.device)
         # As the model reads them: Gemma's kind multiplies the rows of its table.
         exact = method.vectors()[OBJECT_PART].dtype
         self._embeddings = method.backbone.embed(every).detach().to(exact)
+        self._losses = torch.zeros(
+            self.epoch_steps, len(self.relations), dtype=exact, device=self.device
+        )
 
-    def _learn_epoch(self, tick: Tick) -> float:
-        steps = self.words.config.steps
-        losses = []
-        for step in range(steps):
-            done = self.epoch * steps + step
-            draw = self._draw(done)
-            losses.append(self._step(draw))
-            total = self.config.epochs * steps
-            tick("searching", done + 1, total, f"epoch {self.epoch + 1}")
-        found = torch.stack(losses)
-        self._check_finite(found)
-        return float(found[:, draw.active].mean())
+    def step(self, number: int) -> None:
+        """Try candidates at one place of each prompt, and take the best where it is better."""
+        self.epoch, place = divmod(number, self.epoch_steps)
+        draw = self._draw(number)
+        tokens = self.words.triggers.tokens
+        found = self.candidates(draw.gradient, draw.place)
+        trials = tokens[:, None, :].repeat(1, 1 + found.shape[1], 1)
+        at = draw.place[:, None, None].expand(-1, found.shape[1], 1)
+        trials[:, 1:].scatter_(2, at, found[:, :, None])
+        losses = self.trial_means(draw.trials, trials)
+        least, best = losses[:, 1:].min(1)
+        # As the authors' code has it, a prompt that holds a mask is worth nothing.
+        taken = ((least < losses[:, 0]) | self.words.unfilled()) & draw.active
+        choice = torch.where(taken, best + 1, torch.zeros_like(best))
+        tokens.copy_(trials[torch.arange(len(trials), device=self.device), choice])
+        self._losses[place] = torch.where(taken, least, losses[:, 0])
 
-    def _take(self, scores: Mapping[str, np.ndarray], *, epoch: int) -> None:
+    def _mean_loss(self) -> float:
+        return float(self._losses[:, self._running()].mean())
+
+    def _take(self, scores: Mapping[str, np.ndarray], epoch: int) -> None:
         """Take dev scores; a prompt that is not all words yet loses to every one that is."""
         unfilled = self.words.unfilled().cpu().numpy()
         worst = {part: np.where(unfilled, -np.inf, value) for part, value in scores.items()}
-        super()._take(worst, epoch=epoch)
+        super()._take(worst, epoch)
 
     def _draw(self, step: int) -> _Draw:
         """Draw each running relation's facts and place from its own random numbers."""
@@ -99,22 +121,6 @@ class Searcher(Learner):
         active[running] = True
         on_device = (torch.from_numpy(value).to(self.device) for value in (place, active))
         return _Draw(gradient, trials, *on_device)
-
-    def _step(self, draw: _Draw) -> Tensor:
-        """Try candidates at one place of each prompt; return each relation's loss after, [r]."""
-        tokens = self.words.triggers.tokens
-        found = self.candidates(draw.gradient, draw.place)
-        trials = tokens[:, None, :].repeat(1, 1 + found.shape[1], 1)
-        place = draw.place[:, None, None].expand(-1, found.shape[1], 1)
-        trials[:, 1:].scatter_(2, place, found[:, :, None])
-        losses = self.trial_means(draw.trials, trials)
-        least, best = losses[:, 1:].min(1)
-        # As the authors' code has it, a prompt that holds a mask is worth nothing.
-        unfilled = self.words.unfilled()
-        taken = ((least < losses[:, 0]) | unfilled) & draw.active
-        choice = torch.where(taken, best + 1, torch.zeros_like(best))
-        tokens.copy_(trials[torch.arange(len(trials), device=self.device), choice])
-        return torch.where(taken, least, losses[:, 0])
 
     def candidates(self, batches: Sequence[np.ndarray], place: Tensor) -> Tensor:
         """Return the words that promise the lowest loss at each relation's place, [r, c].
@@ -163,11 +169,16 @@ class Searcher(Learner):
         count[[self.owner[batch[0]] for batch in batches]] = [len(batch) for batch in batches]
         return table.sum(1) / torch.from_numpy(count).to(table)[:, None]
 
-    def _check_finite(self, losses: Tensor) -> None:
-        bad = torch.nonzero(~torch.isfinite(losses))
-        if len(bad):
-            step, relation = bad[0].tolist()
-            raise TrainingError(
-                f"the loss of relation {self.relations[relation]} is not finite at epoch "
-                f"{self.epoch + 1}, step {step + 1} of the search; use dtype float32."
-            )
+    def failure(self) -> str:
+        """Return what to say if a loss of the epoch is not finite."""
+        bad = torch.nonzero(~torch.isfinite(self._losses))
+        if not len(bad):
+            return ""
+        step, relation = bad[0].tolist()
+        return (
+            f"the loss of relation {self.relations[relation]} is not finite at epoch "
+            f"{self.epoch + 1}, step {step + 1} of the search; use dtype float32."
+        )
+
+    def _changing(self) -> dict[str, Tensor]:
+        return {**super()._changing(), "losses": self._losses}

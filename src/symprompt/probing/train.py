@@ -9,13 +9,14 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError
 from symprompt.facts import Split, load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, model_dtype
-from symprompt.probing.evaluate import dev_scores, predict
+from symprompt.probing.evaluate import predict
 from symprompt.probing.finetuning import fine_tune
 from symprompt.probing.folder import (
     CARD,
@@ -40,7 +41,6 @@ from symprompt.probing.results import (
     require_dev,
     write_results,
 )
-from symprompt.probing.trainer import Learner, load_state, state_note, state_tensors
 from symprompt.probing.warm_start import load_encoders
 from symprompt.runs.folder import HISTORY, STATE, Folder
 
@@ -170,9 +170,7 @@ def _learn(job: _Job) -> Vectors:
     if not folder.has(PROMPTS):
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
-        if not method.encoders:
-            history["seconds"] = _fit(job)
-        elif job.config.learning.epochs:
+        if "train" in method.needed_splits(job.config):
             history = _train(job)
         folder.write_json(HISTORY, history)
         note: dict[str, Any] = {"relations": job.problem.relations}
@@ -193,68 +191,24 @@ def _learn(job: _Job) -> Vectors:
     return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
 
 
-def _fit(job: _Job) -> float:
-    """Let the method learn what it learns without gradient steps; return the seconds it took."""
-    config, problem = job.config, job.problem
-    begun = time.perf_counter()
-    # Where no split but test is needed, what a method starts with is all it has to know.
-    if "train" in job.method.needed_splits(config):
-        job.method.fit(
-            problem.sentences["train"],
-            allowed=problem.allowed,
-            tick=job.tick,
-        )
-    return round(time.perf_counter() - begun, 2)
-
-
 def _train(job: _Job) -> dict[str, Any]:
-    """Train the method's encoders in place; return the run's history."""
-    folder, config, problem, method = job.folder, job.config, job.problem, job.method
-    begun = time.perf_counter()
-    trainer = _make_learner(job)
-    before = load_state(trainer, *folder.read_tensors(STATE)) if folder.has(STATE) else 0.0
-
-    def seconds() -> float:
-        return before + time.perf_counter() - begun
-
-    trainer.run(
-        lambda: dev_scores(
-            method,
-            problem.sentences["dev"],
-            config.learning,
-            allowed=problem.allowed,
-            max_tokens=config.max_tokens or problem.backbone.token_budget(),
-        ),
-        tick=job.tick,
-        score_start=bool(config.start_from),
-        checkpoint=lambda state: folder.write_tensors(
-            STATE, state_tensors(state), state_note(state, seconds=seconds())
-        ),
+    """Train the method in place; return the run's history."""
+    config, method = job.config, job.method
+    module, _, name = method.learner.partition(":")
+    training = getattr(import_module(module), name).of_run(config, job.problem, method)
+    progress = Loop(
+        training,
+        checkpoint=job.folder.path / STATE,
         checkpoint_seconds=config.checkpoint_seconds,
-    )
-    epochs = {part: progress.epoch.tolist() for part, progress in trainer.parts.items()}
+        tick=job.tick,
+    ).run()
     return {
-        "epochs": trainer.history,
-        "best_epoch": epochs,
-        "seconds": round(seconds(), 2),
-        "recording": round(trainer.recording, 2),
+        "epochs": progress.history,
+        "best_epoch": training.best_epochs,
+        "seconds": round(progress.seconds, 2),
+        "recording": round(progress.recording, 2),
         "unfilled": method.unfilled_relations(),
     }
-
-
-def _make_learner(job: _Job) -> Learner:
-    """Return what learns the method's encoders."""
-    config, method, problem = job.config, job.method, job.problem
-    module, _, name = method.learner.partition(":")
-    learner: type[Learner] = getattr(import_module(module), name)
-    return learner(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.learning,
-        seed=config.seed,
-        max_tokens=config.max_tokens or problem.backbone.token_budget(training=True),
-    )
 
 
 def _trained_seconds(folder: Folder) -> dict[str, float]:
@@ -265,7 +219,7 @@ def _trained_seconds(folder: Folder) -> dict[str, float]:
     history = folder.read_json(HISTORY)
     with folder.refuse_damage(HISTORY):
         whole = float(history["seconds"])
-        # What is fitted without steps records none.
+        # What is not trained records nothing.
         recording = float(history.get("recording", 0.0))
     if not recording:
         return {"training": whole}

@@ -25,7 +25,7 @@ from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.queries import object_logits
 from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from tiny.causal import CAUSAL_FAMILIES, causal_config
-from tiny.models import Trained, make_facts, make_trainer, train
+from tiny.models import Trained, make_facts, make_trainer, run_training, train
 
 METHODS: dict[str, dict[str, Any]] = {
     "autoprompt": {"name": "autoprompt"},
@@ -246,7 +246,7 @@ def test_fixed_shapes_train_as_passes_that_come_as_they_are(
     found = []
     for capture in (False, True):
         _, method, trainer = make_trainer(config, gpt2, facts, capture=capture)
-        trainer.run(lambda method=method: {part: np.zeros(3) for part in method.encoders})
+        run_training(trainer)
         found.append(method.vectors()["forth"])
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-9)
     problem, spe = build("spe", gpt2, facts)
@@ -260,9 +260,8 @@ def test_training_lowers_the_loss(name: str, causal: LanguageModel, facts: FactS
     config = causal_config(
         method=METHODS[name], prompt={"encoder": "free"}, learning=training, dtype="float64"
     )
-    _, method, trainer = make_trainer(config, causal, facts)
-    trainer.run(lambda: {part: np.zeros(3) for part in method.encoders})
-    losses = [entry["loss"] for entry in trainer.history]
+    _, _, trainer = make_trainer(config, causal, facts)
+    losses = [entry["loss"] for entry in run_training(trainer).history]
     assert losses[-1] < 0.85 * losses[0]
 
 

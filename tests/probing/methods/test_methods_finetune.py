@@ -20,9 +20,9 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.methods.finetune import FineTune, _places, _rounds
 from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.trainer import Trainer
+from symprompt.probing.training import PromptTraining
 from symprompt.runs.environment import derive_seed
-from tiny.models import Trained, run_config, world_facts
+from tiny.models import Trained, run_config, run_training, world_facts
 
 MANUAL = {"template": "manual"}
 ALONE = {"template": "[X] [Y]"}
@@ -43,14 +43,6 @@ def build(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> tuple[P
 
 def train(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> Trained:
     problem, method = build(config, backbone, facts)
-    trainer = Trainer(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.learning,
-        seed=config.seed,
-        max_tokens=4096,
-    )
     history: list[dict[str, np.ndarray]] = []
 
     def score() -> Mapping[str, np.ndarray]:
@@ -65,8 +57,16 @@ def train(config: RunConfig, backbone: LanguageModel, facts: FactSet) -> Trained
         )
         return history[-1]
 
-    trainer.run(score)
-    return Trained(config, problem, method, trainer, history)
+    trainer = PromptTraining(
+        method,
+        problem.sentences["train"],
+        problem.relations,
+        config.learning,
+        score,
+        seed=config.seed,
+        max_tokens=4096,
+    )
+    return Trained(config, problem, method, trainer, run_training(trainer), history)
 
 
 # ------------------------------------------------------------------------- an ordinary loop
@@ -142,7 +142,7 @@ def test_a_stack_is_trained_as_each_model_alone_by_an_ordinary_loop(
     trained = train(config, backbone, facts)
     assert isinstance(trained.method, FineTune)
     rows = trained.vectors()["forth"]
-    best = trained.trainer.parts["forth"].epoch
+    best = trained.trainer.stopping["forth"].best
     for index, relation in enumerate(trained.problem.facts.relations):
         model = own_model(backbone).requires_grad_(True)
         epochs = plain_loop(backbone, model, relation, config, dict(model.named_parameters()))
@@ -217,7 +217,7 @@ def test_adapters_are_trained_as_by_the_peft_library(
             stored[key].data = value.clone()
         assert len(stored) == len(tuning.slots)
         epochs = plain_loop(backbone, model, relation, config, stored)
-        best = trained.trainer.parts["forth"].epoch[index]
+        best = trained.trainer.stopping["forth"].best[index]
         for key, value in tuning.to_tensors(trained.vectors()["forth"][index]).items():
             torch.testing.assert_close(value, epochs[best][key], rtol=0, atol=1e-8, msg=key)
 

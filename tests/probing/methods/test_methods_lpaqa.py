@@ -20,6 +20,7 @@ from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel, ReadOut
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_card
+from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.methods.ensemble import Pairs, optimise_weights, probability_loss
 from symprompt.probing.methods.lpaqa import LPAQA, prune
 from symprompt.probing.prepare import Problem, make_method, prepare
@@ -92,6 +93,13 @@ def test_scores_are_the_mixture_of_the_written_sentences_answers(
         torch.testing.assert_close(loss[place], -wanted[gold], rtol=0, atol=1e-10)
 
 
+def fit(method: Method, sentences: Sentences, problem: Problem) -> None:
+    """Fit every relation's weights."""
+    assert isinstance(method, LPAQA)
+    for relation, allowed in enumerate(problem.allowed):
+        method.fit(sentences, relation, allowed)
+
+
 def slow_choice(backbone: LanguageModel, facts: FactSet, relation: str, listed: list[Fact]) -> int:
     """The prompt with most first places on train, then the highest mean log-likelihood."""
     best, chosen = (-1.0, -math.inf), -1
@@ -112,7 +120,7 @@ def test_the_best_prompt_on_train_is_chosen_and_asked_alone(
 ) -> None:
     problem, method = build(bert, facts, folder, combine="top1")
     sentences = problem.sentences["train"]
-    method.fit(sentences, allowed=problem.allowed)
+    fit(method, sentences, problem)
     weights = method.vectors()["weights"][:, :, 0]
     for row, relation in enumerate(problem.facts.relations):
         place = slow_choice(bert, facts, relation.name, list(relation.train))
@@ -133,7 +141,7 @@ def test_learned_weights_make_the_training_objects_likeliest_over_the_whole_voca
     problem, method = build(backbone, facts, folder, mixture=mixture)
     sentences = problem.sentences["train"]
     rows = np.arange(len(sentences))
-    method.fit(sentences, allowed=problem.allowed)
+    fit(method, sentences, problem)
     weights = method.vectors()["weights"]
     learned = method.loss(sentences, rows, {"weights": weights})
     torch.testing.assert_close(weights.sum((1, 2)), torch.ones(3).double())
@@ -193,7 +201,7 @@ def test_passes_of_another_size_give_the_same_numbers(
         )
         problem = prepare(config, bert, facts)
         method = make_method(config, problem)
-        method.fit(problem.sentences["train"], allowed=problem.allowed)
+        fit(method, problem.sentences["train"], problem)
         sentences = problem.sentences["test"]
         found.append(method.scores(sentences, np.arange(len(sentences)), method.vectors()))
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-5)
@@ -203,7 +211,7 @@ def test_the_most_prompts_are_the_best_on_train(
     bert: LanguageModel, facts: FactSet, folder: Path
 ) -> None:
     problem, method = build(bert, facts, folder, combine="uniform", most=2)
-    method.fit(problem.sentences["train"], allowed=problem.allowed)
+    fit(method, problem.sentences["train"], problem)
     weights = method.vectors()["weights"][:, :, 0]
     assert sorted(weights[0].tolist()) == [0, 0, 0.5, 0.5]
     best = slow_choice(bert, facts, "capital", list(facts["capital"].train))

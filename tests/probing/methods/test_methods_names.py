@@ -27,6 +27,7 @@ from tiny.models import (
     facts_of,
     make_trainer,
     run_config,
+    run_training,
     train,
     world_facts,
 )
@@ -419,7 +420,7 @@ def test_recorded_steps_train_as_plain_ones(
     learned = []
     for capture in (False, True):
         _, method, trainer = make_trainer(config, backbone, long_facts(), capture=capture)
-        trainer.run(lambda: {part: np.zeros(2) for part in method.encoders})  # noqa: B023
+        run_training(trainer)
         learned.append(method.vectors()["forth"].detach())
     torch.testing.assert_close(learned[0], learned[1], rtol=0, atol=1e-8)
 
@@ -585,4 +586,4 @@ def test_prompts_learn_names_of_several_tokens(knowing_bert: LanguageModel) -> N
     # The gain is not the short names' alone.
     long = torch.from_numpy(sentences.object_prompt.object_lengths > 1)
     assert float((1 / after[long]).mean()) > float((1 / drawn_ranks[long]).mean())
-    assert run.trainer.history[-1]["loss"] < 0.5 * run.trainer.history[0]["loss"]
+    assert run.progress.history[-1]["loss"] < 0.5 * run.progress.history[0]["loss"]

@@ -61,7 +61,7 @@ class AutoPrompt(Method):
         max_tokens: most tokens in one pass that tries candidates.
     """
 
-    learner: ClassVar[str] = "symprompt.probing.search:Searcher"
+    learner: ClassVar[str] = "symprompt.probing.search:WordSearch"
 
     def __init__(
         self,

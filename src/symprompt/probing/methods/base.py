@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.facts import SPLITS, FactSet, Relation, Split
-from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.any_length import Spelling, name_likelihoods, score_names
 from symprompt.probing.folder import load_card, load_prompts
@@ -84,14 +83,14 @@ class Method(ABC):
         several_prompts: it asks by several manual templates of each relation.
         in_stacks: its weights are too large to hold for all relations, so these are trained and
             asked in stacks, one after the other.
-        learner: "module:class" of what learns the encoders, imported when training begins.
+        learner: "module:class" of the Trainable that a run trains, imported when training begins.
     """
 
     has_subject_prompt: ClassVar[bool] = False
     manual_templates: ClassVar[bool] = False
     several_prompts: ClassVar[bool] = False
     in_stacks: ClassVar[bool] = False
-    learner: ClassVar[str] = "symprompt.probing.trainer:Trainer"
+    learner: ClassVar[str] = "symprompt.probing.training:PromptTraining"
 
     def __init__(self, backbone: LanguageModel, encoders: Mapping[str, nn.Module]) -> None:
         self.backbone = backbone
@@ -187,16 +186,16 @@ class Method(ABC):
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the training loss of each row, [b]."""
 
-    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
-        """Learn from the training facts without gradient steps; most methods have no such part.
-
-        Args:
-            allowed: [relation, v] bool, the answers each relation may give.
-        """
-        return
-
     def after_epoch(self) -> None:
         """Update what is learned once an epoch without gradients; most methods learn no such."""
+        return
+
+    def epoch_state(self) -> dict[str, Tensor]:
+        """Return what ``after_epoch`` will need of the epoch's steps so far, for a checkpoint."""
+        return {}
+
+    def load_epoch_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on in the middle of an epoch."""
         return
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:

@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 
 from symprompt.facts import Split
-from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel, ReadOut
 from symprompt.probing.methods.base import Method, Sentences, Vectors
 from symprompt.probing.methods.ensemble import (
@@ -62,6 +61,7 @@ class LPAQA(Method):
     """
 
     several_prompts: ClassVar[bool] = True
+    learner: ClassVar[str] = "symprompt.probing.fitting:WeightFit"
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class LPAQA(Method):
         self.config = config
         self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
         self.read = ReadOut(backbone)
-        self._weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
-        for row, own in zip(self._weights, prompts, strict=True):
+        self.weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
+        for row, own in zip(self.weights, prompts, strict=True):
             row[: len(own)] = 1 / len(own)
 
     @classmethod
@@ -100,7 +100,7 @@ class LPAQA(Method):
 
     def vectors(self) -> dict[str, Tensor]:
         """Return the weights, [relation, p, 1]: those learned last, equal ones at first."""
-        return {"weights": self._weights.to(self.backbone.device)}
+        return {"weights": self.weights.to(self.backbone.device)}
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return minus the mixture's log-probability of the gold object, [b]."""
@@ -161,14 +161,16 @@ class LPAQA(Method):
         return logits if group == 0 or twins is None else logits[:, twins]
 
     @torch.no_grad()
-    def fit(self, sentences: Sentences, *, allowed: Tensor, tick: Tick = silent) -> None:
-        """Learn the weights from the training facts, one relation after the other."""
-        for row in range(len(self.prompts)):
-            (rows,) = np.nonzero(sentences.relations == row)
-            weights = self._fit_relation(sentences, rows, row, allowed[row])
-            self._weights[row, :, 0] = 0
-            self._weights[row, : len(weights), 0] = weights
-            tick("weighing prompts", row + 1, len(self.prompts), "")
+    def fit(self, sentences: Sentences, relation: int, allowed: Tensor) -> None:
+        """Learn the weights of one relation from its training facts.
+
+        Args:
+            allowed: [v] bool, the answers the relation may give.
+        """
+        (rows,) = np.nonzero(sentences.relations == relation)
+        weights = self._fit_relation(sentences, rows, relation, allowed)
+        self.weights[relation, :, 0] = 0
+        self.weights[relation, : len(weights), 0] = weights
 
     def _fit_relation(
         self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor

@@ -24,7 +24,7 @@ every dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -227,6 +227,18 @@ class SoftPrompt(Method):
         seen = (self._owners[None, :] == steps[:, None]) & ~shares[:, 0].isnan()[None, :]
         mean = seen.double() @ shares.nan_to_num() / seen.sum(1, keepdim=True).clamp(min=1)
         self.mixture.set_weights(mean, seen.any(1))
+
+    def epoch_state(self) -> dict[str, Tensor]:
+        """Return the prompts' shares in the epoch's training facts so far."""
+        if self._shares is None or self._owners is None:
+            return {}
+        return {"shares": self._shares, "owners": self._owners}
+
+    def load_epoch_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on in the middle of an epoch."""
+        if tensors:
+            device = self.backbone.device
+            self._shares, self._owners = (tensors[key].to(device) for key in ("shares", "owners"))
 
     def _logits(
         self, question: Question, prompts: np.ndarray, place: Tensor, vectors: Vectors

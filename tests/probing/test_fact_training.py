@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from symprompt.errors import TrainingError
+from symprompt.engine.loop import Loop
+from symprompt.engine.stacked_adam import StackedAdam
+from symprompt.errors import RunError, TrainingError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import LearningConfig, RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.trainer import PartProgress, StackedAdam
+from symprompt.probing.training import PromptTraining
 from symprompt.runs.statistics import hits
-from tiny.models import Trained, make_trainer, run_config, train, world_facts
+from tiny.models import Trained, make_trainer, run_config, run_training, train, world_facts
 
 # ------------------------------------------------------------------------------------ StackedAdam
 
@@ -110,34 +113,6 @@ def test_adam_and_adamw_decay_differently() -> None:
     assert ends == pytest.approx([0.5, 0.45], abs=1e-6)
 
 
-# ----------------------------------------------------------------------- PartProgress, early stops
-
-
-def update(progress: PartProgress, scores: list[float], epoch: int, patience: int = 0) -> None:
-    value = torch.full((len(scores), 2), float(epoch))
-    progress.update(np.array(scores), epoch, {"v": value}, patience)
-
-
-def test_best_epoch_is_kept_per_relation_and_ties_take_the_later() -> None:
-    progress = PartProgress.start(3, {"v": torch.full((3, 2), -1.0)})
-    for epoch, scores in enumerate([[1.0, 5.0, 2.0], [2.0, 4.0, 2.0], [1.0, 4.5, 1.0]]):
-        update(progress, scores, epoch)
-    assert progress.epoch.tolist() == [1, 0, 1]
-    assert progress.best.tolist() == [2.0, 5.0, 2.0]
-    assert progress.values["v"][:, 0].tolist() == [1.0, 0.0, 1.0]
-    assert not progress.stopped.any()
-
-
-def test_patience_stops_a_relation_for_good() -> None:
-    progress = PartProgress.start(2, {"v": torch.zeros(2, 2)})
-    for epoch, scores in enumerate([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [9.0, 4.0]]):
-        update(progress, scores, epoch, patience=2)
-        assert progress.stopped.tolist() == [epoch >= 2, False]
-    # The better score came after the stop: the relation alone would never have seen it.
-    assert progress.epoch.tolist() == [0, 3]
-    assert progress.values["v"][:, 0].tolist() == [0.0, 3.0]
-
-
 # ------------------------------------------------------------------------ stacked equals alone
 
 
@@ -146,10 +121,10 @@ def check_same(stacked: Trained, alone: Trained, relation: int, tolerance: float
     assert stacked.vectors().keys() == alone.vectors().keys()
     for part, value in stacked.vectors().items():
         torch.testing.assert_close(value[relation], alone.vectors()[part][0], rtol=0, atol=1e-9)
-        ours, theirs = stacked.trainer.parts[part], alone.trainer.parts[part]
-        assert ours.epoch[relation] == theirs.epoch[0]
+        ours, theirs = stacked.trainer.stopping[part], alone.trainer.stopping[part]
+        assert ours.best[relation] == theirs.best[0]
         assert ours.stopped[relation] == theirs.stopped[0]
-        assert ours.best[relation] == pytest.approx(theirs.best[0], abs=tolerance)
+        assert ours.score[relation] == pytest.approx(theirs.score[0], abs=tolerance)
         for mine, other in zip(stacked.dev_history, alone.dev_history, strict=False):
             assert mine[part][relation] == pytest.approx(other[part][0], abs=tolerance)
     ours, theirs = stacked.predict(), alone.predict()
@@ -224,7 +199,7 @@ def test_a_relation_that_stops_early_is_frozen_while_others_go_on(
 ) -> None:
     config = case_config("ptuning")
     stacked = train(config, bert, facts)
-    progress = stacked.trainer.parts["forth"]
+    progress = stacked.trainer.stopping["forth"]
     # This is what makes the comparison above one of early stopping: the relations differ in it.
     lasts = [len(train(config, bert, facts.select([name])).dev_history) for name in facts.names]
     assert len(set(lasts)) > 1
@@ -232,7 +207,7 @@ def test_a_relation_that_stops_early_is_frozen_while_others_go_on(
     steps = stacked.trainer.optimizers["forth"].steps.tolist()
     batches = [-(-len(rows) // config.learning.batch) for rows in stacked.trainer.rows]
     assert steps == [last * count for last, count in zip(lasts, batches, strict=True)]
-    assert any(progress.epoch < np.array(lasts) - 1)
+    assert any(progress.best < np.array(lasts) - 1)
 
 
 @pytest.mark.parametrize("name", ["ptuning", "spe separate"])
@@ -243,7 +218,7 @@ def test_splitting_a_batch_into_passes_changes_nothing(
     whole, parts = train(config, bert, facts), train(config, bert, facts, max_tokens=30)
     for part, value in whole.vectors().items():
         torch.testing.assert_close(value, parts.vectors()[part], rtol=0, atol=1e-9)
-        assert whole.trainer.parts[part].epoch.tolist() == parts.trainer.parts[part].epoch.tolist()
+    assert whole.trainer.best_epochs == parts.trainer.best_epochs
 
 
 @pytest.mark.parametrize("max_tokens", [30, 4096])
@@ -269,11 +244,11 @@ def test_a_step_follows_the_gradient_of_each_relations_mean_loss(
         original(active, rate)
 
     optimizer.step = step  # type: ignore[method-assign]
-    trainer.run(lambda: {"forth": np.zeros(3)})
+    progress = run_training(trainer)
     assert len(gradients) == 1
     torch.testing.assert_close(gradients[0], leaf.grad, rtol=0, atol=1e-10)
     mean = float(torch.stack(losses).detach().mean())
-    assert trainer.history[0]["loss"] == pytest.approx(mean, rel=1e-5)
+    assert progress.history[0]["loss"] == pytest.approx(mean, rel=1e-5)
 
 
 def test_small_passes_are_really_made(
@@ -291,7 +266,7 @@ def test_small_passes_are_really_made(
 
     monkeypatch.setattr(bert, "logits_at", counted)
     _, _, trainer = make_trainer(config, bert, facts, max_tokens=60)
-    trainer.run(lambda: {"forth": np.zeros(3)})
+    run_training(trainer)
     longest = int(trainer.sentences.object_prompt.lengths.max())
     assert max(sizes) <= max(60, longest * 5)
     assert len(sizes) > 10
@@ -321,7 +296,7 @@ def recorded_rates(config: RunConfig, backbone: LanguageModel, facts: FactSet) -
         original(active, rate)
 
     optimizer.step = step  # type: ignore[method-assign]
-    trainer.run(lambda: {"forth": np.zeros(len(facts.names))})
+    run_training(trainer)
     return rates
 
 
@@ -343,12 +318,13 @@ def test_every_relation_follows_its_own_schedule(
         total = epochs * count
         wanted = []
         for step in range(total):
-            now = {
-                "constant": rate,
-                "exponential": rate * decay ** (step // count),
-                "linear": rate * (1 - step / total),
+            rise = min(1.0, (step + 1) / (warmup * total)) if warmup else 1.0
+            share = {
+                "constant": rise,
+                "exponential": rise * decay ** (step // count),
+                "linear": min(rise, (total - step) / (total - warmup * total)),
             }[schedule]
-            wanted.append(now * (min(1.0, (step + 1) / (warmup * total)) if warmup else 1.0))
+            wanted.append(rate * share)
         assert found[relation] == pytest.approx(wanted, rel=1e-12)
 
 
@@ -366,7 +342,7 @@ def test_an_epoch_reads_each_fact_once(
         return original(sentences, rows, vectors)
 
     method.loss = loss  # type: ignore[method-assign]
-    trainer.run(lambda: {"forth": np.zeros(3)})
+    run_training(trainer)
     assert max(Counter(seen).values()) == 1
     per_relation = Counter(trainer.owner[seen].tolist())
     assert [per_relation[index] for index in range(3)] == counts
@@ -383,7 +359,7 @@ def test_epochs_are_shuffled_differently(bert: LanguageModel, facts: FactSet) ->
         return original(sentences, rows, vectors)
 
     method.loss = loss  # type: ignore[method-assign]
-    trainer.run(lambda: {"forth": np.zeros(1)})
+    run_training(trainer)
     assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
     assert seen[:7] != seen[7:]
 
@@ -400,34 +376,18 @@ def test_the_best_epochs_parameters_are_loaded_at_the_end(
         vectors.append(method.vectors()["forth"].detach())
         return {"forth": np.array(next(script))}
 
-    trainer.run(scores)
+    progress = run_training(trainer, scores)
     best = torch.stack([vectors[1][0], vectors[0][1], vectors[2][2]])
     assert torch.equal(method.vectors()["forth"].detach(), best)
-    assert [entry["epoch"] for entry in trainer.history] == [0, 1, 2]
+    assert [entry["epoch"] for entry in progress.history] == [0, 1, 2]
 
 
 def test_no_epochs_leave_the_prompts_as_drawn(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(learning={"epochs": 0}, dtype="float64")
     _, method, trainer = make_trainer(config, bert, facts)
     before = method.vectors()["forth"].detach()
-    trainer.run(lambda: pytest.fail("dev was scored without an epoch"))
+    run_training(trainer, lambda: pytest.fail("dev was scored without an epoch"))
     assert torch.equal(method.vectors()["forth"].detach(), before)
-
-
-def test_progress_and_checkpoints_are_told(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(learning={"epochs": 3})
-    _, _, trainer = make_trainer(config, bert, facts)
-    ticks: list[tuple[str, int, int, str]] = []
-    epochs: list[int] = []
-    trainer.run(
-        lambda: {"forth": np.zeros(3)},
-        tick=lambda *told: ticks.append(told),
-        checkpoint=lambda state: epochs.append(state.epoch),
-        checkpoint_seconds=0.0,
-    )
-    assert [told[1] for told in ticks] == list(range(1, 7))
-    assert {told[2] for told in ticks} == {6}
-    assert epochs == [1, 2, 3]
 
 
 def test_dropout_of_the_model_is_on_in_training_only(bert: LanguageModel, facts: FactSet) -> None:
@@ -446,7 +406,7 @@ def test_dropout_of_the_model_is_on_in_training_only(bert: LanguageModel, facts:
         modes.append(bert.model.training)
         return {"forth": np.zeros(3)}
 
-    trainer.run(scores)
+    run_training(trainer, scores)
     assert modes == [True] * (len(modes) - 1) + [False]
 
 
@@ -466,7 +426,7 @@ def test_a_loss_that_is_not_finite_names_relation_epoch_and_step(
     _, method, trainer = make_trainer(config, bert, facts)
     poison(method.encoders["forth"], 1)
     with pytest.raises(TrainingError, match=r"relation in is not finite at epoch 1, step 1;.*rate"):
-        trainer.run(lambda: {"forth": np.zeros(3)})
+        run_training(trainer)
 
 
 def test_a_later_broken_epoch_is_named_too(bert: LanguageModel, facts: FactSet) -> None:
@@ -478,7 +438,7 @@ def test_a_later_broken_epoch_is_named_too(bert: LanguageModel, facts: FactSet) 
         return {"forth": np.zeros(3)}
 
     with pytest.raises(TrainingError, match="relation near is not finite at epoch 2, step 1"):
-        trainer.run(scores)
+        run_training(trainer, scores)
 
 
 def test_an_absurd_rate_is_reported_with_its_value(bert: LanguageModel, facts: FactSet) -> None:
@@ -487,7 +447,7 @@ def test_an_absurd_rate_is_reported_with_its_value(bert: LanguageModel, facts: F
     )
     _, _, trainer = make_trainer(config, bert, facts)
     with pytest.raises(TrainingError, match=r"step 2.*1e\+300"):
-        trainer.run(lambda: {"forth": np.zeros(3)})
+        run_training(trainer)
 
 
 # --------------------------------------------------------------------------------------- learning
@@ -525,17 +485,77 @@ def test_prompts_learn_to_ask_for_facts_never_asked_in_training(
     found = precision(after.ranks().realistic)
     assert found >= precision(before.ranks().realistic) + 0.2
     assert found >= majority + 0.3
-    assert run.trainer.history[-1]["loss"] < 0.5 * run.trainer.history[0]["loss"]
+    assert run.progress.history[-1]["loss"] < 0.5 * run.progress.history[0]["loss"]
     assert after.asked_back == (name == "spe")
     if name == "spe":
         # One of twenty facts is noise; asking back must not cost more than that.
         assert precision(after.reranked(0.8).realistic) >= found - 0.05
 
 
-def test_the_start_may_be_the_best_epoch_when_it_is_scored() -> None:
-    scores = iter([np.array([0.9, 0.1]), np.array([0.5, 0.5])])
-    progress = PartProgress.start(2, {"value": torch.zeros(2, 1)})
-    progress.update(next(scores), -1, {"value": torch.tensor([[1.0], [1.0]])}, patience=0)
-    progress.update(next(scores), 0, {"value": torch.tensor([[2.0], [2.0]])}, patience=0)
-    assert progress.epoch.tolist() == [-1, 0]
-    assert progress.values["value"].flatten().tolist() == [1.0, 2.0]
+# ------------------------------------------------------------------------------------------ state
+
+
+class EndedError(Exception):
+    """A training that was ended from outside."""
+
+
+@pytest.mark.parametrize("ended", [2, 3, 5])
+@pytest.mark.parametrize(
+    "training", [{}, {"patience": 1}, {"weight_decay": 0.1, "clip": 0.5, "schedule": "linear"}]
+)
+def test_a_training_goes_on_from_any_step(
+    ended: int, training: dict[str, Any], bert: LanguageModel, facts: FactSet, tmp_path: Path
+) -> None:
+    config = run_config(method={"vectors": "separate"}, learning={"epochs": 4, **training})
+
+    def make() -> PromptTraining:
+        _, _, trainer = make_trainer(config, bert, facts)
+
+        def scores() -> dict[str, np.ndarray]:
+            """Scores that rise and fall, so that best epochs and early stops differ."""
+            waves = np.sin(np.arange(3) + 2.0 * trainer.epoch)
+            return {part: waves + index for index, part in enumerate(trainer.stopping)}
+
+        trainer.scores = scores
+        return trainer
+
+    def end(stage: str, done: int, total: int, note: str) -> None:
+        if done == ended:
+            raise EndedError
+
+    whole, resumed = make(), make()
+    history = Loop(whole).run().history
+    state = tmp_path / "state.safetensors"
+    with pytest.raises(EndedError):
+        Loop(make(), checkpoint=state, checkpoint_seconds=0.0, tick=end).run()
+    assert Loop(resumed, checkpoint=state).run().history == history
+    assert resumed.best_epochs == whole.best_epochs
+    one, other = (trainer.state_dict()[0] for trainer in (whole, resumed))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("changed", "relations"),
+    [
+        ({}, ["capital", "in"]),
+        ({"method": {"vectors": "shared"}}, None),
+        ({"prompt": {"template": "<2> [X] <2> [Y] <2>"}}, None),
+        ({"prompt": {"encoder": "free"}}, None),
+    ],
+)
+def test_a_checkpoint_of_other_relations_or_another_shape_is_refused(
+    changed: dict[str, Any],
+    relations: list[str] | None,
+    bert: LanguageModel,
+    facts: FactSet,
+    tmp_path: Path,
+) -> None:
+    config = run_config(method={"vectors": "separate"})
+    some = facts.select(relations) if relations else facts
+    _, _, other = make_trainer(run_config(**changed) if changed else config, bert, some)
+    loop = Loop(other, checkpoint=tmp_path / "state", checkpoint_seconds=0.0)
+    loop.run()
+    _, _, trainer = make_trainer(config, bert, facts)
+    with pytest.raises(RunError, match=r"other relations|damaged or of another training"):
+        Loop(trainer, checkpoint=tmp_path / "state").run()
