@@ -15,7 +15,6 @@ from symprompt.config.fields import (
     Several,
     settings,
 )
-from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
 from symprompt.probing.config import FactsConfig
 
 # ------------------------------------------------------------------- what several commands have
