@@ -218,13 +218,8 @@ def test_the_manifest_of_a_finished_run_is_written_last(
         "write",
         lambda self, name, content: (written.append(name), write(self, name, content))[1],
     )
-<<<<<<< HEAD
     symprompt.train(make(tmp_path / "run", learning={"epochs": 0}))
-    assert written[-2:] == ["prompts.json", "metrics.json"]
-=======
-    symprompt.train(make(tmp_path / "run", training={"epochs": 0}))
     assert written[-2:] == ["prompts.json", "symprompt.json"]
->>>>>>> 36053be (One run folder with a typed manifest and records of results)
 
 
 def test_fewer_answers_than_candidates_are_no_matter_where_nothing_is_asked_back(
@@ -240,13 +235,8 @@ def test_a_loss_that_is_not_finite_names_step_and_relation(make: Make, tmp_path:
     with pytest.raises(
         TrainingError, match=r"relation (capital|in) is not finite at epoch \d, step"
     ):
-<<<<<<< HEAD
         symprompt.train(make(tmp_path / "run", learning={"rate": 1e30}))
-    assert not (tmp_path / "run/metrics.json").exists()
-=======
-        symprompt.train(make(tmp_path / "run", training={"rate": 1e30}))
     assert not Folder(tmp_path / "run").finished
->>>>>>> 36053be (One run folder with a typed manifest and records of results)
 
 
 @pytest.mark.parametrize("key", ["model", "data", "out"])
@@ -452,13 +442,8 @@ def test_a_run_whose_facts_changed_since_is_refused(
 def test_a_run_whose_model_changed_since_is_refused(
     make: Make, unbroken: Path, model: Path, tmp_path: Path
 ) -> None:
-<<<<<<< HEAD
-    folder = unfinish(unbroken, tmp_path / "run")
-    config = make(folder, model=str(tmp_path / "model"), method=METHOD, learning=TRAINING)
-=======
     folder = unfinished_copy(unbroken, tmp_path / "run")
-    config = make(folder, model=str(tmp_path / "model"), method=METHOD, training=TRAINING)
->>>>>>> 36053be (One run folder with a typed manifest and records of results)
+    config = make(folder, model=str(tmp_path / "model"), method=METHOD, learning=TRAINING)
     (folder / "config.toml").write_text(to_toml(config))
     other_model(model, tmp_path / "model")
     with pytest.raises(RunError, match="begun with other model"):
@@ -468,17 +453,10 @@ def test_a_run_whose_model_changed_since_is_refused(
 def test_a_run_begun_in_another_dtype_is_refused(
     make: Make, unbroken: Path, tmp_path: Path
 ) -> None:
-<<<<<<< HEAD
-    folder = unfinish(unbroken, tmp_path / "run")
-    path = folder / "environment.json"
-    path.write_text(path.read_text().replace('"float32"', '"bfloat16"'))
-    config = make(folder, method=METHOD, learning=TRAINING)
-=======
     folder = unfinished_copy(unbroken, tmp_path / "run")
     path = folder / "symprompt.json"
     path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "bfloat16"'))
-    config = make(folder, method=METHOD, training=TRAINING)
->>>>>>> 36053be (One run folder with a typed manifest and records of results)
+    config = make(folder, method=METHOD, learning=TRAINING)
     with pytest.raises(RunError, match="begun in bfloat16 and would go on in float32"):
         symprompt.train(config, resume=True)
 

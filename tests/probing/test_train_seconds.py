@@ -16,11 +16,11 @@ from symprompt.probing import recorded as captured
 from symprompt.probing import train as experiment
 from symprompt.probing import trainer
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import RunFolder
 from symprompt.probing.recorded import CapturedPart
 from symprompt.probing.trainer import Trainer
+from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
-from tiny.runs import SEPARATE, Make, write_csv
+from tiny.runs import SEPARATE, Make, unfinish, write_csv
 
 RECORDING = 100.0
 """Seconds that a part's first recording takes by the clock of these tests."""
@@ -81,13 +81,13 @@ def test_what_every_process_recorded_adds_up(make: Make, tmp_path: Path) -> None
 
     with pytest.raises(Killed):
         symprompt.train(config, tick=kill)
-    folder = RunFolder(config.out)
+    folder = Folder(config.out)
     assert folder.read_tensors("state.safetensors")[1]["recording"] == pytest.approx(100, abs=9)
     run = symprompt.train(config, resume=True)
     assert run.metrics["seconds"]["recording"] == pytest.approx(2 * RECORDING, abs=9)
     assert 0 < run.metrics["seconds"]["training"] < RECORDING
     # Killed after training: both times are still known.
-    (folder.path / "metrics.json").unlink()
+    unfinish(folder.path)
     again = symprompt.train(config, resume=True).metrics["seconds"]
     for stage in ("recording", "training"):
         assert again[stage] == run.metrics["seconds"][stage]
