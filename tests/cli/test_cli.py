@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 import symprompt
 from symprompt import LanguageModel, cli
 from symprompt.config import shipped_configs, to_toml
+from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.training import Pretraining
 from symprompt.probing.config import load_config
 from symprompt.probing.results import load_metrics
@@ -762,7 +763,7 @@ def pretrain(call: Call, tmp_path: Path) -> Call:
 def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_path: Path) -> None:
     said = pretrain()
     assert said.code == 0, said.err
-    training = json.loads((tmp_path / "model/training.json").read_text())
+    training = load_training(tmp_path / "model")
     assert f"{training['loss']['mlm']:.3f}" in said.out
     assert f"{training['validation']['mlm']:.3f}" in said.out
     assert "tokens/s" in said.out
@@ -810,7 +811,7 @@ def test_every_objective_and_corruption_goes_from_text_to_model(
 ) -> None:
     said = pretrain("--steps", 3, **changes)
     assert said.code == 0, said.err
-    training = json.loads((tmp_path / "model/training.json").read_text())
+    training = load_training(tmp_path / "model")
     assert list(training["loss"]) == changes.get("objective", "mlm").split("+")
     assert all(0 < value < 20 for value in training["validation"].values())
     assert LanguageModel.load(str(tmp_path / "model"), device="cpu").max_length >= 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from symprompt.cli.help import flag_of, short_name
 from symprompt.config import shipped_configs
 from symprompt.config.fields import flat_fields
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.pretraining.folder import load_training
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.methods import method_class
 from symprompt.prompts import Template
@@ -142,7 +142,7 @@ def test_a_shipped_pretraining_config_trains_from_end_to_end(
     steps = ["--batch", "8", "--steps", "2", "--device", "cpu", "--held-out", "0.1"]
     cli.main(["pretrain", name, "--text", str(text), "--out", str(out), *small, *steps])
     assert f"model folder: {out}" in capsys.readouterr().out
-    loss = json.loads((out / "training.json").read_text())["loss"]["mlm"]
+    loss = load_training(out)["loss"]["mlm"]
     assert 3 < loss < 7
     stored = AutoConfig.from_pretrained(out)
     assert stored.model_type == config.shape.family

@@ -30,7 +30,7 @@ from symprompt.papers.folder import hold_folder  # noqa: E402
 from symprompt.papers.report import reproduce  # noqa: E402
 from symprompt.papers.settings import FactSettings  # noqa: E402
 from symprompt.probing.config import load_config  # noqa: E402
-from symprompt.runs.folder import Folder
+from symprompt.runs.folder import Folder  # noqa: E402
 
 KILLS = 5
 LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
