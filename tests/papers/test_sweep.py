@@ -17,7 +17,8 @@ from symprompt.papers import worker
 from symprompt.papers.records import chosen_and_reported
 from symprompt.papers.settings import SweepSettings
 from symprompt.papers.sweep import make_sweep_plan, sweep
-from symprompt.probing.folder import RunFolder
+from symprompt.probing.results import load_metrics
+from symprompt.runs.folder import Folder
 from tiny.calling import Call
 from tiny.inline import InlineExecutor
 from tiny.labelled import write_labelled, write_long_model
@@ -112,8 +113,8 @@ def test_recipes_of_facts_and_patterns_are_swept_too(
     made = sweep(facts, executor=InlineExecutor())
     assert made.best.metric == "MRR"
     rate = made.best.setting["learning.rate"]
-    folder = RunFolder(next((tmp_path / "facts/runs").glob(f"*/learning.rate={rate}-*")))
-    stored = folder.load_metrics()["dev"]["raw"]["realistic"]["mean over relations"]["mrr"]
+    folder = Folder(next((tmp_path / "facts/runs").glob(f"*/learning.rate={rate}-*")))
+    stored = load_metrics(folder)["dev"]["raw"]["realistic"]["mean over relations"]["mrr"]
     assert made.best.dev == (stored,)
     words = SweepSettings(
         recipe="fewglue-rte",

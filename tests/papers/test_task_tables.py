@@ -22,12 +22,12 @@ from symprompt.papers.ptuning import (
     ptuning_sections,
 )
 from symprompt.papers.ptuning_v2 import v2_panels, v2_sections
-from symprompt.papers.records import FEW, FULL, Entries, load_results
+from symprompt.papers.records import FEW, FULL, Entries, load_results, to_records
 from symprompt.papers.report import report_results
 from symprompt.papers.settings import TaskPaper
 from symprompt.report.figures import BarPanel, draw_bar_panels
 from symprompt.report.grid import Grid
-from symprompt.report.tasks import TaskResults
+from symprompt.report.records import Results
 
 NOT_MEASURED = "not measured"
 
@@ -313,5 +313,6 @@ def test_bars_that_are_not_there_are_left_out() -> None:
 
 def test_tables_leave_out_what_would_not_fit() -> None:
     numbers = metrics(f1=50.0, answerable_f1=1.0, oracle_f1=60.0, oracle_f1_threshold=-0.5)
-    (grid,) = TaskResults({"tasks": [entry("squad2", "pt2", metrics=numbers)]}).grids()
+    records = to_records([entry("squad2", "pt2", metrics=numbers)])
+    (grid,) = Results(tuple(records)).grids()
     assert grid.header == ("method", "seeds", "f1", "oracle_f1", "trained", "seconds")
