@@ -32,11 +32,11 @@ from symprompt.papers.spe import (
     training_shares,
 )
 from symprompt.papers.subsets import given_away_by_name, uhn_keys
-from symprompt.probing.folder import load_weights
+from symprompt.probing.folder import load_asked, load_predictions, load_weights
 from symprompt.probing.results import load_metrics
 from symprompt.report import load_scores
 from symprompt.report.records import load_results
-from symprompt.runs.folder import Folder
+from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 from tiny.inline import InlineExecutor
 from tiny.lama import make_lama, write_lama
@@ -111,14 +111,14 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
     for path, seed in zip(spe.paths, spe.seeds, strict=True):
         weights = load_weights(Folder(path))
         larger = Folder(Path(path).parent / f"lama-spe-k20-{seed}")
-        found, _ = larger.load_predictions("test")
+        found = load_predictions(larger, "test")
         assert weights is not None
         for row in range(len(found)):
             weight = float(weights[found.relation[row]])
-            joint = found.object_score[row] + weight * found.weighed_score[row]
-            gold = (found.candidates[row] == found.gold[row]).nonzero()
+            joint = found.object_score[row] + weight * found.subject_score[row]
+            (gold,) = (found.candidates[row] == found.gold[row]).nonzero()
             if len(gold):
-                ranks.append(1 + int((joint > joint[gold[0, 0]]).sum()))
+                ranks.append(1 + int((joint > joint[gold[0]]).sum()))
             else:
                 ranks.append(1 + int(found.better[row]))
     flat = np.array(ranks).reshape(2, -1)
@@ -129,10 +129,11 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
 
 
 def test_examples_are_the_facts_that_moved_most(spe: Group) -> None:
-    predictions, facts = Folder(spe.paths[0]).load_predictions("test")
+    predictions = load_predictions(Folder(spe.paths[0]), "test")
+    facts = load_asked(Folder(spe.paths[0]), "test").facts()
     before = load_scores(spe.paths[0], forward=True).rank
     after = load_scores(spe.paths[0]).rank
-    clean = ~predictions.known.any(1).numpy()
+    clean = ~predictions.known.any(1)
     found = find_examples(spe.paths[0])
     for sign in (1, -1):
         most: dict[str, float] = {}
@@ -280,7 +281,7 @@ def test_stored_results_print_again(plan: Plan[FactSettings], loaded: Loaded) ->
 
 
 def test_runs_by_other_weights_are_refused(plan: Plan[FactSettings], loaded: Loaded) -> None:
-    path = Path(loaded.groups["toy", "lama-manual"].paths[0]) / "symprompt.json"
+    path = Path(loaded.groups["toy", "lama-manual"].paths[0]) / MANIFEST
     before = path.read_text()
     path.write_text(json.dumps(json.loads(before) | {"model_fingerprint": "other"}))
     try:
