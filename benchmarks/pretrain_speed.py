@@ -147,7 +147,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         return {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "dtype": str(training.dtype).removeprefix("torch."),
-            "weights": training.weights.count,
+            "weights": training.optimizer.size,
             "tokens_per_second": tokens / seconds,
             "step_ms": 1000 * seconds / timed,
             "first_step_seconds": first - begun,
