@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ WIKI = (
     '<doc id="13">\nThird.\n</doc>\n'
 )
 JSON = '{"text": "One.\\n\\nTwo."}\n{"text": "  "}\n{"text": "Three.", "id": 3}'
-PACKED = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+PACKED = {".gz": partial(gzip.compress, mtime=0), ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def write(path: Path, data: str | bytes) -> str:
