@@ -8,11 +8,12 @@ from typing import Any
 from symprompt.cli.flags import RunsFlags, TableFlags
 from symprompt.cli.output import print_json
 from symprompt.errors import ConfigError
-from symprompt.probing.folder import COMMANDS as OF_FACTS
 from symprompt.report.grid import Grids
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
-from symprompt.report.tables import comparison, load_scores, show
+from symprompt.report.terminal import show
 from symprompt.runs.folder import Folder
+
+_OF_FACTS = {"train", "rerank"}
 
 
 def run_table(flags: TableFlags) -> None:
@@ -21,10 +22,17 @@ def run_table(flags: TableFlags) -> None:
         _show_results(flags)
         return
     commands = {Folder(path).require_finished().command for path in flags.runs}
-    if not commands <= set(OF_FACTS):
+    if not commands <= _OF_FACTS:
         _refuse_flags(flags, {"split"}, "is about runs on facts alone; leave it out.")
         _show_tables(load_runs(flags.runs, flags.split), flags)
         return
+    _compare(flags)
+
+
+def _compare(flags: TableFlags) -> None:
+    """Print runs on facts side by side, from their stored predictions."""
+    from symprompt.report.tables import comparison, load_scores
+
     if flags.split not in ("", "dev", "test"):
         raise ConfigError(f"--split is {flags.split!r}; facts have the splits dev and test.")
     rows = []

@@ -14,13 +14,14 @@ from typing_extensions import TypedDict
 
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
-from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.predictions import Array, Predictions
 from symprompt.runs.folder import CONFIG, MANIFEST, Folder
 from symprompt.runs.manifest import Manifest
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from symprompt.probing.config import RunConfig
 
 COMMANDS = ("train", "rerank")
 FACTS = "facts.jsonl"
@@ -72,6 +73,9 @@ def run_config(folder: Folder) -> RunConfig:
     Raises:
         RunError: it is not one.
     """
+    # Tables do without configs, which take long to import.
+    from symprompt.probing.config import load_config
+
     try:
         return folder.read(CONFIG, lambda path: load_config(str(path)), "train")
     except ConfigError as error:

@@ -13,7 +13,8 @@ from symprompt.probing.folder import load_card, load_facts, load_weights
 from symprompt.report import figures
 from symprompt.report.answers import answer_table
 from symprompt.report.series import METRIC_NAMES, k_curve, method_bars, question_panels
-from symprompt.report.tables import Comparison, comparison, load_scores, show
+from symprompt.report.tables import Comparison, comparison, load_scores
+from symprompt.report.terminal import show
 from symprompt.runs.statistics import METRICS, OVER_RELATIONS
 
 _SHOWN = 5

@@ -170,7 +170,7 @@ def _records(run: _Run, split: str, label: str, differing: Mapping[str, Any]) ->
     own, details = run.manifest, run.manifest.details
     splits = list(dict.fromkeys(record.split for record in own.records))
     reported = details.get("reported") or details.get("split") or "test"
-    wanted = split or (reported if reported in splits else "")
+    wanted = split or (reported if reported in splits else next(filter(None, splits), ""))
     if wanted and wanted not in splits:
         raise ConfigError(
             f"{run.folder.path} has no figures of {wanted!r}; --split may be one of: "

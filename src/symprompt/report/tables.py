@@ -1,8 +1,8 @@
 """Tables that compare runs: P@1, P@10 and MRR with intervals, paired differences, per relation.
 
-Everything here takes plain arrays and returns text, dictionaries or rich tables; only ``show``
-prints. Means are named *mean over relations* and *mean over facts*, never micro and macro. rich is
-imported when a terminal table is made: machines that only compute do not have it.
+Everything here takes plain arrays and returns text, dictionaries or rich tables. Means are named
+*mean over relations* and *mean over facts*, never micro and macro. rich is imported when a terminal
+table is made: machines that only compute do not have it.
 
 Run folders as rows of a comparison.
 """
@@ -30,7 +30,7 @@ from symprompt.runs.statistics import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group, RenderableType
+    from rich.console import Group
 from collections.abc import Mapping
 from typing import Literal
 
@@ -42,7 +42,6 @@ from symprompt.runs.folder import MANIFEST, Folder
 
 _LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 _MISSING = "–"
-_WIDEST = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,25 +297,6 @@ def comparison(
         seed,
         reference,
     )
-
-
-def show(table: Comparison | RenderableType, console: Console | None = None) -> None:
-    """Print a comparison or any rich renderable to the terminal, or to the given console.
-
-    What does not fit is printed wider: lines that wrap can be read, numbers that are cut off are
-    wrong.
-    """
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    target = console or Console()
-    needed = Measurement.get(target, target.options.update(width=_WIDEST), table).minimum
-    before = target.width
-    if needed > before:
-        target.width = needed
-    target.print(table)
-    if needed > before:
-        target.width = before
 
 
 def _run_row(run: RunScores, draws: int, seed: int) -> RunRow:

@@ -1,0 +1,223 @@
+"""Every command's run folder keeps one contract; kills and --resume are in tests/engine.
+
+Golden flows are the runs: what made them, their records and files are stated, another config,
+command or model is refused, a read-only or damaged folder is one sentence, tables read them all.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from symprompt import cli
+from symprompt.files.atomic import part_of
+from symprompt.runs.folder import MANIFEST, Folder
+from tiny.runs import other_model, unfinish
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
+from flows import FLOWS, Inputs
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished run: the words that made it, and its folder."""
+
+    words: tuple[str, ...]
+    place: Path
+
+
+NAMES = {
+    "train": "manual",
+    "tune": "tune-sequence-pt2",
+    "patterns": "pattern-manual",
+    "pretrain": "pretrain-mlm",
+    "embed": "embed",
+    "senses": "senses",
+}
+COMMANDS = {"patterns": "tune"}
+CHANGED = {
+    "train": ("--seed", "6"),
+    "tune": ("--seed", "6"),
+    "patterns": ("--max-length", "39"),
+    "pretrain": ("--seed", "6"),
+    "embed": ("--pool", "first"),
+    "senses": ("--pool", "first"),
+}
+
+
+def call(*words: str) -> tuple[int, str, str]:
+    """Run the command line; return its end and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            cli.main(list(words))
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return Inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def runs(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """A finished run of every command; tests work on copies."""
+    place = tmp_path_factory.mktemp("runs")
+    found = {}
+    for command, flow in NAMES.items():
+        words = [inputs.fill(word) for word in FLOWS[flow].commands[0]]
+        number = words.index("--out") + 1
+        words[number] = str(place / command)
+        code, _, err = call(*words)
+        assert code == 0, err
+        found[command] = Made(tuple(words), place / command)
+    return found
+
+
+def copied(made: Made, tmp_path: Path) -> tuple[list[str], Path]:
+    """Copy a run; return the words that would make the copy, and its place."""
+    shutil.copytree(made.place, tmp_path / "run")
+    words = [str(tmp_path / "run") if word == str(made.place) else word for word in made.words]
+    return words, tmp_path / "run"
+
+
+def one_sentence(said: tuple[int, str, str]) -> str:
+    code, _, err = said
+    assert code == 2, said
+    *progress, last = err.splitlines()
+    assert last.startswith("symprompt: ")
+    assert not any(line.startswith(("symprompt: ", "Traceback")) for line in progress)
+    return last
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_the_manifest_states_the_run(command: str, runs: dict[str, Made]) -> None:
+    folder = Folder(runs[command].place)
+    own = folder.require_finished(COMMANDS.get(command, command))
+    assert own.records
+    assert own.device == "cpu"
+    assert own.dtype == "float32"
+    assert {"symprompt", "torch", "transformers"} <= set(own.versions)
+    there = {
+        path.relative_to(folder.path).as_posix(): path.stat().st_size
+        for path in folder.path.rglob("*")
+        if path.is_file()
+    }
+    listed = {name: entry.bytes for name, entry in own.files.items()}
+    # What a model's page says of the run is written after the manifest.
+    unlisted = {MANIFEST, "config.toml", "README.md", "loss.png"}
+    assert {name: size for name, size in there.items() if name not in unlisted} == {
+        name: size for name, size in listed.items() if name not in unlisted
+    }
+    predictions = [name for name in listed if name.startswith("predictions/")]
+    assert all(own.files[name].sha256 for name in predictions)
+    assert bool(predictions) == (command in ("train", "tune", "patterns"))
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
+    command: str, runs: dict[str, Made], tmp_path: Path
+) -> None:
+    words, place = copied(runs[command], tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*.safetensors")}
+    code, _, err = call(*words)
+    assert code == 0, err
+    after = {path: path.stat().st_mtime_ns for path in place.rglob("*.safetensors")}
+    if command != "senses":  # made anew from stored vectors, which takes no time
+        assert after == before
+    message = one_sentence(call(*words, *CHANGED[command]))
+    assert str(place) in message
+
+
+@pytest.mark.parametrize("command", ["train", "tune", "patterns", "embed", "senses"])
+def test_another_model_is_refused(
+    command: str, runs: dict[str, Made], inputs: Inputs, tmp_path: Path
+) -> None:
+    words, place = copied(runs[command], tmp_path)
+    unfinish(place)
+    model = Path(words[words.index("--model") + 1])
+    shutil.copytree(model, tmp_path / "model")
+    words = [str(tmp_path / "model") if word == str(model) else word for word in words]
+    config = place / "config.toml"
+    if config.exists():
+        config.write_text(config.read_text().replace(str(model), str(tmp_path / "model")))
+    shutil.rmtree(tmp_path / "model")
+    other_model(model, tmp_path / "model")
+    resume = ["--resume"] if config.exists() else []
+    assert "other" in one_sentence(call(*words, *resume))
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_a_damaged_manifest_is_one_sentence(
+    command: str, runs: dict[str, Made], tmp_path: Path
+) -> None:
+    _, place = copied(runs[command], tmp_path)
+    for content in ("", "[]", '{"command": 7}'):
+        (place / MANIFEST).write_text(content)
+        assert str(place / MANIFEST) in one_sentence(call("table", str(place)))
+    (place / MANIFEST).unlink()
+    assert "run" in one_sentence(call("table", str(place)))
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_what_a_kill_in_the_first_write_leaves_is_no_obstacle(
+    command: str, runs: dict[str, Made], tmp_path: Path
+) -> None:
+    words = [
+        str(tmp_path / "run") if word == str(runs[command].place) else word
+        for word in runs[command].words
+    ]
+    (tmp_path / "run").mkdir()
+    part_of(tmp_path / "run" / MANIFEST).write_bytes(b"{")
+    if command == "pretrain":
+        shutil.rmtree(tmp_path / "run")
+    code, _, err = call(*words)
+    assert code == 0, err
+    assert Folder(tmp_path / "run").finished
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize("command", NAMES)
+def test_a_read_only_place_is_one_sentence(
+    command: str, runs: dict[str, Made], tmp_path: Path
+) -> None:
+    words = [
+        str(tmp_path / "fixed/run") if word == str(runs[command].place) else word
+        for word in runs[command].words
+    ]
+    (tmp_path / "fixed").mkdir(mode=0o500)
+    assert "cannot write" in one_sentence(call(*words))
+
+
+def test_tables_and_lists_read_runs_of_every_command(runs: dict[str, Made]) -> None:
+    place = runs["train"].place.parent
+    code, said, err = call("runs", str(place), "--json")
+    assert code == 0, err
+    rows = {row["name"]: row for row in json.loads(said)}
+    assert set(NAMES) <= set(rows)
+    for command in NAMES:
+        row = rows[command]
+        assert row["command"] == COMMANDS.get(command, command)
+        assert row["state"] == "finished"
+        assert row["figure"]
+        assert row["bytes"] > 0
+    code, said, err = call("runs", str(place))
+    assert (code, "main figure" in said) == (0, True)
+    code, said, err = call("table", *(str(made.place) for made in runs.values()), "--json")
+    assert code == 0, err
+    assert {record["command"] for record in json.loads(said)["records"]} == {
+        COMMANDS.get(command, command) for command in NAMES
+    }
+    code, said, err = call("table", *(str(made.place) for made in runs.values()), "--markdown")
+    assert code == 0, err
+    assert all(text in said for text in ("P@1", "accuracy", "mlm loss", "words", "senses"))
