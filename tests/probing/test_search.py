@@ -18,6 +18,9 @@ from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
+from symprompt.probing.folder import load_card
+from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import load_metrics
 from symprompt.report import comparison, load_scores
 from symprompt.runs.folder import STATE, Folder
 from tiny.models import make_facts, run_training, world_facts
@@ -177,7 +180,7 @@ def p1(found: Searched, split: str = "test") -> float:
         k=3,
         max_tokens=4096,
     )
-    return float((predictions.better == 0).double().mean())
+    return float((predictions.better == 0).mean())
 
 
 def learn(backbone: LanguageModel, template: str, *relations: str) -> Searched:
@@ -247,8 +250,8 @@ def unbroken(make: Callable[..., RunConfig], tmp_path_factory: pytest.TempPathFa
 
 RESULTS = (
     "encoder.safetensors",
-    "predictions/dev.jsonl",
-    "predictions/test.jsonl",
+    "predictions/dev.safetensors",
+    "predictions/test.safetensors",
     "prompts.json",
     "prompts.safetensors",
 )
@@ -265,8 +268,8 @@ def assert_same_results(one: Path, other: Path) -> None:
 def test_a_run_says_which_words_it_found(unbroken: Path) -> None:
     folder = Folder(unbroken)
     tokens, _ = folder.read_tensors("encoder.safetensors")
-    vocabulary = LanguageModel.load(folder.load_config().model, device="cpu").vocabulary
-    for row, about in enumerate(folder.load_card()["relations"].values()):
+    vocabulary = LanguageModel.load(stored_config(folder).model, device="cpu").vocabulary
+    for row, about in enumerate(load_card(folder)["relations"].values()):
         words = vocabulary.tokenizer.convert_ids_to_tokens(tokens["forth/tokens"][row].tolist())
         assert about["words"] == words
         first, second, third, fourth = words
@@ -281,7 +284,7 @@ def test_a_run_is_asked_and_compared_like_any_other(
     run = symprompt.Run.load(unbroken)
     predictions, facts = run.predictions("test")
     answers = run.ask(facts[0].relation, subject=facts[0].subject, top=3)
-    stored = predictions.forward[0, :3].tolist()
+    stored = predictions.object_score[0, :3].tolist()
     assert [answer.object_score for answer in answers] == pytest.approx(stored, abs=1e-5)
     cli.main(["ask", str(unbroken), "--relation", "in", "--subject", "Oslo", "--device", "cpu"])
     assert len(capsys.readouterr().out.splitlines()) > 5
@@ -305,17 +308,17 @@ def test_a_search_goes_on_from_another_runs_words(
 ) -> None:
     start = {"start_from": str(unbroken), "seed": 5}
     same = symprompt.train(make(tmp_path / "same", learning={"epochs": 0}, **start))
-    assert (same.folder.path / "predictions/test.jsonl").read_bytes() == (
-        unbroken / "predictions/test.jsonl"
+    assert (same.folder.path / "predictions/test.safetensors").read_bytes() == (
+        unbroken / "predictions/test.safetensors"
     ).read_bytes()
-    ours = same.folder.load_card()["relations"]
-    theirs = Folder(unbroken).load_card()["relations"]
+    ours = load_card(same.folder)["relations"]
+    theirs = load_card(Folder(unbroken))["relations"]
     assert [about["words"] for about in ours.values()] == [
         about["words"] for about in theirs.values()
     ]
     # The words it goes on from compete on dev, so dev gets no worse (and may get no better).
     more = symprompt.train(make(tmp_path / "more", learning={"epochs": 1}, **start))
-    before, after = (Folder(path).load_metrics()["dev"] for path in (unbroken, more.folder.path))
+    before, after = (load_metrics(Folder(path))["dev"] for path in (unbroken, more.folder.path))
     for name, numbers in before["relations"].items():
         assert after["relations"][name]["mrr"] >= numbers["mrr"] - 1e-9
 
