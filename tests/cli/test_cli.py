@@ -20,9 +20,12 @@ from safetensors.torch import load_file, save_file
 import symprompt
 from symprompt import LanguageModel, cli
 from symprompt.config import shipped_configs, to_toml
+from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.training import Pretraining
 from symprompt.probing.config import load_config
+from symprompt.probing.results import load_metrics
 from symprompt.report import load_scores
+from symprompt.runs.folder import Folder
 from tiny.calling import Call, Said
 from tiny.models import make_facts, run_config
 from tiny.text import flags_of, pretrain_config, write_text
@@ -255,7 +258,7 @@ def test_training_with_a_shipped_config_and_flags_writes_that_run(
     assert config.learning.weight_decay == 0.1
     assert config.prompt.encoder == "free"  # from the config file
     assert config.data == str(data)
-    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    metrics = load_metrics(Folder(tmp_path / "run"))
     mrr = metrics["test"]["raw"]["realistic"]["mean over facts"]["mrr"]
     assert f"{mrr:.2f}" in said.out
     assert "4 facts, 1 relations, seed 5" in said.out
@@ -302,10 +305,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
         said = train("my-facts")
     assert said.code == 130
     assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."
-    assert not (tmp_path / "run/metrics.json").exists()
+    assert not Folder(tmp_path / "run").finished
     assert "--resume" in assert_one_sentence(train("my-facts"))
     assert train("my-facts", "--resume").code == 0
-    assert (tmp_path / "run/metrics.json").exists()
+    assert Folder(tmp_path / "run").finished
 
 
 def test_out_of_memory_is_one_sentence(train: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,10 +477,10 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(train: Call, tmp_path
 
 def test_a_run_with_another_setting_is_refused_by_its_key(train: Call, tmp_path: Path) -> None:
     assert train("my-facts").code == 0
-    before = (tmp_path / "run/metrics.json").read_bytes()
+    before = (tmp_path / "run/symprompt.json").read_bytes()
     message = assert_one_sentence(train("my-facts", "--rate", 0.1))
     assert "another learning.rate" in message
-    assert (tmp_path / "run/metrics.json").read_bytes() == before
+    assert (tmp_path / "run/symprompt.json").read_bytes() == before
 
 
 def test_a_loss_that_is_not_finite_names_step_and_relation(train: Call, tmp_path: Path) -> None:
@@ -487,7 +490,7 @@ def test_a_loss_that_is_not_finite_names_step_and_relation(train: Call, tmp_path
     assert message.startswith("symprompt: the loss of relation ")
     assert "is not finite at epoch 1, step 2" in message
     assert "lower learning.rate" in message
-    assert not (tmp_path / "run/metrics.json").exists()
+    assert not Folder(tmp_path / "run").finished
 
 
 def test_a_loss_that_breaks_in_the_last_step_of_an_epoch_names_the_relation(train: Call) -> None:
@@ -569,7 +572,7 @@ FEW = ("--draws", "20")
 
 def test_one_run_is_shown_with_its_numbers(call: Call, runs: dict[str, Path]) -> None:
     said = call("table", runs["spe"], *FEW)
-    metrics = json.loads((runs["spe"] / "metrics.json").read_text())["test"]
+    metrics = load_metrics(Folder(runs["spe"]))["test"]
     for mean, values in metrics["raw"]["realistic"].items():
         assert mean.capitalize() in said.out
         assert f"{values['mrr']:.2f}" in said.out
@@ -590,7 +593,7 @@ def test_two_runs_are_compared_fact_by_fact(call: Call, runs: dict[str, Path]) -
 
 def test_a_table_by_relation_has_every_relation(call: Call, runs: dict[str, Path]) -> None:
     plain = json.loads(call("table", runs["spe"], "--by", "relation", *FEW, "--json").out)
-    metrics = json.loads((runs["spe"] / "metrics.json").read_text())["test"]["relations"]
+    metrics = load_metrics(Folder(runs["spe"]))["test"]["relations"]
     found = {row["relation"]: row["runs"][0] for row in plain["relations"]}
     assert found.keys() == metrics.keys()
     for name, values in metrics.items():
@@ -629,7 +632,7 @@ def test_flags_of_the_table_choose_the_ranks(
 def test_forward_adds_a_row_only_where_a_run_asked_back(call: Call, runs: dict[str, Path]) -> None:
     plain = json.loads(call("table", runs["spe"], runs["ptuning"], "--forward", *FEW, "--json").out)
     assert [run["title"] for run in plain["runs"]] == ["spe forward", "spe", "ptuning"]
-    metrics = json.loads((runs["spe"] / "metrics.json").read_text())["test"]["forward"]
+    metrics = load_metrics(Folder(runs["spe"]))["test"]["forward"]
     wanted = metrics["realistic"]["mean over facts"]["mrr"]
     assert plain["runs"][0]["mean over facts"]["mrr"]["value"] == pytest.approx(wanted)
 
@@ -744,7 +747,7 @@ def pretrain(call: Call, tmp_path: Path) -> Call:
 def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_path: Path) -> None:
     said = pretrain()
     assert said.code == 0, said.err
-    training = json.loads((tmp_path / "model/training.json").read_text())
+    training = load_training(tmp_path / "model")
     assert f"{training['loss']['mlm']:.3f}" in said.out
     assert f"{training['validation']['mlm']:.3f}" in said.out
     assert "tokens/s" in said.out
@@ -793,7 +796,7 @@ def test_every_objective_and_corruption_goes_from_text_to_model(
 ) -> None:
     said = pretrain("--steps", 3, **changes)
     assert said.code == 0, said.err
-    training = json.loads((tmp_path / "model/training.json").read_text())
+    training = load_training(tmp_path / "model")
     assert list(training["loss"]) == changes.get("objective", "mlm").split("+")
     assert all(0 < value < 20 for value in training["validation"].values())
     assert LanguageModel.load(str(tmp_path / "model"), device="cpu").max_length >= 16

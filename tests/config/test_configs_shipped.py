@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from symprompt.config import flatten, load, shipped_configs, to_toml
 from symprompt.config.fields import flat_fields
 from symprompt.config.loading import command_of, read_tables
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.pretraining.folder import load_training
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.methods import method_class
 from symprompt.prompts import Template
@@ -157,7 +157,7 @@ def test_a_shipped_pretraining_config_trains_from_end_to_end(
     steps = ["--batch", "8", "--steps", "2", "--device", "cpu", "--held-out", "0.1"]
     cli.main(["pretrain", name, "--text", str(text), "--out", str(out), *small, *steps])
     assert f"model folder: {out}" in capsys.readouterr().out
-    loss = json.loads((out / "training.json").read_text())["loss"]["mlm"]
+    loss = load_training(out)["loss"]["mlm"]
     assert 3 < loss < 7
     stored = AutoConfig.from_pretrained(out)
     assert stored.model_type == config.shape.family

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from symprompt.cli import main
+from symprompt.runs.folder import Folder
 from symprompt.tasks.data.load import load_task
 from tiny.models import CITIES, COUNTRIES, FUNCTION_WORDS
 from tiny.spans import write_spans
@@ -68,7 +69,7 @@ def test_the_commands_run_as_printed(data: Path, capsys: pytest.CaptureFixture[s
     for run in re.findall(
         r"--out ([\w-]+)(?: |$)", "\n".join(c for c in COMMANDS if " tune " in c)
     ):
-        assert (data.parent / run / "metrics.json").exists()
+        assert Folder(data.parent / run).finished
 
 
 def test_the_lines_of_json_are_read(tmp_path: Path) -> None:

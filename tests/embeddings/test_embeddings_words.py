@@ -22,7 +22,9 @@ from symprompt.embeddings.vectors import embed_chunks
 from symprompt.embeddings.words import Tokens, make_windows, tokenise
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.models import LanguageModel
+from symprompt.runs.folder import Folder
 from tiny.causal import CAUSAL_FAMILIES
+from tiny.runs import unfinish
 
 TEXTS = (
     "The capital of France is Paris .",
@@ -198,7 +200,7 @@ def test_a_store_holds_what_embed_gives(bert: LanguageModel, tmp_path: Path) -> 
     assert store.find("havana") == []
     assert ticks[-1][:3] == ("embed", 30, 30)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *("embeddings.json", "texts.jsonl", "vectors.npy", "words.npy")
+        *("symprompt.json", "texts.jsonl", "vectors.npy", "words.npy")
     ]
     # Made again it is only opened.
     before = (tmp_path / "out" / "vectors.npy").stat().st_mtime_ns
@@ -236,12 +238,12 @@ def test_what_was_killed_goes_on_with_the_same_bytes(
 
 def test_a_kill_at_the_very_end_is_mended(bert: LanguageModel, tmp_path: Path) -> None:
     store = write_embeddings(bert, corpus(), tmp_path / "out")
-    about = dict(store.about)
-    rows, texts = about.pop("words"), about.pop("texts")
-    state = {"rows": rows, "texts": texts, "about": about}
+    rows = store.about["words"]
+    state = {"rows": rows, "texts": store.about["texts"]}
     state["size"] = (tmp_path / "out" / "texts.jsonl").stat().st_size
-    (tmp_path / "out" / "state.json").write_text(json.dumps(state))
-    (tmp_path / "out" / "embeddings.json").unlink()
+    (tmp_path / "out" / "parts").mkdir()
+    (tmp_path / "out" / "parts" / "state.json").write_text(json.dumps(state))
+    unfinish(tmp_path / "out")
     (tmp_path / "out" / "words.npy").rename(tmp_path / "out" / "words.npy.part")
     again = write_embeddings(bert, corpus(), tmp_path / "out")
     assert len(again) == rows
@@ -266,7 +268,7 @@ def test_a_killed_process_goes_on(family_folder: Callable[[str], Path], tmp_path
     )
     first = subprocess.run([sys.executable, "-c", code], check=False)
     assert first.returncode == -signal.SIGKILL
-    assert not (tmp_path / "out" / "embeddings.json").exists()
+    assert not Folder(tmp_path / "out").finished
     backbone = LanguageModel.load(model, device="cpu")
     store = write_embeddings(backbone, read_corpus([text]), tmp_path / "out")
     assert store.about["texts"] == 240

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
+from symprompt.pretraining.folder import load_training
 from symprompt.probing.folder import load_asked, load_weights
 from symprompt.probing.results import load_metrics, to_records
 from symprompt.runs.folder import Folder
@@ -211,7 +212,7 @@ def _lines(path: Path) -> list[Plain]:
 
 def pretrained(folder: Path) -> Plain:
     """Return a pretraining: losses, their curve, counts and the sums of the weights."""
-    training = json.loads((folder / "training.json").read_text())
+    training = load_training(folder)
     return {
         "losses": numbers({key: training[key] for key in ("loss", "validation")}),
         "curve": numbers(training["history"]),

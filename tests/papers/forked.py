@@ -30,6 +30,7 @@ from symprompt.papers.folder import hold_folder  # noqa: E402
 from symprompt.papers.report import reproduce  # noqa: E402
 from symprompt.papers.settings import FactSettings  # noqa: E402
 from symprompt.probing.config import load_config  # noqa: E402
+from symprompt.runs.folder import Folder  # noqa: E402
 
 KILLS = 5
 LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
@@ -70,6 +71,11 @@ class Forked:
     def kill(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
+
+
+def finished_below(out: Path) -> int:
+    """Return how many runs of a reproduction are finished."""
+    return sum(Folder(path.parent).finished for path in out.glob("runs/*/*/symprompt.json"))
 
 
 def fork_worker(device: str, *_: Any) -> Forked:
@@ -167,9 +173,7 @@ def main() -> None:
         time.sleep(draw.uniform(0.1, 0.6) * told["undisturbed"]["seconds"])
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        told[f"after kill {number}"] = len(
-            list((base / "out/killed").glob("runs/*/*/metrics.json"))
-        )
+        told[f"after kill {number}"] = finished_below(base / "out/killed")
     told["killed"] = run("killed", {})
     fewer = {"methods": ("manual", "ptuning"), "seeds": (34,), "pool": 0}
     told["two"] = run("two", fewer | {"jobs": 2})
@@ -179,7 +183,7 @@ def main() -> None:
     told["interrupted"] = wait(in_fork(lambda: interrupted(own), path), path)
     # The workers are gone at once: nobody holds the folder.
     with hold_folder(base / "out/interrupted", patience=0):
-        told["resumed"] = len(list((base / "out/interrupted").glob("runs/*/*/metrics.json")))
+        told["resumed"] = finished_below(base / "out/interrupted")
     told["after Ctrl-C"] = run("interrupted", fewer)
     kill_first_worker.done = False  # type: ignore[attr-defined]
     told["died once"] = run("died", fewer, kill_first_worker)

@@ -11,7 +11,6 @@ from statistics import median
 
 import numpy as np
 import pytest
-from symprompt.report.stored import load_stored
 
 from symprompt.errors import RunError
 from symprompt.papers.executor import run_jobs
@@ -33,8 +32,11 @@ from symprompt.papers.spe import (
     training_shares,
 )
 from symprompt.papers.subsets import given_away_by_name, uhn_keys
-from symprompt.probing.folder import RunFolder
+from symprompt.probing.folder import load_asked, load_predictions, load_weights
+from symprompt.probing.results import load_metrics
 from symprompt.report import load_scores
+from symprompt.report.records import load_results
+from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 from tiny.inline import InlineExecutor
 from tiny.lama import make_lama, write_lama
@@ -75,7 +77,7 @@ def spe(loaded: Loaded) -> Group:
 def test_a_group_holds_the_ranks_of_every_seed(loaded: Loaded, spe: Group) -> None:
     assert spe.seeds == (1, 2)
     for row, path in enumerate(spe.paths):
-        metrics = RunFolder(path).load_metrics()["test"]["raw"]["realistic"][OVER_RELATIONS]
+        metrics = load_metrics(Folder(path))["test"]["raw"]["realistic"][OVER_RELATIONS]
         relations: dict[str, list[float]] = {}
         for (name, _, _), rank in zip(spe.keys, spe.rank[row], strict=True):
             relations.setdefault(name, []).append(100.0 / rank)
@@ -107,16 +109,16 @@ def test_pools_re_rank_the_stored_candidates(loaded: Loaded, spe: Group) -> None
 def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe: Group) -> None:
     ranks = []
     for path, seed in zip(spe.paths, spe.seeds, strict=True):
-        weights = RunFolder(path).load_weights()
-        larger = RunFolder(Path(path).parent / f"lama-spe-k20-{seed}")
-        found, _ = larger.load_predictions("test")
+        weights = load_weights(Folder(path))
+        larger = Folder(Path(path).parent / f"lama-spe-k20-{seed}")
+        found = load_predictions(larger, "test")
         assert weights is not None
         for row in range(len(found)):
             weight = float(weights[found.relation[row]])
-            joint = found.forward[row] + weight * found.backward[row]
-            gold = (found.candidates[row] == found.gold[row]).nonzero()
+            joint = found.object_score[row] + weight * found.subject_score[row]
+            (gold,) = (found.candidates[row] == found.gold[row]).nonzero()
             if len(gold):
-                ranks.append(1 + int((joint > joint[gold[0, 0]]).sum()))
+                ranks.append(1 + int((joint > joint[gold[0]]).sum()))
             else:
                 ranks.append(1 + int(found.better[row]))
     flat = np.array(ranks).reshape(2, -1)
@@ -127,10 +129,11 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
 
 
 def test_examples_are_the_facts_that_moved_most(spe: Group) -> None:
-    predictions, facts = RunFolder(spe.paths[0]).load_predictions("test")
+    predictions = load_predictions(Folder(spe.paths[0]), "test")
+    facts = load_asked(Folder(spe.paths[0]), "test").facts()
     before = load_scores(spe.paths[0], forward=True).rank
     after = load_scores(spe.paths[0]).rank
-    clean = ~predictions.known.any(1).numpy()
+    clean = ~predictions.known.any(1)
     found = find_examples(spe.paths[0])
     for sign in (1, -1):
         most: dict[str, float] = {}
@@ -269,7 +272,7 @@ def test_the_report_is_whole_in_every_form(plan: Plan[FactSettings]) -> None:
 
 def test_stored_results_print_again(plan: Plan[FactSettings], loaded: Loaded) -> None:
     write_tables(plan, Outcome())
-    stored = load_stored(str(Path(plan.settings.out) / "results.json"))
+    stored = load_results(str(Path(plan.settings.out) / "results.json"))
     text = stored.to_markdown()
     value = loaded.groups["toy", "lama-spe"].means[OVER_RELATIONS].mrr
     row = next(line for line in text.splitlines() if line.startswith("| toy: SPE | 2 |"))
@@ -278,7 +281,7 @@ def test_stored_results_print_again(plan: Plan[FactSettings], loaded: Loaded) ->
 
 
 def test_runs_by_other_weights_are_refused(plan: Plan[FactSettings], loaded: Loaded) -> None:
-    path = Path(loaded.groups["toy", "lama-manual"].paths[0]) / "environment.json"
+    path = Path(loaded.groups["toy", "lama-manual"].paths[0]) / MANIFEST
     before = path.read_text()
     path.write_text(json.dumps(json.loads(before) | {"model_fingerprint": "other"}))
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import shutil
@@ -22,6 +21,7 @@ from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.pretraining import prepare as prepare_module
 from symprompt.pretraining import train as run_module
 from symprompt.pretraining.config import PretrainConfig
+from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.train import PretrainResult, pretrain
 from tiny.text import COLOURS, pretrain_config, write_text
@@ -95,7 +95,7 @@ def test_the_folder_loads_and_fills_masks_rightly(learned: PretrainResult) -> No
 
 def test_the_card_and_the_record_say_what_was_done(learned: PretrainResult, text: Path) -> None:
     card = (learned.folder / "README.md").read_text()
-    training = json.loads((learned.folder / "training.json").read_text())
+    training = load_training(learned.folder)
     assert training == learned.training
     assert training["passes"] == pytest.approx(300 * 48 / training["corpus"]["sequences"])
     assert 0.8 < training["tokens"] / (300 * 48 * 16) < 1
@@ -122,7 +122,7 @@ def test_the_work_folder_is_gone_and_the_config_repeats_the_run(
     learned: PretrainResult, text: Path, tmp_path: Path
 ) -> None:
     assert [path.name for path in learned.folder.parent.iterdir()] == ["colours"]
-    config = load_pretrain_config(str(learned.folder / "pretrain.toml"))
+    config = load_pretrain_config(str(learned.folder / "config.toml"))
     assert config.learning.steps == 300
     short = replace(config.learning, steps=2)
     again = pretrain(replace(config, out=str(tmp_path / "m"), learning=short), [str(text)])
@@ -133,10 +133,10 @@ def test_a_finished_run_is_recognised_and_not_redone(
     learned: PretrainResult, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "_train", lambda *_: pytest.fail("trained again"))
-    config = load_pretrain_config(str(learned.folder / "pretrain.toml"))
+    config = load_pretrain_config(str(learned.folder / "config.toml"))
     config = replace(config, out=str(learned.folder))
     assert pretrain(config, [str(text)]).training == learned.training
-    with pytest.raises(RunError, match=r"made with another seed; choose"):
+    with pytest.raises(RunError, match=r"holds a run with another seed"):
         pretrain(replace(config, seed=2), [str(text)])
     other = write_text(text.parent / "more.txt", seed=5)
     with pytest.raises(RunError, match="made with another text than is there now"):
@@ -178,7 +178,7 @@ def test_listed_words_and_a_given_tokenizer_are_taken(
     tokenizer = AutoTokenizer.from_pretrained(made.folder)
     assert tokenizer.tokenize("chartreuse") == ["chartreuse"]
     assert "2 listed words are one token each" in (made.folder / "README.md").read_text()
-    assert load_pretrain_config(str(made.folder / "pretrain.toml")).vocabulary.whole_words == (
+    assert load_pretrain_config(str(made.folder / "config.toml")).vocabulary.whole_words == (
         "words.txt"
     )
     config = pretrain_config(
@@ -251,13 +251,13 @@ def test_a_folder_of_something_else_is_refused_before_anything_is_done(
     out.mkdir()
     config = pretrain_config(out, learning={"steps": 1})
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="exists and holds no model of this command"):
+    with pytest.raises(RunError, match="exists and is not a run folder"):
         pretrain(config, ["nowhere.txt"])
     (out / "notes.txt").unlink()
     work = tmp_path / "m.work"
     work.mkdir()
     (work / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="is not the work folder of a run"):
+    with pytest.raises(RunError, match=r"m\.work exists and is not a run folder"):
         pretrain(config, ["nowhere.txt"])
     assert [path.name for path in work.iterdir()] == ["notes.txt"]
     (work / "notes.txt").unlink()
@@ -326,10 +326,11 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_one_before(
     monkeypatch.undo()
     assert written == [1, 2]
     assert {path.name for path in (tmp_path / "m.work").iterdir()} == {
+        ".lock",
+        "config.toml",
         "corpus",
-        "inputs.json",
-        "pretrain.toml",
         "state.safetensors",
+        "symprompt.json",
         "tokenizer",
         "vocabulary.json",
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from symprompt import cli, prepare_pretraining, pretrain
 from symprompt.errors import ConfigError, RunError
 from symprompt.pretraining import prepare as prepare_module
 from symprompt.pretraining import prepare as reuse
+from symprompt.pretraining.folder import load_training
 from tiny.text import flags_of, pretrain_config, write_text
 
 
@@ -54,7 +54,7 @@ def test_a_run_on_prepared_text_is_the_run_on_the_text_itself(
     assert made.training["inputs"].items() >= own.learning["inputs"].items()
     assert made.training["inputs"]["prepared text"]["seed"] == 1
     assert "made beforehand, with seed 1." in (made.folder / "README.md").read_text()
-    assert 'prepared = "texts"' in (made.folder / "pretrain.toml").read_text()
+    assert 'prepared = "texts"' in (made.folder / "config.toml").read_text()
     assert snapshot(prepared) == before
     # Once more: it is finished.
     assert pretrain(config).training == made.training
@@ -112,8 +112,8 @@ def test_what_is_not_prepared_text_is_refused(prepared: Path, text: Path, tmp_pa
     (broken / "corpus" / "unigrams.bin").write_bytes(b"")
     with pytest.raises(RunError, match="its corpus is damaged or of another tokenizer"):
         pretrain(replace(config, prepared=str(broken)))
-    (broken / "inputs.json").unlink()
-    with pytest.raises(RunError, match=r"inputs\.json is missing"):
+    (broken / "symprompt.json").unlink()
+    with pytest.raises(RunError, match=r"symprompt\.json is missing"):
         pretrain(replace(config, prepared=str(broken)))
     assert {path.name for path in tmp_path.iterdir()} == {"broken"}
 
@@ -148,7 +148,7 @@ def test_the_command_prepares_and_trains(
     flags += ["--hidden", "16", "--heads", "2", "--batch", "8", "--device", "cpu"]
     cli.main(["pretrain", "pretrain-tiny", *flags])
     assert "sequences of each language" in capsys.readouterr().out
-    stored = json.loads((tmp_path / "m" / "training.json").read_text())
+    stored = load_training(tmp_path / "m")
     assert stored["vocabulary"]["size"] == 110
     with pytest.raises(SystemExit) as ended:
         cli.main(["pretrain", "pretrain-tiny", *flags, "--vocabulary.size", "90"])

@@ -14,7 +14,7 @@ import symprompt
 from symprompt import LanguageModel, Run, Template, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_card
+from symprompt.probing.folder import load_card, load_prompts
 from symprompt.probing.inspect import describe_prompts, write_template
 from tiny.models import make_facts, run_config
 from tiny.runs import Make, write_csv
@@ -53,7 +53,7 @@ def test_nearest_words_are_those_of_a_loop_over_the_vocabulary(
     backbone = LanguageModel.load(str(model), device="cpu", dtype="float32")
     table = backbone.model.get_input_embeddings().weight.detach().double().tolist()
     norms = [math.hypot(*row) for row in table]
-    stored = spe.folder.load_prompts(["forth", "back"])
+    stored = load_prompts(spe.folder, ["forth", "back"])
     for relation, view in enumerate(views):
         assert [(entry.part, entry.slot) for entry in view.vectors] == [
             (part, slot) for part in ("forth", "back") for slot in range(1, 6)

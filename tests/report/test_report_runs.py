@@ -14,8 +14,8 @@ import symprompt
 from symprompt import Run
 from symprompt.errors import RunError
 from symprompt.probing.folder import run_config as stored_config
-from symprompt.probing.results import load_metrics
 from symprompt.report import comparison, load_scores
+from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import summarise
 from tiny.models import make_facts, run_config
 from tiny.runs import unfinish
@@ -173,9 +173,8 @@ def test_a_table_needs_no_model(
     ("name", "content"),
     [
         ("prompts.json", "{}"),
-        ("metrics.json", "{}"),
-        ("metrics.json", "[]"),
-        ("predictions/test.safetensors", ""),
+        ("symprompt.json", "{}"),
+        ("symprompt.json", "[]"),
     ],
 )
 def test_a_damaged_run_is_one_sentence_that_names_the_file(
@@ -193,6 +192,7 @@ def test_weights_that_are_not_there_are_one_sentence(
 ) -> None:
     shutil.copytree(runs["spe"].folder.path, tmp_path / "copy")
     folder = Run.load(tmp_path / "copy").folder
-    folder.write_json("metrics.json", load_metrics(folder) | {"weights": weights})
-    with pytest.raises(RunError, match=r"metrics\.json is damaged"):
+    changes = {"details": folder.manifest.details | {"weights": weights}}
+    folder.write(MANIFEST, folder.manifest.model_copy(update=changes).to_json())
+    with pytest.raises(RunError, match=r"symprompt\.json is damaged"):
         load_scores(str(tmp_path / "copy"))

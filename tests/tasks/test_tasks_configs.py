@@ -11,6 +11,7 @@ import pytest
 
 from symprompt import cli
 from symprompt.config import shipped_configs
+from symprompt.runs.folder import Folder
 from symprompt.tasks.config import load_tune_config
 from symprompt.tasks.data import SETS
 from tiny.entities import write_entities
@@ -70,4 +71,4 @@ def test_a_shipped_config_trains_from_end_to_end(
     cli.main(["tune", name, *place, str(tmp_path / "run"), *words])
     assert f"run folder: {tmp_path / 'run'}" in capsys.readouterr().out
     folder = tmp_path / "run" / ("conll2004" if name == "ner-mpt2" else "")
-    assert (folder / "metrics.json").exists()
+    assert Folder(folder).finished

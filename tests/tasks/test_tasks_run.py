@@ -14,6 +14,7 @@ from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.tasks.config import TaskConfig, TuneConfig
+from symprompt.tasks.folder import load_card, load_metrics, tune_config
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.prepare import Session, read_task
 from symprompt.tasks.train import tune
@@ -66,7 +67,7 @@ def test_other_methods_learn_to_tag(method: str, bert: Path, tagged: Path, tmp_p
 
 def test_a_run_folder_says_how_it_was_made(bert: Path, tagged: Path, tmp_path: Path) -> None:
     run = run_toy(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
-    card, metrics = run.folder.load_card(), run.folder.load_metrics()
+    card, metrics = load_card(run.folder), load_metrics(run.folder)
     assert card["labels"] == ["O", "B-LAND", "I-LAND", "B-TONGUE", "I-TONGUE"]
     assert card["file"] == "prompt.safetensors"
     assert set(metrics["versions"]) == {"symprompt", "torch", "transformers"}
@@ -238,7 +239,7 @@ def test_a_damaged_prompt_is_refused(name: str, bert: Path, tagged: Path, tmp_pa
 
 def test_a_config_reads_back_from_a_run(bert: Path, tagged: Path, tmp_path: Path) -> None:
     config: TuneConfig = toy_config(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
-    assert tune(config).folder.load_config() == config
+    assert tune_config(tune(config).folder) == config
 
 
 def test_settings_of_spans_that_are_the_defaults_do_no_harm(bert: Path, tmp_path: Path) -> None:

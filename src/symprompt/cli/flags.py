@@ -263,55 +263,6 @@ class DemoFlags:
 
 
 @settings
-class ReproduceFlags(FactSettings):
-    """Make every run behind SPE's and P-tuning's tables of facts, on your models, and the tables.
-
-    Every method x model x seed, one worker process per device; then OUT/report.md, report.html,
-    results.json (symprompt table prints it again) and figures. Stop it whenever you like: the same
-    command goes on where it was and ends with the same tables. A run that fails is named in the
-    tables, the others go on, and the exit code is 1. The papers' own figures stand in columns of
-    their own.
-    """
-
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
-
-
-@settings
-class LabelledFlags(TaskOptions):
-    """Make every run behind a paper's tables of labelled tasks, on your models, and the tables.
-
-    ptuning: P-tuning's Tables 3 to 6 and Figure 1, SuperGLUE through patterns. ptuning-v2: P-tuning
-    v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed; then
-    OUT/report.md, report.html, results.json (symprompt table prints it again) and figures. Stop it
-    whenever you like: the same command goes on where it was. A run that fails is named in the
-    tables, the others go on, and the exit code is 1. A task whose files are not there reads
-    "not measured". The papers' own figures stand in columns of their own.
-    """
-
-    from_results: Common[Several[str]] = ()
-    """Make the tables from these stored results instead of runs: JSON files, or folders of them,
-    such as experiments/results."""
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
-
-
-@settings
-class SweepFlags(SweepSettings):
-    """Train a recipe over a grid of settings and seeds, and choose the best setting by dev.
-
-    symprompt sweep rte-pt2 --data $RTE --grid learning.rate=1e-3,1e-2 --seeds 11 12 13 trains every
-    combination with every seed, then prints all settings with dev and, of the best alone, test;
-    OUT/report.md, report.html and results.json hold the same. Keys are those of the recipe's
-    tables. Stop it whenever you like: the same command goes on where it was. A run that fails is
-    reported, the others go on, and the exit code is 1.
-    """
-
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
-
-
-@settings
 class EmbedFlags(DeviceFlag, Model, Pool, MaxTokens):
     """Write a contextual vector of every word of every text into a folder.
 

@@ -29,8 +29,8 @@ class LabelledFlags(TaskOptions):
     v2's Tables 1 to 4, Figure 1 and two ablations. Every task x method x model x seed; then
     OUT/report.md, report.html, results.json (symprompt table prints it again) and figures. Stop it
     whenever you like: the same command goes on where it was. A run that fails is named in the
-    tables, the others go on, and the exit code is 1; a task whose files are not there reads "not
-    measured". The papers' own figures stand in columns of their own.
+    tables, the others go on, and the exit code is 1. A task whose files are not there reads
+    "not measured". The papers' own figures stand in columns of their own.
     """
 
     from_results: Common[Several[str]] = ()

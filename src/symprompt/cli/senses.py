@@ -24,7 +24,7 @@ from symprompt.embeddings.sense_map import find_occurrences, make_map, why_not_u
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.wordnet import load_wordnet
 from symprompt.errors import ConfigError
-from symprompt.files.atomic import write_json
+from symprompt.files.atomic import write_file
 from symprompt.models import SHIPPED, LanguageModel
 from symprompt.report import show, show_progress
 from symprompt.report.embeddings import senses_notes, senses_table, tags_table, write_map_page
@@ -36,6 +36,7 @@ from symprompt.report.figures import (
     map_caption,
     save_figure,
 )
+from symprompt.runs.manifest import records_to_json
 
 
 def run_train(flags: SensesTrainFlags) -> None:
@@ -80,7 +81,7 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
         )
     plain = found.to_dict()
     if flags.out:
-        write_json(Path(flags.out), plain)
+        write_file(Path(flags.out), records_to_json({"about": found.about}, found.to_records()))
     if flags.figure:
         save_figure(draw_senses(plain), Path(flags.figure))
     if flags.json:

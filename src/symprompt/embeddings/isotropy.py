@@ -24,11 +24,13 @@ import torch
 from symprompt.embeddings.vectors import Choice, Pool, WordVectors, embed_chunks, layer_count
 from symprompt.embeddings.words import Text
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_tensors, write_json, write_tensors
+from symprompt.files.atomic import read_tensors, write_tensors
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import read_documents
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import derive_seed, describe_environment
+from symprompt.runs.environment import derive_seed, describe_environment, made_with
+from symprompt.runs.folder import Folder
+from symprompt.runs.manifest import Manifest, Record
 
 Floats = npt.NDArray[np.float64]
 _ROWS = 8192
@@ -369,7 +371,17 @@ def measure_model(
     """
     if limit < 0:
         raise ConfigError(f"limit is {limit}; give 0 for all words, or how many.")
-    folder = Path(out)
+    folder = Folder(out)
+    manifest = Manifest(
+        command="isotropy",
+        model=backbone.source,
+        model_fingerprint=backbone.fingerprint,
+        data=", ".join(Path(name).name for name in measure_on),
+        method=pool,
+        seeds=(seed,),
+        **made_with(backbone.device, backbone.dtype),
+    )
+    folder.start(None, manifest)
     count = layer_count(backbone)
     last = min(_LAST, count)
     names = [*(str(number) for number in range(count + 1)), f"sum-last-{last}"]
@@ -398,7 +410,7 @@ def measure_model(
     about = {"model": backbone.source, "fingerprint": backbone.fingerprint, "pool": pool}
     paths = {}
     for place, name in ((-2, "last"), (-1, names[-1])):
-        path = folder / f"standardiser-{name}.safetensors"
+        path = folder.path / f"standardiser-{name}.safetensors"
         own = {**about, "layers": name, "words": moments.count}
         replace(fitted.at(place), about=own).save(path)
         paths[name] = str(path)
@@ -419,5 +431,12 @@ def measure_model(
             "environment": describe_environment(backbone.device),
         },
     )
-    write_json(folder / "isotropy.json", report.to_dict())
+    folder.write_json("isotropy.json", report.to_dict())
+    kinds = {"expected cosine": "before", "expected cosine, standardised": "after"}
+    records = [
+        Record(metric=metric, value=getattr(layer, key), n=len(words), label=layer.layer)
+        for layer in layers
+        for metric, key in kinds.items()
+    ]
+    folder.finish(records=records)
     return report

@@ -35,7 +35,9 @@ from symprompt.errors import RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs import statistics as averages
-from symprompt.runs.environment import describe_environment
+from symprompt.runs.environment import describe_environment, made_with
+from symprompt.runs.folder import Folder
+from symprompt.runs.manifest import Manifest, Record
 
 _LONGEST = 4
 _CLOSED_WORDS = """
@@ -170,6 +172,16 @@ def learn_senses(
         tick: called with the sentences done, stage "embed".
     """
     read = load_sense_corpus(corpus, wordnet.senses)
+    folder = Folder(out)
+    manifest = Manifest(
+        command="senses",
+        model=backbone.source,
+        model_fingerprint=backbone.fingerprint,
+        data=read.name,
+        method=f"{choice.layers}, {choice.pool}" + (", standardised" if standardise else ""),
+        **made_with(backbone.device, backbone.dtype),
+    )
+    folder.start(None, manifest)
     texts = instance_texts(read)
     source = {"corpus": read.name, "instances": len(read.instances), "sentences": len(texts)}
     store = write_embeddings(
@@ -189,6 +201,9 @@ def learn_senses(
     }
     made = train_senses(read, store.vectors, wordnet, about, standardise=standardise)
     made.save(out)
+    counts = {"senses": len(made.keys), "tags": int(made.counts.sum())}
+    records = [Record(metric=name, value=count) for name, count in counts.items()]
+    folder.finish(records=records, details=about)
     return made
 
 
@@ -248,6 +263,28 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return asdict(self)
+
+    def to_records(self) -> list[Record]:
+        """Return the scores as records: F1, the baseline, and their difference."""
+        own = {"command": "senses", "model": str(self.about["model"]), "method": "sense vectors"}
+        records = []
+        for score in (*self.sets, self.all, self.seen, *self.parts):
+            shared: dict[str, Any] = {**own, "label": score.name, "n": score.instances}
+            change = score.difference
+            records += [
+                Record(metric="F1", value=score.f1, **shared),
+                Record(metric="most frequent sense", value=score.baseline, **shared),
+                Record(
+                    metric="F1",
+                    value=change.difference,
+                    low=change.low,
+                    high=change.high,
+                    p=change.p,
+                    versus="most frequent sense",
+                    **shared,
+                ),
+            ]
+        return records
 
 
 def evaluate_senses(

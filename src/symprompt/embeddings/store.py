@@ -1,8 +1,8 @@
 """Word vectors on disk: a memory-mapped array, an index of the words, and the texts.
 
-A folder holds ``vectors.npy`` [words, h], ``words.npy`` [words, 4] (text, first character,
-character after the last, sub-tokens), ``texts.jsonl`` and, written last, ``embeddings.json``. While
-it is being written the first three end in ``.part`` and ``state.json`` says how much is sure.
+A run folder holds ``vectors.npy`` [words, h], ``words.npy`` [words, 4] (text, first character,
+character after the last, sub-tokens) and ``texts.jsonl``; its manifest's details are the settings.
+While it is being written the three end in ``.part`` and ``parts/state.json`` has how much is sure.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import part_of, read_json, reason, write_json
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
+from symprompt.runs.environment import made_with
+from symprompt.runs.folder import PARTS, Folder
+from symprompt.runs.manifest import Manifest, Record
 
 _VECTORS, _WORDS, _TEXTS = "vectors.npy", "words.npy", "texts.jsonl"
-_ABOUT, _STATE = "embeddings.json", "state.json"
+_STATE = f"{PARTS}/state.json"
+COMMAND = "embed"
 # Characters of text that are made sure of together; 0 chooses by device.
 _CHUNK = 0
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -62,7 +66,7 @@ class EmbeddingStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.about: dict[str, Any] = read_json(folder / _ABOUT)
+        self.about: dict[str, Any] = Folder(folder).manifest.details
         self.vectors: npt.NDArray[np.floating] = _load_array(folder / _VECTORS)
         self.words: npt.NDArray[np.int32] = _load_array(folder / _WORDS)
         if len(self.vectors) != len(self.words) or len(self.words) != self.about.get("words"):
@@ -79,7 +83,7 @@ class EmbeddingStore:
             RunError: it is missing, unfinished or damaged.
         """
         place = Path(folder)
-        if (place / _STATE).exists() and not (place / _ABOUT).exists():
+        if Folder(place).holds_run and not Folder(place).finished:
             raise RunError(f"{place} is not finished; go on with the command that began it.")
         return cls(place)
 
@@ -150,8 +154,8 @@ def write_embeddings(
     if chosen.layers == "all":
         raise ConfigError("layers is all, which cannot be stored; name one layer or a sum.")
     chosen.check(backbone)
-    folder = Path(out)
-    about = {
+    folder = Folder(out)
+    about: dict[str, Any] = {
         "model": backbone.source,
         "fingerprint": backbone.fingerprint,
         "layers": chosen.layers,
@@ -161,21 +165,35 @@ def write_embeddings(
         "width": int(backbone.model.config.get_text_config().hidden_size),
         "source": dict(source or {}),
     }
-    if (folder / _ABOUT).exists():
-        _check_same(folder, about, read_json(folder / _ABOUT))
-        return EmbeddingStore.load(folder)
-    with _Writer.open(folder, about) as writer:
+    if folder.holds_run:
+        _check_same(folder.path, about, folder.manifest.details)
+    if folder.finished:
+        return EmbeddingStore.load(folder.path)
+    manifest = Manifest(
+        command=COMMAND,
+        model=backbone.source,
+        model_fingerprint=backbone.fingerprint,
+        data=str(about["source"].get("corpus", "")),
+        method=f"{chosen.layers}, {chosen.pool}",
+        details=about,
+        **made_with(backbone.device, backbone.dtype),
+    )
+    folder.start(None, manifest)
+    with _Writer.open(folder.path, about) as writer:
         rest = islice(iter(texts), writer.texts, None)
         tick("embed", writer.texts, total or writer.texts, "texts")
         for found in embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK):
             writer.add(found)
             tick("embed", writer.texts, max(total, writer.texts), f"texts, {writer.rows} words")
         writer.finish()
-    return EmbeddingStore.load(folder)
+    counts = {"words": writer.rows, "texts": writer.texts}
+    records = [Record(metric=name, value=count) for name, count in counts.items()]
+    folder.finish(records=records, details={**about, **counts})
+    return EmbeddingStore.load(folder.path)
 
 
 class _Writer:
-    """Appends vectors, words and texts; ``state.json`` is renewed after each chunk is on disk."""
+    """Appends vectors, words and texts; the state is renewed after each chunk is on disk."""
 
     def __init__(self, folder: Path, about: dict[str, Any], state: Mapping[str, Any]) -> None:
         self.folder, self.about = folder, about
@@ -189,7 +207,6 @@ class _Writer:
         state: dict[str, Any] = {"rows": 0, "texts": 0, "size": 0}
         if (folder / _STATE).exists():
             state = read_json(folder / _STATE)
-            _check_same(folder, about, state.get("about", {}))
         return cls(folder, about, state)
 
     def __enter__(self) -> _Writer:
@@ -248,7 +265,7 @@ class _Writer:
         self.rows += len(words)
         self.texts += len(counts)
         self.size += len(lines)
-        state = {"rows": self.rows, "texts": self.texts, "size": self.size, "about": self.about}
+        state = {"rows": self.rows, "texts": self.texts, "size": self.size}
         write_json(self.folder / _STATE, state)
 
     def finish(self) -> None:
@@ -270,8 +287,6 @@ class _Writer:
                 part_of(self.folder / name).replace(self.folder / name)
         except OSError as error:
             raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
-        write_json(self.folder / _ABOUT, {**self.about, "words": self.rows, "texts": self.texts})
-        (self.folder / _STATE).unlink(missing_ok=True)
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Any
 
 from symprompt.config import flatten, override
@@ -23,6 +23,8 @@ from symprompt.papers.recipes import Config, load_recipe
 from symprompt.papers.settings import SweepSettings
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Section
+from symprompt.report.records import deviation, plain_results
+from symprompt.runs.manifest import Record
 from symprompt.tasks.patterns.config import PatternRunConfig
 
 # Keys of a config that the sweep sets itself.
@@ -35,6 +37,7 @@ class Tried:
 
     setting: Mapping[str, Any]
     metric: str
+    seeds: tuple[int, ...]
     dev: tuple[float, ...]
     test: tuple[float, ...]
     wanted: int
@@ -179,11 +182,12 @@ def _with_seed(config: Config, seed: int) -> Config:
 
 def _read(plan: Plan[SweepSettings], setting: Mapping[str, Any]) -> Tried | None:
     jobs = plan.of_row(plan.models[0].name, _name(setting))
-    found = [records.chosen_and_reported(job.config) for job in jobs if job.finished]
-    if not found:
+    done = [job.config for job in jobs if job.finished]
+    if not done:
         return None
-    names, dev, test = zip(*found, strict=True)
-    return Tried(setting, names[0], dev, test, len(jobs))
+    names, dev, test = zip(*map(records.chosen_and_reported, done), strict=True)
+    seeds = [one.seeds[0] if isinstance(one, PatternRunConfig) else one.seed for one in done]
+    return Tried(setting, names[0], tuple(seeds), dev, test, len(jobs))
 
 
 def _grid(tried: Sequence[Tried]) -> Grid:
@@ -198,13 +202,30 @@ def _grid(tried: Sequence[Tried]) -> Grid:
 
 
 def _cell(values: Sequence[float]) -> str:
-    deviation = f" ± {pstdev(values):.2f}" if len(values) > 1 else ""
-    return f"{fmean(values):.2f}{deviation}"
+    spread = f" ± {deviation(values):.2f}" if len(values) > 1 else ""
+    return f"{fmean(values):.2f}{spread}"
 
 
 def _page(settings: SweepSettings, grid: Grid, tried: Sequence[Tried], outcome: Outcome) -> Page:
     note = f"Recipe {Path(settings.recipe).stem}, {len(tried)} settings, mean ± deviation of seeds."
     notes = tuple(f"{job} failed: {why}" for job, why in outcome.failed.items())
     section = Section("Settings", grids=(grid,), notes=notes)
-    results = {"note": note, "tables": section.to_dict()["tables"]}
+    results = plain_results({"note": note}, _records(tried, Path(settings.recipe).stem))
     return Page("A sweep over settings", (note,), (section,), results)
+
+
+def _records(tried: Sequence[Tried], recipe: str) -> Iterator[Record]:
+    """Yield every run's figure on dev, and those of the best setting on test."""
+    for place, one in enumerate(tried):
+        splits = {"dev": one.dev} if place else {"dev": one.dev, "test": one.test}
+        for split, values in splits.items():
+            for seed, value in zip(one.seeds, values, strict=True):
+                yield Record(
+                    metric=one.metric,
+                    value=value,
+                    split=split,
+                    data=recipe,
+                    seeds=(seed,),
+                    label=_name(one.setting),
+                    settings=dict(one.setting),
+                )

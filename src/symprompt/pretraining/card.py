@@ -15,7 +15,7 @@ _OBJECTIVES = {
 
 
 def model_card(config: PretrainConfig, training: Mapping[str, Any], name: str) -> str:
-    """Return the card as Markdown, from the run's config and its record (training.json)."""
+    """Return the card as Markdown, from the run's config and what it states."""
     parts = [
         _header(config, training, name),
         _use(config),
@@ -152,7 +152,7 @@ def _recipe(config: PretrainConfig, training: Mapping[str, Any]) -> str:
         "## Training\n\n"
         + _table(["", ""], rows)
         + note
-        + "\n\n`pretrain.toml` beside this card is the config that repeats it, `training.json` "
+        + "\n\n`config.toml` beside this card is the config that repeats it, `history.json` "
         "the whole loss curve."
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +14,17 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from symprompt.config import differing_keys, to_toml
-from symprompt.errors import ConfigError, RunError
-from symprompt.files.atomic import part_of, read_json, reason, write_file, write_json
-from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.errors import RunError
+from symprompt.files.atomic import part_of, reason
+from symprompt.pretraining.config import PretrainConfig
+from symprompt.runs.folder import CONFIG, HISTORY, LOCK, MANIFEST, STATE, Folder
+from symprompt.runs.manifest import Manifest
 
-CONFIG = "pretrain.toml"
-PREPARED = "prepared.toml"
-TRAINING = "training.json"
-INPUTS = "inputs.json"
-STATE = "state.safetensors"
+COMMAND, PREPARE = "pretrain", "prepare"
 TOKENIZER = "tokenizer"
 VOCABULARY = "vocabulary.json"
 CORPUS = "corpus"
-_WORK = (INPUTS, STATE, VOCABULARY, PREPARED, CONFIG)
+_WORK = (STATE, VOCABULARY, MANIFEST, CONFIG, LOCK)
 _WORK_FOLDERS = (TOKENIZER, CORPUS)
 
 
@@ -42,24 +41,18 @@ class RunFolders:
         self.work = Path(config.work or f"{config.out.rstrip('/')}.work")
         # Where tokenizer and corpus are: made by another run, or in this one's work folder.
         self.text = Path(config.prepared) if config.prepared else self.work
+        self._work = Folder(self.work)
 
     def check_out(self) -> bool:
-        """Say whether the finished model of this very config is there already.
+        """Return whether the finished model of this very config is there already.
 
         Raises:
             RunError: what is there is a model of another config, or something else.
         """
-        if not (self.out / TRAINING).is_file() or not (self.out / CONFIG).is_file():
-            if _is_occupied(self.out):
-                raise RunError(
-                    f"{self.out} exists and holds no model of this command; choose another --out."
-                )
-            return False
-        self._refuse_change(self.out, "holds a model made with another")
-        return True
+        return Folder(self.out).check(COMMAND, portable(self.config), resume=True)
 
     def check_work(self, *, resume: bool) -> bool:
-        """Say whether there is an unfinished run of this config to go on with.
+        """Return whether there is an unfinished run of this config to go on with.
 
         One that has not yet trained has nothing to lose: with the same config it is gone on with,
         with another it is removed.
@@ -68,39 +61,27 @@ class RunFolders:
             RunError: there is one and ``resume`` is false, one of another config, or something
                 else.
         """
-        if not (self.work / CONFIG).is_file():
-            # A run that was killed in its very first writes has left no more than these.
-            first = (INPUTS, part_of(Path(INPUTS)).name, part_of(Path(CONFIG)).name)
-            if _is_occupied(self.work, but=first):
-                raise RunError(
-                    f"{self.work} exists and is not the work folder of a run; choose another "
-                    "--work."
-                )
-            return False
-        if not self.has_trained:
-            if not self._changes(self.work):
-                return True
+        config = portable(self.config)
+        if self.has_trained or not self._work.holds_run:
+            self._work.check(COMMAND, config, resume=resume)
+            return self.has_trained
+        if not self._work.has(CONFIG) or self._work.differing_keys(config):
             self.clear_work()
             return False
-        self._refuse_change(self.work, "holds an unfinished run with another")
-        if not resume:
-            raise RunError(
-                f"{self.work} holds an unfinished run; go on with --resume, choose another --out, "
-                "or delete it."
-            )
         return True
 
     @property
     def has_trained(self) -> bool:
         """Whether the unfinished run has got to a checkpoint."""
-        return (self.work / STATE).is_file()
+        return self._work.has(STATE)
 
-    def check_inputs(self, stored: dict[str, Any], inputs: dict[str, Any], place: Path) -> None:
+    def check_inputs(self, inputs: Mapping[str, Any], place: Path) -> None:
         """Refuse to go on with other text, words or tokenizer than a run was begun with.
 
         Raises:
             RunError: naming which.
         """
+        stored = load_inputs(place)
         for key, value in inputs.items():
             if stored.get(key) != value:
                 raise RunError(
@@ -108,28 +89,20 @@ class RunFolders:
                     "or choose another --out."
                 )
 
-    def begin(self, inputs: dict[str, Any]) -> None:
-        """Make the work folder of a new run."""
-        write_json(self.work / INPUTS, inputs)
-        write_file(self.work / CONFIG, to_toml(portable(self.config)).encode())
-
-    def renew(self, inputs: dict[str, Any], *, going_on: bool) -> None:
-        """Begin anew, unless what is there was begun with the same."""
-        if not going_on or self.load_inputs() != inputs:
+    def begin(self, inputs: Mapping[str, Any], *, going_on: bool) -> None:
+        """Make the work folder of a run, or go on with one that was begun with the same."""
+        if not self.has_trained and not (going_on and load_inputs(self.work) == inputs):
             self.clear_work()
-            self.begin(inputs)
-
-    def load_inputs(self) -> dict[str, Any]:
-        """Read what the unfinished run was begun with."""
-        found: dict[str, Any] = read_json(self.work / INPUTS)
-        return found
-
-    def load_training(self) -> dict[str, Any]:
-        """Read the finished run's record."""
-        found = read_json(self.out / TRAINING)
-        if not isinstance(found, dict) or not isinstance(found.get("inputs"), dict):
-            raise RunError(f"{self.out / TRAINING} is damaged; choose another --out.")
-        return found
+        text = json.dumps(inputs, sort_keys=True)
+        manifest = Manifest(
+            command=COMMAND,
+            data=", ".join(row["name"] for row in inputs["text"]),
+            data_fingerprint=hashlib.sha256(text.encode()).hexdigest(),
+            method=self.config.objective,
+            seeds=(self.config.seed,),
+            details={"inputs": inputs},
+        )
+        self._work.start(portable(self.config), manifest)
 
     @contextmanager
     def finishing(self) -> Iterator[Path]:
@@ -165,18 +138,18 @@ class RunFolders:
         Raises:
             RunError: that cannot be written; the work folder is kept.
         """
-        write_file(self.work / PREPARED, to_toml(portable(self.config)).encode())
+        # From here on it is no work folder, which a run may clear.
+        self._work.finish(command=PREPARE)
         try:
             if self.out.exists():
                 self.out.rmdir()
             self.work.rename(self.out)
-            # From here on it is no work folder, which a run may clear.
-            (self.out / CONFIG).unlink()
         except OSError as error:
             raise RunError(f"cannot write {self.out}: {reason(error)}.") from error
 
     def clear_work(self) -> None:
         """Remove what the finished run no longer needs, and nothing else."""
+        self._work.release()
         for name in _WORK_FOLDERS:
             shutil.rmtree(self.work / name, ignore_errors=True)
         with suppress(OSError):
@@ -184,21 +157,37 @@ class RunFolders:
                 (self.work / name).unlink(missing_ok=True)
             self.work.rmdir()
 
-    def _refuse_change(self, place: Path, what: str) -> None:
-        changed = self._changes(place)
-        if changed:
-            more = f" (and {len(changed) - 1} more keys)" if len(changed) > 1 else ""
-            raise RunError(
-                f"{place} {what} {changed[0]}{more}; choose another --out, or delete the folder."
-            )
 
-    def _changes(self, place: Path) -> list[str]:
-        """Return the keys in which the config of a folder differs from this run's."""
-        try:
-            stored = load_pretrain_config(str(place / CONFIG))
-        except ConfigError as error:
-            raise RunError(f"{place} holds no readable run: {error}") from error
-        return differing_keys(stored, portable(self.config))
+def load_inputs(place: Path) -> dict[str, Any]:
+    """Return the fingerprints of what a run, or prepared text, was made from.
+
+    Raises:
+        RunError: the manifest is damaged.
+    """
+    folder = Folder(place)
+    found = folder.manifest.details.get("inputs")
+    if not isinstance(found, dict):
+        raise RunError(f"{place / MANIFEST} is damaged: inputs is missing; choose another --out.")
+    return found
+
+
+def load_training(place: str | Path) -> dict[str, Any]:
+    """Return what a finished run states: text, vocabulary, losses, speed, the loss curve.
+
+    Raises:
+        RunError: there is no finished run, or it is damaged.
+    """
+    folder = Folder(place)
+    manifest = folder.require_finished(COMMAND)
+    load_inputs(folder.path)
+    return {
+        **manifest.details,
+        "seconds": manifest.seconds["training"],
+        "seed": manifest.seeds[0],
+        "dtype": manifest.dtype,
+        "environment": {"device": manifest.device, **manifest.versions},
+        "history": folder.read_json(HISTORY),
+    }
 
 
 def portable(config: PretrainConfig) -> PretrainConfig:
@@ -215,12 +204,3 @@ def portable(config: PretrainConfig) -> PretrainConfig:
             tokenizer=Path(tokenizer).name if tokenizer else "",
         ),
     )
-
-
-def _is_occupied(path: Path, *, but: Sequence[str] = ()) -> bool:
-    try:
-        if not path.is_dir():
-            return path.exists()
-        return any(entry.name not in but for entry in path.iterdir())
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {reason(error)}.") from error

@@ -25,13 +25,12 @@ from symprompt.pretraining.batch import Batch
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
 from symprompt.pretraining.folder import (
-    CONFIG,
     CORPUS,
-    INPUTS,
-    PREPARED,
+    PREPARE,
     TOKENIZER,
     VOCABULARY,
     RunFolders,
+    load_inputs,
     portable,
 )
 from symprompt.pretraining.sequences import Sequences, make_sequences
@@ -40,6 +39,7 @@ from symprompt.pretraining.tokenizer import (
     learn_tokenizer,
     load_tokenizer,
 )
+from symprompt.runs.folder import CONFIG, MANIFEST, Folder
 
 _VALIDATION_SEQUENCES = 512
 _KILO = 1000
@@ -250,7 +250,7 @@ def prepare_pretraining(
         raise ConfigError("--out is missing; name the folder that the prepared text goes to.")
     # Beside its place, so that it can be put there whole by a rename.
     folders = RunFolders(replace(config, work=""))
-    finished = (folders.out / PREPARED).is_file()
+    finished = is_prepared(folders.out)
     if finished:
         _refuse_change(config, folders.out)
     elif folders.check_out():
@@ -258,9 +258,9 @@ def prepare_pretraining(
     going_on = not finished and folders.check_work(resume=False)
     inputs = fingerprint_inputs(config, text, tick)
     if finished:
-        folders.check_inputs(read_json(folders.out / INPUTS), inputs, folders.out)
+        folders.check_inputs(inputs, folders.out)
     else:
-        folders.renew(inputs, going_on=going_on)
+        folders.begin(inputs, going_on=going_on)
         prepare_text(config, text, folders, tick)
         folders.keep_prepared()
     return PreparedText(folders.out, _describe(folders.out))
@@ -309,24 +309,29 @@ def load_prepared_inputs(place: Path) -> dict[str, Any]:
         RunError: a part of the prepared text is missing or damaged, or they do not fit together.
     """
     config = _load_config(place)
-    for name in (INPUTS, VOCABULARY, f"{CORPUS}/{CARD}"):
+    for name in (MANIFEST, VOCABULARY, f"{CORPUS}/{CARD}"):
         if not (place / name).is_file():
             raise _no_text(place, f"{name} is missing")
     if not fits(place):
         raise _no_text(place, "its corpus is damaged or of another tokenizer")
     card = (place / CORPUS / CARD).read_bytes()
     own = {"seed": config.seed, "sha256": hashlib.sha256(card).hexdigest()}
-    return {**read_json(place / INPUTS), "prepared text": own}
+    return {**load_inputs(place), "prepared text": own}
 
 
 def _load_config(place: Path) -> PretrainConfig:
-    for name in (PREPARED, CONFIG):
-        if (place / name).is_file():
-            try:
-                return load_pretrain_config(str(place / name))
-            except ConfigError as error:
-                raise _no_text(place, str(error).rstrip(".")) from error
-    raise _no_text(place, f"{PREPARED} is missing" if place.is_dir() else "there is no such folder")
+    if not (place / CONFIG).is_file():
+        raise _no_text(place, f"no {CONFIG}" if place.is_dir() else "there is no such folder")
+    try:
+        return load_pretrain_config(str(place / CONFIG))
+    except ConfigError as error:
+        raise _no_text(place, str(error).rstrip(".")) from error
+
+
+def is_prepared(place: Path) -> bool:
+    """Return whether a folder holds prepared text."""
+    folder = Folder(place)
+    return folder.finished and folder.manifest.command == PREPARE
 
 
 def _no_text(place: Path, why: str) -> RunError:

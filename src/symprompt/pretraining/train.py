@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from symprompt.config import to_toml
 from symprompt.engine.loop import Loop, Progress
 from symprompt.engine.processes import ProcessGroup, join_group
 from symprompt.errors import ConfigError, RunError
-from symprompt.files.atomic import to_json
 from symprompt.files.progress import Tick, silent
 from symprompt.pretraining.batch import Feed
 from symprompt.pretraining.card import model_card
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.folder import CONFIG, STATE, TRAINING, RunFolders, portable
+from symprompt.pretraining.folder import (
+    COMMAND,
+    RunFolders,
+    load_inputs,
+    load_training,
+    portable,
+)
 from symprompt.pretraining.model import make_model
 from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.prepare import (
@@ -30,7 +34,9 @@ from symprompt.pretraining.prepare import (
 )
 from symprompt.pretraining.tokenizer import find_specials
 from symprompt.pretraining.training import Pretraining
-from symprompt.runs.environment import DTYPES, describe_environment
+from symprompt.runs.environment import DTYPES, made_with
+from symprompt.runs.folder import HISTORY, STATE, Folder
+from symprompt.runs.manifest import Manifest, Record
 
 CARD = "README.md"
 
@@ -96,7 +102,7 @@ def pretrain(
         if not group.any(finished):
             _train(config, folders, group, tick)
             group.wait()
-    return PretrainResult(folders.out, folders.load_training())
+    return PretrainResult(folders.out, load_training(folders.out))
 
 
 def _prepare(
@@ -115,12 +121,11 @@ def _prepare(
     else:
         inputs = fingerprint_inputs(config, text, tick)
     if finished:
-        folders.check_inputs(folders.load_training()["inputs"], inputs, folders.out)
+        folders.check_inputs(inputs, folders.out)
         return True
     if going_on and folders.has_trained:
-        folders.check_inputs(folders.load_inputs(), inputs, folders.work)
-    else:
-        folders.renew(inputs, going_on=going_on)
+        folders.check_inputs(inputs, folders.work)
+    folders.begin(inputs, going_on=going_on)
     if not config.prepared:
         prepare_text(config, text, folders, tick)
     return False
@@ -183,7 +188,16 @@ def _finish(
     progress: Progress,
 ) -> None:
     """Write the model folder, whole or not at all, and remove what is no longer needed."""
-    training = _record(config, folders, prepared, learned, progress)
+    details = _details(config, folders, prepared, learned, progress)
+    manifest = Manifest(
+        command=COMMAND,
+        model=folders.out.resolve().name,
+        data=", ".join(row["name"] for row in details["inputs"]["text"]),
+        method=config.objective,
+        seeds=(config.seed,),
+        acceleration=learned.acceleration,
+        **made_with(learned.device, learned.dtype),
+    )
     learned.optimizer.restore()
     learned.pretrainer.eval()
     with folders.finishing() as part:
@@ -191,21 +205,35 @@ def _finish(
         # A given tokenizer, or one of prepared text, may be for other lengths.
         prepared.tokenizer.model_max_length = config.corpus.length
         prepared.tokenizer.save_pretrained(str(part))
-        card = model_card(config, training, folders.out.resolve().name)
-        (part / CARD).write_text(card, encoding="utf-8")
-        (part / CONFIG).write_text(to_toml(portable(config)), encoding="utf-8")
-        (part / TRAINING).write_bytes(to_json(training))
+        folder = Folder(part)
+        folder.start(portable(config), manifest)
+        folder.write_json(HISTORY, progress.history)
+        seconds = {"training": progress.seconds, "recording": progress.recording}
+        folder.finish(records=_records(details), seconds=seconds, details=details)
+        card = model_card(config, load_training(part), folders.out.resolve().name)
+        folder.write(CARD, card.encode())
     folders.clear_work()
 
 
-def _record(
+def _records(details: Mapping[str, Any]) -> list[Record]:
+    """Return the losses at the end, and how fast the training was."""
+    losses = {"validation": details["validation"] or {}, "train": details["loss"]}
+    records = [
+        Record(metric=f"{part} loss", value=value, split=split)
+        for split, own in losses.items()
+        for part, value in own.items()
+    ]
+    return [*records, Record(metric="tokens/s", value=details["tokens_per_second"])]
+
+
+def _details(
     config: PretrainConfig,
     folders: RunFolders,
     prepared: Prepared,
     learned: Pretraining,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Return what is kept of the run: training.json."""
+    """Return what the run states: what it was made from, and what came of it."""
     corpus, last = prepared.corpus, progress.history[-1]
     vocabulary: dict[str, Any] = {
         "size": len(corpus.unigrams),
@@ -216,7 +244,7 @@ def _record(
         name = Path(config.vocabulary.tokenizer).resolve().name
         vocabulary |= {"kind": "given", "tokenizer": name}
     return {
-        "inputs": folders.load_inputs(),
+        "inputs": load_inputs(folders.work),
         "vocabulary": vocabulary,
         "corpus": {
             **corpus.counts(),
@@ -230,16 +258,11 @@ def _record(
         "steps": progress.done,
         "tokens": learned.tokens,
         "passes": progress.done * config.learning.batch / len(prepared.train),
-        "seconds": round(progress.seconds, 2),
         "first_step_seconds": round(progress.recording, 2),
         "tokens_per_second": round(_speed(learned, progress), 1),
         "loss": last["parts"],
         "validation": last["validation"],
-        "seed": config.seed,
-        "dtype": str(learned.dtype).removeprefix("torch."),
         "processes": learned.group.size,
-        "environment": describe_environment(learned.device),
-        "history": progress.history,
     }
 
 

@@ -391,7 +391,7 @@ def save_loss_curve(training: Mapping[str, Any], path: Path) -> str:
     The model is finished without it, so a full disk is no error: no figure is left then.
 
     Args:
-        training: a model folder's training.json.
+        training: what a model's run states, see ``load_training``.
         path: the PNG file to write.
     """
     try:

@@ -94,7 +94,7 @@ class Page:
 
     Attributes:
         text: paragraphs before the sections.
-        results: plain values for results.json; the sections are its "tables" unless it has some.
+        results: plain values for results.json, to which the sections are added as "tables".
     """
 
     title: str
@@ -120,8 +120,7 @@ class Page:
 
     def write(self, folder: Path) -> list[Path]:
         """Write report.md, report.html and results.json; return them and the figures there."""
-        sections = [section.to_dict() for section in self.sections]
-        tables = self.results.get("tables", sections)
+        tables = [section.to_dict() for section in self.sections]
         written = {
             folder / "report.md": self.to_markdown().encode(),
             folder / "report.html": self.to_html().encode(),

@@ -15,7 +15,7 @@ def pretrain_summary(training: Mapping[str, Any]) -> Group:
     """Return a run's losses, languages and speed.
 
     Args:
-        training: a model folder's training.json.
+        training: what a model's run states, see ``load_training``.
     """
     model, corpus = training["model"], training["corpus"]
     validation = training["validation"] or {}

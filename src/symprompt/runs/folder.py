@@ -105,6 +105,13 @@ class Folder:
 
         return self.read(CONFIG, parse, "flat")
 
+    def differing_keys(self, config: object) -> list[str]:
+        """Return the keys in which a config differs from the stored one; not incidental ones."""
+        left_out = incidental_keys(type(config))
+        stored, wanted = self.config_keys(), _flat(tomllib.loads(to_toml(config)))
+        keys = [*wanted, *(key for key in stored if key not in wanted)]
+        return [key for key in keys if key not in left_out and stored.get(key) != wanted.get(key)]
+
     def settings(self) -> dict[str, Any]:
         """Return the stored config without the keys in which the same run may differ."""
         left_out = self.manifest.incidental if self.has(MANIFEST) else ()
@@ -163,10 +170,13 @@ class Folder:
             )
         return self.finished
 
-    def start(self, config: object, manifest: Manifest) -> None:
+    def start(self, config: object | None, manifest: Manifest) -> None:
         """Begin a run, or go on with one that was begun with the same model, data and dtype.
 
         The folder is held until the run is finished or the process ends.
+
+        Args:
+            config: None for a command whose settings are the manifest's details.
 
         Raises:
             RunError: the run was begun with something else, another process is at work here, or
@@ -175,9 +185,11 @@ class Folder:
         if self.has(MANIFEST):
             self._refuse_other(manifest)
         self._hold()
-        if not self.has(CONFIG):
-            self.write_config(config)
-        changes = {"state": "begun", "incidental": tuple(incidental_keys(type(config)))}
+        changes: dict[str, Any] = {"state": "begun"}
+        if config is not None:
+            changes["incidental"] = tuple(incidental_keys(type(config)))
+            if not self.has(CONFIG):
+                self.write_config(config)
         self._write_manifest(manifest.model_copy(update=changes))
 
     def write_config(self, config: object) -> None:
@@ -354,12 +366,7 @@ class Folder:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def _refuse_change(self, config: object) -> None:
-        incidental = incidental_keys(type(config))
-        stored, wanted = self.config_keys(), _flat(tomllib.loads(to_toml(config)))
-        keys = [*wanted, *(key for key in stored if key not in wanted)]
-        changed = [
-            key for key in keys if key not in incidental and stored.get(key) != wanted.get(key)
-        ]
+        changed = self.differing_keys(config)
         if changed:
             raise RunError(
                 f"{self.path} holds a run with another {changed[0]} ({len(changed)} keys differ); "

@@ -71,6 +71,7 @@ class Manifest(_Plain):
         data: what the run is about: facts, a task, texts.
         data_fingerprint: digest of the data; "" where the config and the files say it all.
         seeds: of all random draws; none where nothing is drawn.
+        acceleration: what was chosen to be faster, and why not more.
         versions: of this package and those it computes with.
         incidental: config keys in which the same run may differ.
         seconds: time by stage.
@@ -88,6 +89,7 @@ class Manifest(_Plain):
     seeds: tuple[int, ...] = ()
     device: str = ""
     dtype: str = ""
+    acceleration: str = ""
     versions: dict[str, str] = {}
     incidental: tuple[str, ...] = ()
     seconds: dict[str, float] = {}

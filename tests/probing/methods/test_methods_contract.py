@@ -256,7 +256,7 @@ def test_a_finished_run_is_asked_as_it_was_scored(name: str, runs: Runs) -> None
     for row in (0, len(facts) - 1):
         answers = run.ask(facts[row].relation, subject=facts[row].subject, top=5, device="cpu")
         found = sorted((answer.object_score for answer in answers), reverse=True)
-        assert found == pytest.approx(predictions.forward[row].tolist(), abs=1e-4)
+        assert found == pytest.approx(predictions.object_score[row].tolist(), abs=1e-4)
     if method_class(name).has_subject_prompt:
         assert run.ask("in", object="Cuba", device="cpu")[0].joint is not None
         return

@@ -18,6 +18,7 @@ from symprompt.tasks.config import SpanConfig, make_tune_config
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_examples, load_task
 from symprompt.tasks.features import Features
+from symprompt.tasks.folder import load_card
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
     LOWEST,
@@ -319,7 +320,7 @@ def test_a_run_learns_spans_that_lie_in_one_another(
     assert measured["inner_recall"] > 80
     found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
     assert found.metrics == measured
-    assert run.folder.load_card()["threshold"] != 0
+    assert load_card(run.folder)["threshold"] != 0
     row = json.loads((run.folder.path / "predictions/test.jsonl").read_text().splitlines()[0])
     assert len(row["prediction"]) == len(row["texts"]) == len(row["odds"])
 
@@ -343,7 +344,7 @@ def test_a_run_learns_relations(bert: Path, tmp_path: Path) -> None:
     assert measured["f1"] > 80
     assert measured["given_f1"] > 85
     assert measured["span_f1"] > 85
-    assert run.folder.load_card()["relations"] == ["NULL", "OF"]
+    assert load_card(run.folder)["relations"] == ["NULL", "OF"]
     found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
     assert found.metrics == measured
     bare = tmp_path / "bare.jsonl"
@@ -370,7 +371,7 @@ def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None
         span__overlaps="nested",
         task__identify=True,
     )
-    assert run.folder.load_card()["labels"] == ["NULL", "SPAN"]
+    assert load_card(run.folder)["labels"] == ["NULL", "SPAN"]
     assert run.metrics["splits"]["test"]["f1"] > 80
 
 

@@ -14,13 +14,15 @@ import torch
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_json, read_tensors, write_json
 from symprompt.models import LanguageModel
-from symprompt.report.tasks import load_task_runs
+from symprompt.report.records import load_runs
+from symprompt.runs.folder import Folder
+from symprompt.tasks.patterns import folder as patterns
 from symprompt.tasks.patterns.config import PatternRunConfig, make_pattern_config
-from symprompt.tasks.patterns.folder import PatternFolder
 from symprompt.tasks.patterns.superglue import TASKS
 from symprompt.tasks.patterns.train import tune_pattern
 from symprompt.tasks.predict import predict_file
 from tiny.calling import Call
+from tiny.runs import unfinish
 from tiny.superglue import rows_of, write_lines, write_task
 
 TEXTS = {
@@ -88,7 +90,7 @@ def test_a_run_answers_as_its_best_seed_did(
     run = made(method, family)
     out = tmp_path / "answers.jsonl"
     found = predict_file(run, data / "val.jsonl", device="cpu", out=str(out))
-    seed = PatternFolder(run).best_seed()
+    seed = patterns.best_seed(Folder(run))
     lines = (run / f"predictions/{seed}.jsonl").read_text().splitlines()
     stored = [json.loads(line) for line in lines]
     for key in ("id", "prediction", "gold"):
@@ -139,7 +141,7 @@ def test_every_task_is_answered(
     changes = {"task": task, "method": method, "template": text, "words": list(words)}
     tune_pattern(config_of(family_folder("bert"), folder, tmp_path / "run", **changes))
     found = predict_file(tmp_path / "run", folder / "val.jsonl", device="cpu")
-    metrics = read_json(tmp_path / "run/metrics.json")
+    metrics = patterns.load_metrics(Folder(tmp_path / "run"))
     assert list(found.metrics) == list(metrics["metrics"])
     assert all(row["prediction"] in TASKS[task].labels for row in found.rows)
     written = task == "wsc" and method != "cls"
@@ -148,8 +150,10 @@ def test_every_task_is_answered(
 
 
 def test_the_weights_kept_are_those_of_the_best_seed(made: Made) -> None:
-    folder = PatternFolder(made("mp"))
-    assert read_tensors(folder.path / "weights.safetensors")[1]["seed"] == folder.best_seed()
+    folder = Folder(made("mp"))
+    assert read_tensors(folder.path / "weights.safetensors")[1]["seed"] == patterns.best_seed(
+        folder
+    )
     assert not (made("pt2") / "weights.safetensors").exists()
     assert not (made("zero-shot") / "weights.safetensors").exists()
 
@@ -249,7 +253,7 @@ def test_runs_and_models_that_do_not_serve_are_refused(
     tune_pattern(replace(config, keep_weights=False, seeds=(1,)))
     with pytest.raises(RunError, match=r"has no weights.safetensors, so it cannot answer"):
         predict_file(tmp_path / "run", val, device="cpu")
-    (tmp_path / "run/metrics.json").unlink()
+    unfinish(tmp_path / "run")
     with pytest.raises(RunError, match="unfinished run; finish it with tune --resume"):
         predict_file(tmp_path / "run", val, device="cpu")
 
@@ -260,33 +264,35 @@ def test_damaged_files_are_told(
     run = tmp_path / "run"
     pattern = {"method": "pt2", "template": TEXTS["pt2"]}
     tune_pattern(config_of(family_folder("bert"), data, run, **pattern))
-    seed = PatternFolder(run).best_seed()
+    seed = patterns.best_seed(Folder(run))
     source = run / "prompts" / f"{seed % 3 + 1}.safetensors"
     prompt = run / "prompts" / f"{seed}.safetensors"
     prompt.write_bytes(source.read_bytes()[:200])
     with pytest.raises(RunError, match=f"cannot read .*{seed}.safetensors"):
         predict_file(run, data / "val.jsonl", device="cpu")
-    metrics = read_json(run / "metrics.json")
-    write_json(run / "metrics.json", {key: metrics[key] for key in metrics if key != "pattern"})
-    with pytest.raises(RunError, match=r"metrics.json is damaged: pattern is missing"):
+    manifest = read_json(run / "symprompt.json")
+    write_json(run / "symprompt.json", manifest | {"state": "done"})
+    with pytest.raises(RunError, match=r"symprompt.json is damaged: state is 'done'"):
         predict_file(run, data / "val.jsonl", device="cpu")
 
 
 def test_tables_have_runs_through_patterns(made: Made) -> None:
     runs = [str(made(method)) for method in METHODS]
-    entries = load_task_runs(runs).values["tasks"]
+    records = load_runs(runs).records
     labels = ["P-tuning", "PT-2, verbalizer", "MP fine-tuning", "MP zero-shot", "[CLS] fine-tuning"]
-    assert [entry["label"] for entry in entries] == labels
-    assert [entry["seeds"] for entry in entries][2:4] == [[1, 2, 3], [1]]
+    assert list(dict.fromkeys(record.label for record in records)) == labels
+    seeds = {record.label: record.seeds for record in records if record.metric == "seconds"}
+    assert (seeds["MP fine-tuning"], seeds["MP zero-shot"]) == ((1, 2, 3), (1,))
     # 2 layers x keys and values x 32 numbers x 3 places.
-    assert entries[1]["trainable_parameters"] == 384
-    assert entries[3]["trainable_parameters"] is None
-    dev = load_task_runs(runs[:1], "dev").values["tasks"][0]
-    assert dev["metrics"] == read_json(made("ptuning") / "metrics.json")["dev"]
-    with pytest.raises(ConfigError, match="was not asked about 'test'; --split may be one of: dev"):
-        load_task_runs(runs, "test")
-    twice = load_task_runs([runs[0], runs[0]]).values["tasks"]
-    assert {entry["label"] for entry in twice} == {f"P-tuning: {TEXTS['ptuning']}"}
+    trained = {record.label: record.value for record in records if record.metric == "trained"}
+    assert trained["PT-2, verbalizer"] == 384
+    assert "MP zero-shot" not in trained
+    dev = load_runs(runs[:1], "dev").records
+    stored = patterns.load_metrics(Folder(runs[0]))["dev"]["accuracy"]["values"]
+    found = [record.value for record in dev if record.metric == "accuracy"]
+    assert found == pytest.approx(stored, abs=1e-3)
+    with pytest.raises(ConfigError, match="no figures of 'test'; --split may be one of: val, dev"):
+        load_runs(runs, "test")
 
 
 def test_the_command_line_predicts_and_compares(

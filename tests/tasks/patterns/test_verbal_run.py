@@ -14,15 +14,17 @@ import torch
 from symprompt import cli
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_json, read_tensors
+from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
-from symprompt.report.tasks import TaskResults
+from symprompt.report.records import load_runs
+from symprompt.runs.folder import Folder
 from symprompt.tasks.patterns.config import (
     PatternRunConfig,
     is_pattern_config,
     load_pattern_config,
     make_pattern_config,
 )
+from symprompt.tasks.patterns.folder import load_metrics
 from symprompt.tasks.patterns.published import PTUNING
 from symprompt.tasks.patterns.superglue import TASKS, VerbalExample, measure
 from symprompt.tasks.patterns.train import tune_pattern
@@ -91,12 +93,12 @@ def test_a_shipped_config_runs_from_the_command_line(
     short = ["--seeds", "1", "2", "--epochs", "0", "--steps", "2", "--evaluate-every", "2"]
     cli.main(["tune", name, *place, *short, "--rates", "1e-3", "--batches", "4"])
     assert f"run folder: {out}" in capsys.readouterr().out
-    metrics = read_json(out / "metrics.json")
+    metrics = load_metrics(Folder(out))
     task = TASKS[metrics["task"]]
     assert list(metrics["metrics"]) == list(task.metrics)
     assert metrics["seeds"] == [1, 2]
     assert all(len(entry["values"]) == 2 for entry in metrics["metrics"].values())
-    assert "accuracy" in TaskResults({"tasks": [metrics]}).to_markdown()
+    assert "accuracy" in load_runs([str(out)]).to_markdown()
     rows = [json.loads(line) for line in (out / "predictions/1.jsonl").read_text().splitlines()]
     assert len(rows) == metrics["counts"]["val"]["examples"]
     assert all(row["prediction"] in task.labels for row in rows)
