@@ -129,8 +129,8 @@ def test_the_size_of_a_stack_changes_rounding_alone(
     for split in ("dev", "test"):
         one, _ = run.predictions(split)  # type: ignore[arg-type]
         other, _ = Run.load(unbroken).predictions(split)  # type: ignore[arg-type]
-        assert torch.equal(one.relation, other.relation)
-        torch.testing.assert_close(one.gold_score, other.gold_score, rtol=1e-3, atol=1e-3)
+        assert np.array_equal(one.relation, other.relation)
+        np.testing.assert_allclose(one.gold_score, other.gold_score, rtol=1e-3, atol=1e-3)
 
 
 def test_without_epochs_the_numbers_are_those_of_manual_prompts(make: Make, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_causal_model_is_tuned_and_asked(
     predictions, facts = run.predictions("test")
     answers = run.ask(facts[-1].relation, subject=facts[-1].subject, top=5, device="cpu")
     assert [answer.text for answer in answers] == run.folder.load_candidates("test")[-1]
-    assert predictions.gold_score.isfinite().all()
+    assert np.isfinite(predictions.gold_score).all()
 
 
 # ------------------------------------------------------------------------------------ resuming
@@ -223,7 +223,7 @@ def test_another_size_of_stack_may_go_on_with_what_is_done(
     run = symprompt.train(config, resume=True)
     one, _ = run.predictions("test")
     other, _ = Run.load(unbroken).predictions("test")
-    torch.testing.assert_close(one.gold_score, other.gold_score, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(one.gold_score, other.gold_score, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("damage", ["bytes", "note", "columns"])
@@ -288,8 +288,8 @@ def test_stored_adapters_can_be_loaded_by_the_peft_library(
     at = int((ids[0] == tokenizer.mask_token_id).nonzero())
     with torch.no_grad():
         logits = adapted(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, at]
-    scores = logits.log_softmax(0)[predictions.candidates[row]]
-    torch.testing.assert_close(scores, predictions.object_score[row], rtol=1e-4, atol=1e-4)
+    scores = logits.log_softmax(0)[torch.from_numpy(predictions.candidates[row])].numpy()
+    np.testing.assert_allclose(scores, predictions.object_score[row], rtol=1e-4, atol=1e-4)
 
 
 def test_a_run_without_weights_says_so_before_it_loads_the_model(

@@ -180,7 +180,7 @@ def p1(found: Searched, split: str = "test") -> float:
         k=3,
         max_tokens=4096,
     )
-    return float((predictions.better == 0).double().mean())
+    return float((predictions.better == 0).mean())
 
 
 def learn(backbone: LanguageModel, template: str, *relations: str) -> Searched:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from symprompt.engine.loop import Loop, Progress
 from symprompt.tasks.config import LearningConfig
-from symprompt.tasks.passes import plan_asking, plan_epoch, round_width, table_of
+from symprompt.tasks.passes import plan_epoch, table_of
 from symprompt.tasks.training import Score, TaskTraining
 
 
@@ -154,16 +154,6 @@ def test_an_epoch_has_every_input_once_in_few_widths(lengths: list[int], batch: 
     )
 
 
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(1, 2000))
-def test_asking_reads_every_input_once(lengths: list[int], most: int) -> None:
-    own = np.array(lengths)
-    plan = plan_asking(own, max_tokens=most, widest=int(own.max()))
-    rows = np.concatenate([step.rows for step in plan])
-    assert sorted(rows.tolist()) == list(range(len(own)))
-    assert all(len(s.rows) == 1 or len(s.rows) * s.width <= most for s in plan)
-    assert all(own[step.rows].max() <= step.width for step in plan)
-
-
 def test_other_epochs_and_seeds_have_other_orders() -> None:
     lengths = {"a": np.arange(1, 60)}
     orders = set()
@@ -171,11 +161,3 @@ def test_other_epochs_and_seeds_have_other_orders() -> None:
         plan = plan_epoch(lengths, batch=4, widest={"a": 60}, seed=seed)
         orders.add(tuple(plan[0].rows.tolist()))
     assert len(orders) > 5
-
-
-@pytest.mark.parametrize(
-    ("length", "width"), [(1, 8), (8, 8), (30, 32), (33, 48), (65, 96), (129, 192)]
-)
-def test_widths_grow_with_length(length: int, width: int) -> None:
-    assert round_width(length, 512) == width
-    assert round_width(length, 20) == min(width, 20)

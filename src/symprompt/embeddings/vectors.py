@@ -24,6 +24,7 @@ from symprompt.embeddings.words import (
     tokenise,
     window_size,
 )
+from symprompt.engine.batches import make_batches
 from symprompt.errors import ConfigError, DataError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import find_files, read_documents
@@ -268,13 +269,9 @@ class _Plan:
     def batches(self, most: int) -> Iterator[Ints]:
         """Yield windows of about the same size, at most so many tokens with padding."""
         used = np.flatnonzero(np.diff(self.bounds))
-        ordered = used[np.argsort(self.sizes[used], kind="stable")[::-1]]
-        frame = len(self.frame[0]) + len(self.frame[1])
-        at = 0
-        while at < len(ordered):
-            count = max(1, most // (int(self.sizes[ordered[at]]) + frame))
-            yield ordered[at : at + count]
-            at += count
+        sizes = self.sizes[used] + len(self.frame[0]) + len(self.frame[1])
+        for rows, _ in make_batches(sizes, most, width=lambda own: own, order="longest"):
+            yield used[rows]
 
     def layout(self, windows: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return ids and mask [b, t] of some windows, special tokens around each."""

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.engine.batches import make_batches, multiples_of_8
 from symprompt.models import LanguageModel
 from symprompt.probing.queries import TokenLikelihoods
-from symprompt.prompts import Layout, NameTable, round_up
+from symprompt.prompts import Layout, NameTable
 
 ObjectMasking = Literal["name", "word", "one"]
 ObjectAverage = Literal["mean", "sum"]
@@ -204,7 +205,8 @@ def score_names(
     count = len(spelling.names)
     # Sums of few numbers, but in an order that a GPU does not fix: float64 makes it immaterial.
     total = torch.zeros(len(rows) * count, dtype=torch.float64, device=backbone.device)
-    for part in _passes(lengths, spelling.max_tokens):
+    # Of one width each.
+    for part, _ in make_batches(multiples_of_8(lengths), spelling.max_tokens, apart=0.0):
         value, name, owner = _look_up(
             backbone, layout, rows[fact[part]], vectors, spelling, sentence[part]
         )
@@ -295,15 +297,3 @@ def _ranges(start: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Return the numbers of all ranges, one range after the other, and which each is of."""
     owner = np.repeat(np.arange(len(count)), count)
     return np.arange(len(owner)) - (np.cumsum(count) - count - start)[owner], owner
-
-
-def _passes(lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
-    """Yield sets of sentences of one width each, at most ``max_tokens`` tokens or one sentence."""
-    widths = -(-lengths // 8) * 8
-    order = np.argsort(widths, kind="stable")
-    for width in np.unique(widths):
-        members = order[np.searchsorted(widths, width, sorter=order) :]
-        members = members[: int((widths == width).sum())]
-        most = max(1, max_tokens // round_up(int(width)))
-        for start in range(0, len(members), most):
-            yield members[start : start + most]

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.engine.batches import make_batches
 from symprompt.files.progress import Tick, silent
 from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.base import Method, Sentences, Vectors
 from symprompt.probing.predictions import Predictions
-from symprompt.probing.queries import OBJECT_PART, chunks
+from symprompt.probing.queries import APART, OBJECT_PART
 from symprompt.probing.rank import ranks, top_k
 
 _FACTS_AT_ONCE = 2048
@@ -84,11 +85,11 @@ def _query_passes(
     method: Method, sentences: Sentences, k: int, max_tokens: int
 ) -> list[np.ndarray]:
     """Return the row sets in which a split is queried, with k subject scores of each fact."""
-    order = np.argsort(sentences.object_prompt.lengths, kind="stable")
     # Subject scores read k sentences for every subject token, or k for a causal model; passes are
     # kept to what these can hold.
-    tokens = 1 if method.backbone.causal else sentences.subject_prompt.subject_lengths[order]
-    return _passes(sentences, order, max_tokens, np.ones_like(order) + k * tokens)
+    lengths = sentences.subject_prompt.subject_lengths
+    tokens = np.ones_like(lengths) if method.backbone.causal else lengths
+    return _passes(sentences, 1 + k * tokens, max_tokens)
 
 
 def _predict_rows(
@@ -146,10 +147,9 @@ def dev_scores(
     vectors = {part: value.detach() for part, value in method.vectors().items()}
     relations = len(allowed)
     totals: dict[str, Tensor] = {}
-    order = np.argsort(sentences.object_prompt.lengths, kind="stable")
     count = torch.bincount(sentences.object_prompt.relation, minlength=relations).double()
-    counts = method.sentences_per_fact(sentences, order)
-    for rows in _passes(sentences, order, max_tokens, counts):
+    counts = method.sentences_per_fact(sentences, np.arange(len(sentences)))
+    for rows in _passes(sentences, counts, max_tokens):
         index = torch.from_numpy(rows).to(method.backbone.device)
         relation = sentences.object_prompt.relation[index]
         scores = method.scores(sentences, rows, vectors)
@@ -172,15 +172,17 @@ def _select(scores: Tensor, gold: Tensor, allowed: Tensor, select: str) -> Tenso
     return (rank <= 1).double() if select == "p@1" else 1 / rank
 
 
-def _passes(
-    sentences: Sentences, order: np.ndarray, max_tokens: int, counts: np.ndarray
-) -> list[np.ndarray]:
-    """Return row sets, short sentences first, small enough for one forward pass each."""
-    lengths = sentences.object_prompt.lengths[order]
-    passes: list[np.ndarray] = []
-    for part in chunks(lengths, counts, max_tokens, apart=True):
-        rows = order[part]
-        passes += [
-            rows[start : start + _FACTS_AT_ONCE] for start in range(0, len(rows), _FACTS_AT_ONCE)
-        ]
-    return passes
+def _passes(sentences: Sentences, counts: np.ndarray, max_tokens: int) -> list[np.ndarray]:
+    """Return row sets, short sentences first, small enough for one forward pass each.
+
+    Args:
+        counts: how many sentences each fact is asked by.
+    """
+    found = make_batches(
+        sentences.object_prompt.lengths,
+        max_tokens,
+        sequences=counts,
+        apart=APART,
+        most=_FACTS_AT_ONCE,
+    )
+    return [batch.rows for batch in found]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.engine.batches import join_few, make_batches, multiples_of_8
 from symprompt.probing.queries import Queries
 
 _FEW = 48
@@ -111,16 +112,12 @@ def plan_passes(
 def split_packed(lengths: np.ndarray, max_tokens: int) -> list[tuple[Shape, np.ndarray]]:
     """Return the passes of sentences one after the other: shape and members."""
     passes = []
-    start = 0
-    while start < len(lengths):
-        total = np.cumsum(lengths[start:])
-        count = max(1, int(np.searchsorted(total, max_tokens, side="right")))
-        tokens = int(total[count - 1])
+    for members, _ in make_batches(lengths, max_tokens, order="given", packed=True):
+        own = lengths[members]
+        tokens = int(own.sum())
         size = max(tokens, min(room_for(tokens, least=64, bits=6), max_tokens))
-        longest = 1 << (int(lengths[start : start + count].max()) - 1).bit_length()
-        shape = Shape(room_for(count), 0, size, max(16, longest))
-        passes.append((shape, np.arange(start, start + count)))
-        start += count
+        longest = 1 << (int(own.max()) - 1).bit_length()
+        passes.append((Shape(room_for(len(members)), 0, size, max(16, longest)), members))
     return passes
 
 
@@ -128,20 +125,11 @@ def split_padded(
     lengths: np.ndarray, max_tokens: int, widest: int
 ) -> list[tuple[Shape, np.ndarray]]:
     """Return the passes of sentences padded to widths: shape and members."""
-    widths = np.minimum(-(-lengths // 8) * 8, widest)
-    levels = np.unique(widths)
-    passes: list[tuple[Shape, np.ndarray]] = []
-    below = 0
-    for level in levels.tolist():
-        members = np.flatnonzero((below < widths) & (widths <= level))
-        if len(members) < _FEW and level != levels[-1]:
-            continue
-        below = level
-        most = max(1, max_tokens // level)
-        for start in range(0, len(members), most):
-            part = members[start : start + most]
-            room = min(room_for(len(part)), most)
-            passes.append((Shape(room, level, level * room), part))
+    widths = join_few(np.minimum(multiples_of_8(lengths), widest), _FEW)
+    passes = []
+    for members, width in make_batches(widths, max_tokens, width=lambda own: own, apart=0.0):
+        room = min(room_for(len(members)), max(1, max_tokens // width))
+        passes.append((Shape(room, width, width * room), members))
     return passes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,13 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.engine.batches import make_batches
 from symprompt.models import LanguageModel
-from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question, round_up
+from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question
 
 OBJECT_PART = "forth"
 """What the object prompt's vectors are stored under and their draws are seeded by."""
 SUBJECT_PART = "back"
 """The same for a subject prompt with vectors of its own."""
+
+APART = 0.25
+"""Passes of one length need no padding; below this share of the budget they are too small."""
 
 Masking = Literal["one", "whole"]
 Average = Literal["log", "probability", "sum"]
@@ -279,7 +282,14 @@ def score_subjects(
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
     packed = masking == "one" and int(lengths.max()) <= backbone.longest_packed
-    for part in chunks(lengths, sentences, max_tokens, apart=not packed):
+    for batch in make_batches(
+        lengths,
+        max_tokens,
+        sequences=sentences,
+        order="given",
+        apart=None if packed else APART,
+    ):
+        part = slice(batch.rows[0], batch.rows[-1] + 1)
         queried, here, filled = layout, each[part], objects[part]
         if names is not None:
             queried = layout.filled(here, names.tokens[filled], tokens[part])
@@ -294,27 +304,3 @@ def score_subjects(
         )
         scores.append(found.average(average))
     return torch.cat(scores).reshape(len(rows), k)
-
-
-def chunks(
-    lengths: np.ndarray, sentences: np.ndarray, max_tokens: int, *, apart: bool = False
-) -> Iterator[slice]:
-    """Yield slices of consecutive rows whose padded passes hold at most ``max_tokens`` tokens.
-
-    A row that alone is larger gets a pass of its own.
-
-    Args:
-        apart: end a pass also where the length changes, unless it is small: a pass of one length
-            needs no padding and no mask.
-    """
-    start, width, count, before = 0, 0, 0, 0
-    for row, (length, several) in enumerate(zip(lengths.tolist(), sentences.tolist(), strict=True)):
-        wider = max(width, round_up(length))
-        other = apart and length != before and width * count >= max_tokens // 4
-        before = length
-        if row > start and (other or wider * (count + several) > max_tokens):
-            yield slice(start, row)
-            start, wider, count = row, round_up(length), 0
-        width, count = wider, count + several
-    if len(lengths) > start:
-        yield slice(start, len(lengths))

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.engine.batches import make_batches
 from symprompt.probing.config import LearningConfig
 from symprompt.probing.methods.autoprompt import AutoPrompt, first_order
 from symprompt.probing.methods.base import Sentences
-from symprompt.probing.queries import OBJECT_PART, chunks
+from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.training import DevScores, FactTraining
 from symprompt.runs.environment import derive_seed
 
@@ -151,16 +152,13 @@ class WordSearch(FactTraining):
         """
         rows = np.concatenate(batches)
         place = np.concatenate([np.arange(len(batch)) for batch in batches])
-        order = np.argsort(self.sentences.object_prompt.lengths[rows], kind="stable")
-        rows, place = rows[order], place[order]
-        each = np.full(len(rows), tokens.shape[1])
         lengths = self.sentences.object_prompt.lengths[rows]
+        passes = make_batches(lengths, self.words.max_tokens, sequences=tokens.shape[1])
+        order = np.concatenate([batch.rows for batch in passes])
         found = torch.cat(
-            [
-                self.words.trial_losses(self.sentences, rows[part], tokens)
-                for part in chunks(lengths, each, self.words.max_tokens)
-            ]
+            [self.words.trial_losses(self.sentences, rows[batch.rows], tokens) for batch in passes]
         )
+        rows, place = rows[order], place[order]
         # A table that is summed along an axis: adding by index has no fixed order on a GPU.
         table = found.new_zeros(len(tokens), max(map(len, batches)), tokens.shape[1])
         owner, column = (torch.from_numpy(x).to(self.device) for x in (self.owner[rows], place))

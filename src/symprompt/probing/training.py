@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.accel.recorder import Recorder
+from symprompt.engine.batches import make_batches
 from symprompt.engine.early_stopping import EarlyStopping, fill
 from symprompt.engine.loop import State
 from symprompt.engine.schedule import rate_share
@@ -29,7 +30,6 @@ from symprompt.probing.evaluate import dev_scores
 from symprompt.probing.methods.base import Method, Sentences
 from symprompt.probing.passes import EpochPasses
 from symprompt.probing.prepare import Problem
-from symprompt.probing.queries import chunks
 from symprompt.probing.recorded import CapturedSteps
 from symprompt.runs.environment import derive_seed, send
 
@@ -235,11 +235,9 @@ class FactTraining(ABC):
         """
         rows = np.concatenate(batches)
         share = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
-        layout = self.sentences.object_prompt
-        order = np.argsort(layout.lengths[rows], kind="stable")
-        rows, share = rows[order], share[order]
+        lengths = self.sentences.object_prompt.lengths[rows]
         sentences = self.method.sentences_per_fact(self.sentences, rows)
-        for part in chunks(layout.lengths[rows], sentences, self.max_tokens):
+        for part, _ in make_batches(lengths, self.max_tokens, sequences=sentences):
             loss = self.method.loss(self.sentences, rows[part], vectors)
             weighted = loss * send(share[part], self.device).to(loss.dtype)
             weighted.sum().backward()  # type: ignore[no-untyped-call]

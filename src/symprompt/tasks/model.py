@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from symprompt.engine.batches import few_widths, make_batches
 from symprompt.files.progress import Tick, silent
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.heads import Head
 from symprompt.tasks.kinds import Kind, Target
-from symprompt.tasks.passes import plan_asking
 from symprompt.tasks.trainables import Body, hidden_size
 
 
@@ -126,7 +127,12 @@ def ask(
         What the kind decodes, one entry for each row [n, ...].
     """
     widest = int(features.ids.shape[1])
-    plan = plan_asking(features.lengths, max_tokens=max_tokens, widest=widest)
+    plan = make_batches(
+        features.lengths,
+        max_tokens,
+        width=partial(few_widths, widest=widest),
+        order="longest",
+    )
     gathered = Gathered(kind, features)
     for number, step in enumerate(plan):
         rows = torch.from_numpy(step.rows).to(model.device)

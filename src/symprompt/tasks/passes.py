@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from symprompt.engine.batches import few_widths
 from symprompt.runs.environment import derive_seed
 
 _NEAR = 32
@@ -19,7 +20,7 @@ class Step:
 
     Attributes:
         task: whose inputs.
-        width: tokens; one of few, see ``round_width``.
+        width: tokens; one of few, see ``few_widths``.
         rows: [up to the batch's size] which inputs.
     """
 
@@ -50,36 +51,10 @@ def plan_epoch(
             near = near[np.argsort(length[near], kind="stable")]
             for first in range(0, len(near), batch):
                 rows = near[first : first + batch]
-                width = round_width(int(length[rows].max()), widest[task])
-                steps.append(Step(task, width, rows))
+                width = few_widths(length[rows].max(), widest[task])
+                steps.append(Step(task, int(width), rows))
     shuffle = np.random.default_rng(derive_seed(seed, "steps"))
     return [steps[place] for place in shuffle.permutation(len(steps))]
-
-
-def round_width(length: int, widest: int) -> int:
-    """Return a width that holds a length: few of them, at most a quarter too large from 32 on."""
-    grain = 8
-    while length > grain * 4:
-        grain *= 2
-    return min(-(-length // grain) * grain, widest)
-
-
-def plan_asking(length: np.ndarray, *, max_tokens: int, widest: int) -> list[Step]:
-    """Return the passes that ask about every input once, the longest first.
-
-    Args:
-        length: [n] tokens of each input.
-        max_tokens: most tokens in one pass.
-    """
-    order = np.argsort(-length, kind="stable")
-    steps = []
-    start = 0
-    while start < len(order):
-        width = round_width(int(length[order[start]]), widest)
-        size = max(1, max_tokens // width)
-        steps.append(Step("", width, order[start : start + size]))
-        start += size
-    return steps
 
 
 def table_of(steps: list[Step], batch: int) -> tuple[np.ndarray, np.ndarray]:

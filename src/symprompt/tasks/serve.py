@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.engine.batches import few_widths, make_batches
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.models.prefix import Prefix
@@ -19,7 +21,6 @@ from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.heads import Head
 from symprompt.tasks.model import Gathered
 from symprompt.tasks.outcome import Outcome
-from symprompt.tasks.passes import plan_asking
 from symprompt.tasks.rows import Sheet, takes_types
 from symprompt.tasks.stored import StoredPrompt
 
@@ -109,7 +110,8 @@ class Server:
         found = {
             task: Gathered(self.prompts[task].kind, entry.features) for task, entry in asked.items()
         }
-        for step in plan_asking(lengths, max_tokens=max_tokens, widest=widest):
+        width = partial(few_widths, widest=widest)
+        for step in make_batches(lengths, max_tokens, width=width, order="longest"):
             parts = {}
             for place in np.unique(owner[step.rows]):
                 own = step.rows[owner[step.rows] == place] - asked[names[place]].first

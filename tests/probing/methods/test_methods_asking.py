@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.prepare import Problem, prepare
-from symprompt.probing.queries import TokenLikelihoods, chunks, object_logits, subject_likelihoods
-from symprompt.prompts import round_up
+from symprompt.probing.queries import TokenLikelihoods, object_logits, subject_likelihoods
 from tiny.models import run_config
 
 
@@ -123,31 +119,6 @@ def test_mean_of_very_small_likelihoods_stays_finite() -> None:
         torch.tensor([-200.0, -201.0]), torch.tensor([0, 0]), torch.tensor([2])
     )
     assert tokens.log_mean().item() == pytest.approx(-200 + math.log((1 + math.exp(-1)) / 2))
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 6)), max_size=25),
-    st.integers(1, 200),
-    st.booleans(),
-)
-def test_chunks_cover_every_row_once_and_keep_to_the_budget(
-    rows: list[tuple[int, int]], budget: int, apart: bool
-) -> None:
-    lengths = np.array([length for length, _ in rows], dtype=np.int64)
-    sentences = np.array([count for _, count in rows], dtype=np.int64)
-    parts = list(chunks(lengths, sentences, budget, apart=apart))
-    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(len(rows)))
-    for part in parts:
-        size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
-        assert size <= budget or part.stop - part.start == 1
-    for part, after in itertools.pairwise(parts):
-        # No needless passes: the next row would not have fitted, or is of another length than the
-        # last one of a pass that is not small.
-        wider = round_up(max(int(lengths[part].max()), int(lengths[after.start])))
-        full = wider * (int(sentences[part].sum()) + int(sentences[after.start])) > budget
-        size = round_up(int(lengths[part].max())) * int(sentences[part].sum())
-        other = lengths[after.start] != lengths[after.start - 1]
-        assert full or (apart and other and size >= budget // 4)
 
 
 def test_rows_of_one_length_need_no_mask(

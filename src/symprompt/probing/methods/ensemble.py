@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.engine.batches import join_few, make_batches, multiples_of_8
 from symprompt.errors import DataError
 from symprompt.models import LanguageModel, ReadOut
 from symprompt.probing.methods.base import Sentences, exact_dtype
@@ -90,17 +91,14 @@ class Pairs:
                 f"a fact needs {int(lengths.max())} tokens in its prompt and the model takes "
                 f"{limit}; shorten the subject or leave the prompt out."
             )
-        widths = np.minimum(-(-lengths // 8) * 8, limit)
+        widths = np.minimum(multiples_of_8(lengths), limit)
         order = np.argsort(widths, kind="stable")
-        levels, starts = np.unique(widths[order], return_index=True)
-        start = 0
-        for level, stop in zip(levels, [*starts[1:], len(order)], strict=True):
-            if stop - start < fewest and stop < len(order):
-                continue
-            most = max(1, self.max_tokens // int(level))
-            for at in range(start, stop, most):
-                yield order[at : min(stop, at + most)], int(level)
-            start = stop
+        joined = join_few(widths[order], fewest)
+        # Of one width each.
+        for members, width in make_batches(
+            joined, self.max_tokens, width=lambda own: own, apart=0.0
+        ):
+            yield order[members], width
 
     def questions(
         self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray, *, fewest: int = 1

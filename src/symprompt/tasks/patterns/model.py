@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from symprompt.engine.batches import make_batches
 from symprompt.files.progress import Tick, silent
 from symprompt.models import Inputs, LanguageModel
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PrefixEncoder, PromptEncoder
@@ -187,26 +188,20 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> Iterator[list[int]]:
-    """Give the rows of each pass over a split: sorted by length, bounded in tokens and logits.
+def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> list[np.ndarray]:
+    """Return the rows of each pass over a split: sorted by length, bounded in tokens and logits.
 
     Args:
         max_tokens: most tokens in one pass.
-        vocabulary: how many logits one place has; a pass has no more than 256 of them for each of
-            its tokens at most.
+        vocabulary: how many logits one position has; a pass has no more than 256 of them for each
+            of its tokens at most.
     """
-    order = sorted(range(len(layout)), key=lambda row: (int(layout.widths[row]), row))
-    sentences, asks = int(layout.ids.shape[1]), int(layout.at.shape[1])
-    rows: list[int] = []
-    for row in order:
-        tokens = (len(rows) + 1) * sentences * int(layout.widths[row])
-        logits = (len(rows) + 1) * asks * vocabulary
-        if rows and (tokens > max_tokens or logits > 256 * max(max_tokens, vocabulary)):
-            yield rows
-            rows = []
-        rows.append(row)
-    if rows:
-        yield rows
+    sentences, queries = int(layout.ids.shape[1]), int(layout.at.shape[1])
+    most = max(1, 256 * max(max_tokens, vocabulary) // (queries * vocabulary))
+    found = make_batches(
+        layout.widths, max_tokens, width=lambda own: own, sequences=sentences, most=most
+    )
+    return [batch.rows for batch in found]
 
 
 @torch.no_grad()
@@ -216,11 +211,11 @@ def score_split(
     """Return the answers' scores of every example of a split, [n, c] on the host."""
     found = torch.zeros(len(layout), layout.answers, dtype=torch.float64)
     size = model.backbone.vocabulary_size
-    waiting: list[tuple[list[int], Tensor]] = []
+    waiting: list[tuple[np.ndarray, Tensor]] = []
     done = 0
     for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
-        width = min(math.ceil(max(layout.widths[rows]) / 8) * 8, layout.ids.shape[2])
-        place = torch.tensor(rows, device=layout.ids.device)
+        width = layout.width_of(rows)
+        place = torch.from_numpy(rows).to(layout.ids.device)
         waiting.append((rows, model.scores(layout, place, width)))
         done += len(rows)
         tick("predicting", done, len(layout), "")

@@ -28,8 +28,8 @@ def write_spans(model: VerbalModel, layout: VerbalLayout, *, max_tokens: int) ->
     found: list[list[int]] = [[] for _ in range(len(layout))]
     size = model.backbone.vocabulary_size
     for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
-        place = torch.tensor(rows, device=layout.ids.device)
-        width = layout.width_of(np.array(rows))
+        place = torch.from_numpy(rows).to(layout.ids.device)
+        width = layout.width_of(rows)
         written = _fill(model, layout, place, width)
         counts = (layout.weight[place] > 0).sum(1).tolist()
         for row, tokens, count in zip(rows, written.tolist(), counts, strict=True):
