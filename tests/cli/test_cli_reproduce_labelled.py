@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -50,10 +51,14 @@ def test_v2_makes_runs_tables_and_figures_and_skips_them_again(
     assert "| MNLI-m: PT-2 | not measured | 85.8 | 90.4 | – | – |" in text
     assert "A trial, not the papers' setting: 1 training epochs." in text
     results = json.loads((out / "results.json").read_text())
-    mixed = {entry["task"] for entry in results["tasks"] if entry["method"] == "mpt2"}
+    mixed = {one["data"] for one in results["records"] if one["method"] == "mpt2"}
     assert mixed == {"conll2003", "conll2004"}
-    value = results["tasks"][0]["metrics"]["accuracy"]
-    assert f"| RTE: FT | {value['value']:.2f} ± {value['deviation']:.2f} | 70.4 |" in text
+    found = [
+        one["value"]
+        for one in results["records"]
+        if (one["data"], one["method"], one["metric"]) == ("rte", "ft", "accuracy")
+    ]
+    assert f"| RTE: FT | {mean(found):.2f} ± {stdev(found):.2f} | 70.4 |" in text
     assert {path.name for path in (out / "figures").iterdir()} == {"figure-1.png", "tasks-toy.png"}
 
     code, again, _ = call(*words, *chosen, "--dry-run")
@@ -90,7 +95,7 @@ def test_ptuning_makes_tables_of_32_examples_and_of_whole_sets(
     text = (out / "report.md").read_text()
     assert "- CB: not measured (no files of it)." in text
     results = json.loads((out / "results.json").read_text())
-    by_split = {(entry["task"], entry["split"]) for entry in results["tasks"]}
+    by_split = {(entry["data"], entry["split"]) for entry in results["records"]}
     assert by_split == {("rte", "val, 32"), ("rte", "val, full train"), ("cb", "val, 32")}
     agree = next(line for line in text.splitlines() if line.startswith("| Does [PRE] agree"))
     assert agree.endswith("| 57.16 | 53.12 |")
