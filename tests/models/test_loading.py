@@ -287,7 +287,7 @@ def packaged(family_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_name_is_every_commands_default() -> None:
-    assert RunConfig().model == flags.CheckFlags("world").model == flags.DemoFlags().model
+    assert RunConfig().model == flags.CheckFlags(source="world").model == flags.DemoFlags().model
     assert RunConfig().model == SHIPPED
 
 

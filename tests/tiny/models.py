@@ -41,6 +41,7 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.training import DevScores, FactTraining, PromptTraining
@@ -348,6 +349,8 @@ def make_trainer(
     """Everything up to the first step."""
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
+    if isinstance(method, FineTune):  # it learns weights for each relation
+        method = method.of(problem.relations, config.seed)
     trainer = PromptTraining(
         method,
         problem.sentences["train"],
