@@ -114,9 +114,10 @@ def test_every_stage_names_its_run(toy: Path, tmp_path: Path) -> None:
     size = DemoSize(("continent",), train_limit=8, dev_limit=4, test_limit=4, epochs=1)
     make_demo(tmp_path, model=str(toy), size=size, tick=lambda stage, *_: stages.append(stage))
     wanted = ["loading"]
-    wanted += [f"manual: asking {split}" for split in ("dev", "test")]
+    wanted += [f"manual: {stage}" for stage in ("acceleration", "asking dev", "asking test")]
     for name in ("ptuning", "spe"):
-        wanted += [f"{name}: {stage}" for stage in ("training", "asking dev", "asking test")]
+        stages_of = ("acceleration", "training", "asking dev", "asking test")
+        wanted += [f"{name}: {stage}" for stage in stages_of]
     assert list(dict.fromkeys(stages)) == wanted
 
 
@@ -133,9 +134,7 @@ def test_another_model_or_size_gets_a_folder_of_its_own(toy: Path, tmp_path: Pat
         (tmp_path / "kept").rename(toy / "model.safetensors")
     assert second.made
     assert second.earlier == (first.folder,)
-    fingerprints = {
-        demo.runs[-1].folder.load_environment()["model_fingerprint"] for demo in (first, second)
-    }
+    fingerprints = {demo.runs[-1].folder.manifest.model_fingerprint for demo in (first, second)}
     assert len(fingerprints) == 2
     longer = DemoSize(("continent",), train_limit=8, dev_limit=4, test_limit=4, epochs=2)
     third = make_demo(tmp_path / "demo", model=str(toy), size=longer)

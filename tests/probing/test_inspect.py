@@ -158,4 +158,4 @@ def test_the_command_line_shows_prompts(
     assert "prompts show" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["prompts", "list", path])
-    assert "prompts takes the command show, got list" in capsys.readouterr().err
+    assert "prompts takes one of the commands show, got list" in capsys.readouterr().err

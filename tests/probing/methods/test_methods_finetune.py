@@ -220,9 +220,9 @@ def test_untrained_weights_answer_as_manual_prompts_do(
             predict(asked, sentences, given, allowed=problem.allowed, k=5, max_tokens=max_tokens)
             for asked, given in ((method, weights), (plain, {}))
         )
-        assert torch.equal(found.candidates, wanted.candidates)
-        assert torch.equal(found.better, wanted.better)
-        torch.testing.assert_close(found.object_score, wanted.object_score)
+        assert np.array_equal(found.candidates, wanted.candidates)
+        assert np.array_equal(found.better, wanted.better)
+        np.testing.assert_allclose(found.object_score, wanted.object_score, rtol=1e-5, atol=1e-5)
 
 
 def test_rounds_hold_every_row_once_and_no_line_twice_as_long_as_it_must() -> None:
@@ -286,7 +286,7 @@ def test_fine_tuning_learns_what_the_model_can_be_asked(
         k=5,
         max_tokens=4096,
     )
-    assert float((ranks <= 1).double().mean()) > 0.5
+    assert float((ranks <= 1).mean()) > 0.5
     assert (1 / ranks).mean() > (1 / untrained.ranks().realistic).mean() + 0.2
 
 

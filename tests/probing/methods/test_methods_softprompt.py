@@ -216,7 +216,7 @@ def world_prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def first_places(trained: Trained) -> float:
     found = trained.predict("test")
-    return float((found.better + found.equal / 2 < 1).double().mean())
+    return float((found.better + found.equal / 2 < 1).mean())
 
 
 @pytest.mark.parametrize(("deep", "weighing"), [(False, "em"), (True, "em"), (True, "gradient")])
