@@ -1,14 +1,17 @@
-"""The check report against figures worked out by hand and against brute force."""
+"""The check report against figures by hand and brute force; facts that training gives away."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from symprompt.facts import Fact, FactSet, Relation, check
+from symprompt.facts.quality import easy_facts, naive_bayes
 
 
 def make_relation(name: str, **splits: list[tuple[str, str]]) -> Relation:
@@ -47,10 +50,6 @@ def test_counts_worked_out_by_hand() -> None:
     # A tie in train goes to the object met first.
     assert (second.majority_object, second.majority_accuracy) == ("q", 0.5)
     assert (third.majority_object, third.majority_accuracy) == ("", None)
-
-
-def test_totals_and_both_means() -> None:
-    report = check(make_set())
     assert report.facts == {"train": 7, "dev": 1, "test": 9}
     assert report.distinct_objects == 6
     assert report.duplicates == {"train": 1, "dev": 0, "test": 1}
@@ -58,12 +57,12 @@ def test_totals_and_both_means() -> None:
     assert report.majority_mean_over_relations == pytest.approx((4 / 6 + 1 / 2) / 2)
     assert report.majority_mean_over_facts == pytest.approx(5 / 8)
     assert report.majority_unknown == ("P3",)
-
-
-def test_without_training_facts_the_majority_is_unknown() -> None:
-    report = check(make_set().select(["P3"]))
-    assert report.majority_mean_over_relations is None
-    assert report.majority_mean_over_facts is None
+    alone = check(make_set().select(["P3"]))
+    assert alone.majority_mean_over_relations is alone.majority_mean_over_facts is None
+    plain = report.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["relations"][0]["facts"]["test"] == 6
+    assert plain["fingerprint"] == make_set().fingerprint()
 
 
 def test_dropped_facts_are_counted_by_reason_and_relation() -> None:
@@ -76,14 +75,6 @@ def test_dropped_facts_are_counted_by_reason_and_relation() -> None:
         "P2": {"subject a": 1},
         "P3": {"zeb": 1},
     }
-
-
-def test_the_report_is_plain_json() -> None:
-    report = check(make_set())
-    plain = report.to_dict()
-    assert json.loads(json.dumps(plain)) == plain
-    assert plain["relations"][0]["facts"]["test"] == 6
-    assert plain["fingerprint"] == make_set().fingerprint()
 
 
 pairs = st.lists(st.tuples(st.text("ab", min_size=1, max_size=2), st.sampled_from("abc")))
@@ -110,3 +101,56 @@ def test_counts_agree_with_brute_force(
         assert entry.majority_correct == sum(a == entry.majority_object for _, a in test)
     else:
         assert entry.majority_correct is None
+
+
+# ------------------------------------------------------------ what training alone gives away
+
+TRAIN = [
+    ("Nokia Corporation", "Finland"),
+    ("Kone Corporation", "Finland"),
+    ("Sony Group", "Japan"),
+    ("Sony Music", "Japan"),
+    ("Honda Motor", "Japan"),
+    ("Fiat Group", "Italy"),
+]
+TEST = [
+    ("Sony Corporation", "Japan"),
+    ("Nokia Networks", "Finland"),
+    ("Fiat Motor Group", "Italy"),
+    ("Olivetti", "Italy"),
+    ("Toyota", "Japan"),
+]
+
+
+def slow_guess(subject: str) -> str:
+    """Naive Bayes in words: prior times add-one smoothed word shares, one product after another."""
+    vocabulary = {word for text, _ in TRAIN for word in text.lower().split()}
+    best, best_score = "", -math.inf
+    for name in dict.fromkeys(object for _, object in TRAIN):
+        words = Counter(w for text, object in TRAIN if object == name for w in text.lower().split())
+        score = math.log(sum(object == name for _, object in TRAIN))
+        for word in subject.lower().split():
+            score += math.log((words[word] + 1) / (words.total() + len(vocabulary) + 1))
+        if score > best_score:
+            best, best_score = name, score
+    return best
+
+
+def test_naive_bayes_is_the_slow_one() -> None:
+    subjects = [subject for subject, _ in TRAIN + TEST]
+    assert naive_bayes(make_relation("country", train=TRAIN, test=TEST), subjects) == [
+        slow_guess(text) for text in subjects
+    ]
+
+
+def test_easy_facts_are_those_of_the_majority_or_of_naive_bayes() -> None:
+    facts = FactSet(
+        (make_relation("country", train=TRAIN, test=TEST),), source="made up", layout="table"
+    )
+    easy = {fact.subject for fact in easy_facts(facts)}
+    wanted = {text for text, right in TEST if right in ("Japan", slow_guess(text))}
+    assert easy == wanted
+    assert "Toyota" in easy
+    assert "Olivetti" not in easy
+    without = make_relation("country", test=TEST)
+    assert easy_facts(FactSet((without,), source="made up", layout="table")) == set()

@@ -40,9 +40,6 @@ def test_word_list_keeps_exact_words_only(tmp_path: Path) -> None:
     facts = in_word_list(make_set(("a", "Paris"), ("b", "paris"), ("c", "New York")), words)
     assert [fact.subject for fact in facts.facts("test")] == ["a"]
     assert facts.dropped_by_reason() == {"object not in the word list": 2}
-
-
-def test_missing_and_empty_word_lists_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt does not exist"):
         load_word_list(str(tmp_path / "none.txt"))
     (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")

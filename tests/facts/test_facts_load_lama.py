@@ -39,31 +39,20 @@ def make_softprompts(top: Path, name: str = "trex_original") -> Path:
 
 
 def test_softprompts_folder_with_templates_two_folders_up(tmp_path: Path) -> None:
-    facts = load_facts(str(make_softprompts(tmp_path)))
+    home = make_softprompts(tmp_path)
+    facts = load_facts(str(home))
     assert facts.layout == "lama"
     assert facts.names == ("P17", "P101", "P1001")
     assert facts["P17"].train == (Fact("P17", "France", "Paris"), Fact("P17", "Italy", "Rome"))
     assert len(facts.facts("test")) == 6
     assert facts["P101"].template == "P101 of [X] is [Y] ."
-
-
-def test_the_top_folder_works_when_it_holds_one_set(tmp_path: Path) -> None:
-    home = make_softprompts(tmp_path)
-    assert load_facts(str(tmp_path)).fingerprint() == load_facts(str(home)).fingerprint()
-    assert load_facts(str(tmp_path))["P17"].template == "P17 of [X] is [Y] ."
-
-
-def test_several_sets_are_refused_by_name(tmp_path: Path) -> None:
-    make_softprompts(tmp_path)
+    alone = load_facts(str(home / "P101"))
+    assert alone.relations == (facts["P101"],)
+    # The top folder will do as long as it holds one set.
+    assert load_facts(str(tmp_path)).relations == facts.relations
     write_pairs(tmp_path / "db" / "conceptnet" / "IsA" / "test.jsonl", CAPITALS)
     with pytest.raises(DataError, match=r"2 sets of facts.*conceptnet, .*trex_original"):
         load_facts(str(tmp_path))
-
-
-def test_the_folder_of_one_relation(tmp_path: Path) -> None:
-    facts = load_facts(str(make_softprompts(tmp_path) / "P101"))
-    assert facts.names == ("P101",)
-    assert facts["P101"].template == "P101 of [X] is [Y] ."
 
 
 def test_original_lama_has_test_facts_only(tmp_path: Path) -> None:
@@ -94,8 +83,9 @@ def test_autoprompt_folder_without_test(tmp_path: Path) -> None:
 
 def test_labels_win_over_identifiers(tmp_path: Path) -> None:
     row = {"sub": "/m/0f8l9c", "obj": "/m/05qtj", "sub_label": "France", "obj_label": "Paris"}
-    write_lines(tmp_path / "P36" / "test.jsonl", [row])
-    assert load_facts(str(tmp_path)).facts("test") == [Fact("P36", "France", "Paris")]
+    write_lines(tmp_path / "P36" / "test.jsonl", [row, row])
+    # Repeats are kept.
+    assert load_facts(str(tmp_path)).facts("test") == [Fact("P36", "France", "Paris")] * 2
 
 
 def test_a_byte_order_mark_and_separators_inside_text_are_fine(tmp_path: Path) -> None:
@@ -105,12 +95,6 @@ def test_a_byte_order_mark_and_separators_inside_text_are_fine(tmp_path: Path) -
     path.write_bytes(text.encode())
     facts = load_facts(str(tmp_path)).facts("test")
     assert [fact.subject for fact in facts] == ["A\u2028B", "D"]
-
-
-def test_repeats_are_kept(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "P36" / "train.jsonl", CAPITALS)
-    write_pairs(tmp_path / "P36" / "test.jsonl", [("Spain", "Madrid")] * 2 + CAPITALS[:1])
-    assert len(load_facts(str(tmp_path)).facts("test")) == 3
 
 
 def test_selected_relations_alone_are_read(tmp_path: Path) -> None:
@@ -132,6 +116,8 @@ def test_templates_named_by_the_caller(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     write_lines(folder / "P101.jsonl", [{"template": "[X] in [Y] ."}])
     assert load_facts(str(home), templates=str(folder))["P101"].template == "[X] in [Y] ."
+    with pytest.raises(DataError, match=r"nowhere does not exist"):
+        load_facts(str(home), templates=str(tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize(
@@ -154,73 +140,68 @@ def test_bad_templates(tmp_path: Path, lines: list[object], message: str) -> Non
         load_facts(str(home), templates=str(file))
 
 
-def test_missing_templates_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere does not exist"):
-        load_facts(str(make_softprompts(tmp_path)), templates=str(tmp_path / "nowhere"))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{broken", r"line 2: '\{broken' is not valid JSON"),
-        ("[" * 100_000, r"line 2: .* is not valid JSON"),
-        ('["France", "Paris"]', r"line 2: got a JSON list, but only an object"),
-        (
-            '{"sub": "France"}',
-            r"line 2: there is no column 'obj_label' or 'object' or 'obj', only \['sub'\]",
-        ),
-        ('{"sub": "France", "obj": 3}', r"line 2: 'obj' is 3, but only text"),
-        ('{"sub": "France", "obj": null}', r"line 2: 'obj' is None, but only text"),
-        ('{"sub": " ", "obj": "Paris"}', r"line 2: 'sub' is empty"),
-        ('{"sub": "a\\nb", "obj": "c"}', r"line 2: 'sub' is 'a\\nb', but tabs, line breaks"),
-        ('{"sub": "\\ud800", "obj": "c"}', r"line 2: 'sub' is '\\ud800', which holds half"),
-        ('{"sub": "a", "SUB": "b", "obj": "c"}', r"line 2: two keys .* differ only in case"),
-    ],
-)
-def test_bad_lines_are_refused_by_number(tmp_path: Path, line: str, message: str) -> None:
-    path = tmp_path / "P36" / "test.jsonl"
-    path.parent.mkdir()
-    path.write_text('{"sub": "Italy", "obj": "Rome"}\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"test\.jsonl, " + message):
-        load_facts(str(tmp_path))
+GOOD_LINE = b'{"sub": "Italy", "obj": "Rome"}\n'
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"test\.jsonl is empty"),
-        (b"\n \n", r"test\.jsonl is empty"),
-        (b'{"sub": "a"}\n\xff\xfe', r"test\.jsonl, line 2: the bytes are not UTF-8"),
-        (b"a\x00b", r"test\.jsonl holds zero bytes"),
+        (b"", r" is empty"),
+        (b"\n \n", r" is empty"),
+        (b"a\x00b", r" holds zero bytes"),
+        (GOOD_LINE + b"\xff\xfe", r", line 2: the bytes are not UTF-8"),
+        (GOOD_LINE + b"{broken", r", line 2: '\{broken' is not valid JSON"),
+        (GOOD_LINE + b"[" * 100_000, r", line 2: .* is not valid JSON"),
+        (GOOD_LINE + b'["France", "Paris"]', r", line 2: got a JSON list, but only an object"),
+        (
+            GOOD_LINE + b'{"sub": "France"}',
+            r", line 2: there is no column 'obj_label' or 'object' or 'obj', only \['sub'\]",
+        ),
+        (GOOD_LINE + b'{"sub": "a", "obj": 3}', r", line 2: 'obj' is 3, but only text"),
+        (GOOD_LINE + b'{"sub": "a", "obj": null}', r", line 2: 'obj' is None, but only text"),
+        (GOOD_LINE + b'{"sub": " ", "obj": "b"}', r", line 2: 'sub' is empty"),
+        (
+            GOOD_LINE + b'{"sub": "a\\nb", "obj": "c"}',
+            r", line 2: 'sub' is 'a\\nb', but tabs, line breaks",
+        ),
+        (
+            GOOD_LINE + b'{"sub": "\\ud800", "obj": "c"}',
+            r", line 2: 'sub' is '\\ud800', which holds half",
+        ),
+        (
+            GOOD_LINE + b'{"sub": "a", "SUB": "b", "obj": "c"}',
+            r", line 2: two keys .* differ only in case",
+        ),
     ],
 )
-def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_files_are_refused_by_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "P36" / "test.jsonl"
     path.parent.mkdir()
     path.write_bytes(content)
+    with pytest.raises(DataError, match=r"test\.jsonl" + message):
+        load_facts(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "holds no facts that are recognised"),
+        # Prompt files have the names of LAMA files but hold templates.
+        ({"P36.jsonl": '{"template": "[X] [Y]"}'}, "holds no facts that are recognised"),
+        ({"P36.jsonl": "{broken"}, r"P36\.jsonl, line 1: .* not valid JSON"),
+        (
+            dict.fromkeys(("P17/test.jsonl", "P36.jsonl"), '{"sub": "a", "obj": "b"}'),
+            r"both relation folders \(P17/\) and .*\(P36\.jsonl\)",
+        ),
+    ],
+)
+def test_folders_without_facts_of_one_layout_are_refused(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):
-        load_facts(str(tmp_path))
-
-
-def test_a_garbled_relation_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "P36.jsonl").write_text("{broken", encoding="utf-8")
-    with pytest.raises(DataError, match=r"P36\.jsonl, line 1: .* not valid JSON"):
-        load_facts(str(tmp_path))
-
-
-def test_folders_without_facts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no facts that are recognised"):
-        load_facts(str(tmp_path))
-    # Prompt files have the names of LAMA files but hold templates.
-    write_lines(tmp_path / "P36.jsonl", [{"template": "The capital of [X] is [Y] ."}])
-    with pytest.raises(DataError, match=r"holds no facts that are recognised"):
-        load_facts(str(tmp_path))
-
-
-def test_mixed_layouts_are_refused(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "P17" / "test.jsonl", CAPITALS)
-    write_pairs(tmp_path / "P36.jsonl", CAPITALS)
-    with pytest.raises(DataError, match=r"both relation folders \(P17/\) and .*\(P36\.jsonl\)"):
         load_facts(str(tmp_path))
 
 

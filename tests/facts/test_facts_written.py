@@ -42,15 +42,24 @@ def test_prompts_are_found_beside_the_data(tmp_path: Path) -> None:
     assert find_prompts(data) == [place.resolve() for place in places]
 
 
-def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "relation", "line", "message"),
+    [
+        ("absent", "in", "", r"absent does not exist; give a folder"),
+        ("mine", "P36", "", r"no prompt for any of the relations.*'P36'"),
+        (
+            "mine",
+            "in",
+            '{"template": "[X] lies in nothing"}',
+            r"in.jsonl, line 1: .*must hold \[X\] and \[Y\]",
+        ),
+        ("mine", "in", '{"weight": 1}', "there is no column 'template'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    tmp_path: Path, place: str, relation: str, line: str, message: str
+) -> None:
     folder = write_prompts(tmp_path / "mine")
-    with pytest.raises(DataError, match=r"absent does not exist; give a folder"):
-        load_prompts([tmp_path / "absent"], ["in"])
-    with pytest.raises(DataError, match=r"no prompt for any of the relations.*'P36'"):
-        load_prompts([folder], ["P36"])
-    (folder / "in.jsonl").write_text('{"template": "[X] lies in nothing"}\n')
-    with pytest.raises(DataError, match=r"in.jsonl, line 1: .*must hold \[X\] and \[Y\]"):
-        load_prompts([folder], ["in"])
-    (folder / "in.jsonl").write_text('{"weight": 1}\n')
-    with pytest.raises(DataError, match="there is no column 'template'"):
-        load_prompts([folder], ["in"])
+    (folder / "in.jsonl").write_text(line)
+    with pytest.raises(DataError, match=message):
+        load_prompts([tmp_path / place], [relation])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,25 @@ from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact
 from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_asked
 from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.rerank import rerank_run
 from symprompt.report import load_scores
-from tiny.models import PAIRS, names_facts, run_config
-from tiny.runs import Make, write_csv
+from tiny.models import PAIRS, names_facts
+from tiny.runs import Killed, Make, kill_at, write_csv
 
 
 @pytest.fixture(scope="module")
-def make(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Make:
+def make(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Configs of runs whose objects are names of one and two tokens."""
     data = write_csv(names_facts(), tmp_path_factory.mktemp("facts") / "facts.csv")
+    plain = make
 
     def config(out: Path, **sections: Any) -> RunConfig:
-        place = {"model": str(family_folder("bert")), "data": str(data), "dtype": "float32"}
         facts = {"objects": "any-length", "vocabulary": "objects", **sections.pop("facts", {})}
         method = {"name": "spe", "k": 3, "weight": 1.7, **sections.pop("method", {})}
         training = {"epochs": 1, **sections.pop("learning", {})}
-        return run_config(
-            **(place | sections), out=str(out), facts=facts, method=method, learning=training
-        )
+        return plain(out, data=str(data), **sections, facts=facts, method=method, learning=training)
 
     return config
 
@@ -54,7 +53,7 @@ def test_a_run_says_that_ranks_are_among_candidates(spe: Run) -> None:
     assert "among 4 candidates" in load_scores(str(spe.folder.path)).note
     predictions, listed = spe.predictions()
     assert listed == [Fact("near", "Kenya", "San Marino"), *listed[1:]]
-    shown = spe.folder.load_candidates("test")
+    shown = load_asked(spe.folder, "test").candidates()
     assert {name for row in shown for name in row} <= {name for _, name in PAIRS}
     assert any(" " in name for row in shown for name in row)
     assert int(predictions.better.max()) <= 3
@@ -62,7 +61,7 @@ def test_a_run_says_that_ranks_are_among_candidates(spe: Run) -> None:
 
 def test_a_run_answers_as_it_did_when_it_was_made(spe: Run) -> None:
     predictions, listed = spe.predictions()
-    shown = spe.folder.load_candidates("test")
+    shown = load_asked(spe.folder, "test").candidates()
     for row, fact in enumerate(listed):
         answers = {
             answer.text: answer
@@ -120,23 +119,13 @@ def test_a_run_with_further_candidates_can_be_asked_when_the_file_is_gone(
     assert names == {name for _, name in PAIRS} | {"Unheard of", "old river"}
 
 
-def test_a_killed_run_resumes_to_the_same_numbers(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "whole", learning={"epochs": 3}, checkpoint_seconds=0.0)
-    whole = symprompt.train(config)
-
-    class KilledError(Exception):
-        pass
-
-    def kill(stage: str, done: int, *_: object) -> None:
-        if stage == "training" and done == 2:
-            raise KilledError
-
-    broken = replace(config, out=str(tmp_path / "broken"))
-    with pytest.raises(KilledError):
-        symprompt.train(broken, tick=kill)
-    resumed = symprompt.train(broken, resume=True)
+def test_a_killed_run_resumes_to_the_same_bytes(make: Make, spe: Run, tmp_path: Path) -> None:
+    config = replace(stored_config(spe.folder), out=str(tmp_path / "run"))
+    with pytest.raises(Killed):
+        symprompt.train(config, tick=kill_at("asking dev"))
+    resumed = symprompt.train(config, resume=True)
     for name in ("predictions/test.safetensors", "prompts.safetensors"):
-        one, other = (run.folder.path / name for run in (whole, resumed))
+        one, other = (run.folder.path / name for run in (spe, resumed))
         assert one.read_bytes() == other.read_bytes()
 
 

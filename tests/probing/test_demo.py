@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from symprompt import cli
 from symprompt.facts import world_facts
@@ -24,19 +25,37 @@ from symprompt.probing.folder import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report import comparison, load_scores
 from symprompt.report.demo import write_figures
+from tiny.models import save_taught_bert
 from tiny.runs import other_model
-from tiny.toy import make_toy_model
 
 SMALL = DemoSize(
     relations=("continent", "language"), train_limit=80, dev_limit=30, test_limit=40, epochs=3
 )
 
 
+# Other words than the relations' manual templates have, as a real corpus's would be.
+WORDINGS = {
+    "continent": ("{0} lies in {1} .", "Among the lands of {1} we find {0} ."),
+    "language": ("People of {0} speak {1} .", "{1} is heard all over {0} ."),
+}
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy model that has read every fact and knows nothing else."""
+    texts, names = [], set()
+    for relation in world_facts().select(SMALL.relations).relations:
+        for fact in relation.all():
+            pair = fact.subject, fact.object
+            texts += [wording.format(*pair) for wording in WORDINGS[relation.name]]
+            names |= split_words(" ".join(pair))
+    words = sorted(set.union(*map(split_words, texts)))
     folder = tmp_path_factory.mktemp("model") / "toy"
-    make_toy_model(world_facts().select(SMALL.relations), folder)
-    return folder
+    return save_taught_bert(folder, texts, sorted(names), words, steps=500, layers=1, rate=4e-3)
+
+
+def split_words(text: str) -> set[str]:
+    return {word for word, _ in BertPreTokenizer().pre_tokenize_str(text)}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +77,7 @@ def test_the_demo_makes_three_runs_in_a_folder_named_after_the_model(made: Demo)
     assert [run.metrics["method"] for run in made.runs] == list(METHODS)
     for run in made.runs:
         assert set(run.metrics["test"]["relations"]) == set(SMALL.relations)
-        assert stored_config(run.folder).training.epochs == SMALL.epochs
+        assert stored_config(run.folder).learning.epochs == SMALL.epochs
 
 
 def test_learned_prompts_beat_manual_ones(made: Demo) -> None:
@@ -95,9 +114,10 @@ def test_every_stage_names_its_run(toy: Path, tmp_path: Path) -> None:
     size = DemoSize(("continent",), train_limit=8, dev_limit=4, test_limit=4, epochs=1)
     make_demo(tmp_path, model=str(toy), size=size, tick=lambda stage, *_: stages.append(stage))
     wanted = ["loading"]
-    wanted += [f"manual: asking {split}" for split in ("dev", "test")]
+    wanted += [f"manual: {stage}" for stage in ("acceleration", "asking dev", "asking test")]
     for name in ("ptuning", "spe"):
-        wanted += [f"{name}: {stage}" for stage in ("training", "asking dev", "asking test")]
+        stages_of = ("acceleration", "training", "asking dev", "asking test")
+        wanted += [f"{name}: {stage}" for stage in stages_of]
     assert list(dict.fromkeys(stages)) == wanted
 
 
@@ -114,9 +134,7 @@ def test_another_model_or_size_gets_a_folder_of_its_own(toy: Path, tmp_path: Pat
         (tmp_path / "kept").rename(toy / "model.safetensors")
     assert second.made
     assert second.earlier == (first.folder,)
-    fingerprints = {
-        demo.runs[-1].folder.load_environment()["model_fingerprint"] for demo in (first, second)
-    }
+    fingerprints = {demo.runs[-1].folder.manifest.model_fingerprint for demo in (first, second)}
     assert len(fingerprints) == 2
     longer = DemoSize(("continent",), train_limit=8, dev_limit=4, test_limit=4, epochs=2)
     third = make_demo(tmp_path / "demo", model=str(toy), size=longer)

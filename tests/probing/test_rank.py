@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -120,43 +121,32 @@ def test_a_gold_that_is_no_candidate_comes_last_and_ties() -> None:
     assert places(found) == [[3, 4]]
 
 
-def tie_free(rows: int, width: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(1)
-    order = torch.stack([torch.randperm(width, generator=generator) for _ in range(rows)])
-    return -order.float() / width
+SCORES, GOLD = torch.zeros(2, 3), torch.tensor([0, 2])
+BROKEN = torch.tensor([[0.0, 0.0, 0.0], [0.0, math.nan, 0.0]])
+COARSE = [SCORES.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.int64)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
-def test_coarse_scores_are_refused(dtype: torch.dtype) -> None:
-    scores = torch.zeros(1, 3, dtype=dtype)
-    with pytest.raises(SympromptError, match="float32"):
-        ranking.ranks(scores, torch.tensor([0]))
-    with pytest.raises(SympromptError, match="float32"):
-        ranking.top_k(scores, 1)
-
-
-def test_wrong_inputs_are_refused() -> None:
-    scores, gold = torch.zeros(2, 3), torch.tensor([0, 2])
-    broken = scores.clone()
-    broken[1, 1] = math.nan
-    with pytest.raises(SympromptError, match="NaN"):
-        ranking.ranks(broken, gold)
-    with pytest.raises(SympromptError, match="NaN"):
-        ranking.top_k(broken, 1)
-    with pytest.raises(SympromptError, match="0 to 3, allowed are 0 to 2"):
-        ranking.ranks(scores, torch.tensor([0, 3]))
-    with pytest.raises(SympromptError, match="ignore"):
-        ranking.ranks(scores, gold, torch.tensor([[-2], [0]]))
-    with pytest.raises(SympromptError, match="gold"):
-        ranking.ranks(scores, gold.int())
-    with pytest.raises(SympromptError, match="shape"):
-        ranking.ranks(scores[0], gold)
-    with pytest.raises(SympromptError, match="k is 4, allowed is 1 to 3"):
-        ranking.top_k(scores, 4)
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        *((lambda own=own: ranking.ranks(own, GOLD), "float32") for own in COARSE),
+        *((lambda own=own: ranking.top_k(own, 1), "float32") for own in COARSE),
+        (lambda: ranking.ranks(BROKEN, GOLD), "NaN"),
+        (lambda: ranking.top_k(BROKEN, 1), "NaN"),
+        (lambda: ranking.ranks(SCORES, torch.tensor([0, 3])), "0 to 3, allowed are 0 to 2"),
+        (lambda: ranking.ranks(SCORES, GOLD, torch.tensor([[-2], [0]])), "ignore"),
+        (lambda: ranking.ranks(SCORES, GOLD.int()), "gold"),
+        (lambda: ranking.ranks(SCORES[0], GOLD), "shape"),
+        (lambda: ranking.top_k(SCORES, 4), "k is 4, allowed is 1 to 3"),
+    ],
+)
+def test_wrong_inputs_are_refused(ask: Callable[[], object], message: str) -> None:
+    with pytest.raises(SympromptError, match=message):
+        ask()
 
 
 def test_inputs_are_not_changed() -> None:
-    scores, gold = tie_free(4, 6), torch.tensor([0, 1, 2, 3])
+    scores, gold = -torch.arange(24.0).view(4, 6), torch.tensor([0, 1, 2, 3])
     ignore = torch.tensor([[5, -1], [0, 0], [2, 3], [-1, -1]])
     inputs = (scores, gold, ignore)
     before = [tensor.clone() for tensor in inputs]

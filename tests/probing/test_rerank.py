@@ -16,7 +16,6 @@ import torch
 import symprompt
 from symprompt import LanguageModel, Run, cli
 from symprompt.errors import ConfigError, RunError, SympromptError
-from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_card, load_prompts, load_weights
 from symprompt.probing.folder import run_config as stored_config
@@ -28,32 +27,22 @@ from symprompt.probing.score_weights import choose_weights
 from symprompt.prompts import Template
 from symprompt.report import load_scores
 from tiny.causal import TEMPLATE
-from tiny.models import CITIES, COUNTRIES, make_facts, run_config
+from tiny.models import CITIES, COUNTRIES, run_config
 from tiny.ranks import reranked_ranks
-from tiny.runs import SEPARATE, Make, other_model, unfinish, write_csv
+from tiny.runs import SEPARATE, Make, metrics_of, other_model, unfinish
 
 OTHERS = ("manual", "ptuning", "finetune")
 
 
 @pytest.fixture(scope="module")
-def model(family_folder: Callable[[str], Path]) -> Path:
-    return family_folder("bert")
+def make(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Configs with few allowed answers, so that gold objects are among the candidates and move."""
+    words, plain = tmp_path_factory.mktemp("words") / "words.txt", make
+    words.write_text("\n".join((*COUNTRIES, *CITIES)))
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("facts")
-    # Few allowed answers, so that gold objects are among the candidates and move.
-    (folder / "words.txt").write_text("\n".join((*COUNTRIES, *CITIES)))
-    return write_csv(make_facts().select(["capital", "in"]), folder / "facts.csv")
-
-
-@pytest.fixture(scope="module")
-def make(model: Path, data: Path) -> Make:
     def config(out: Path, **sections: Any) -> RunConfig:
-        place = {"model": str(model), "data": str(data), "out": str(out), "dtype": "float32"}
-        facts = {"vocabulary": str(data.parent / "words.txt"), **sections.pop("facts", {})}
-        return run_config(**(place | sections), facts=facts)
+        facts = {"vocabulary": str(words), **sections.pop("facts", {})}
+        return plain(out, **sections, facts=facts)
 
     return config
 
@@ -78,10 +67,6 @@ def others(make: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ru
     return {name: symprompt.train(make(folder / name, **method_sections(name))) for name in OTHERS}
 
 
-def timeless(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in run.metrics.items() if key not in ("seconds", "method")}
-
-
 # ------------------------------------------------------------------------------------- oracles
 
 
@@ -95,7 +80,7 @@ def test_an_spe_runs_own_order_and_way_back_give_the_spe_run(
         config = make(tmp_path / "spe", method={**own, "choose_weight": "dev"})
         spe = symprompt.train(replace(config, learning=replace(config.learning, epochs=1)))
     again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
-    assert timeless(again) == timeless(spe)
+    assert metrics_of(again) == metrics_of(spe)
     for split in ("dev", "test"):
         name = f"predictions/{split}.safetensors"
         assert (again.folder.path / name).read_bytes() == (spe.folder.path / name).read_bytes()
@@ -143,44 +128,34 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_every_methods_candidates_are_asked_back(
-    name: str, others: dict[str, Run], spe: Run, tmp_path: Path
-) -> None:
-    base = others[name]
-    run = rerank_run(base.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
-    before, _ = base.predictions()
-    after, _ = run.predictions()
-    assert np.array_equal(before.candidates, after.candidates)
-    assert np.array_equal(before.object_score, after.object_score)
-    assert after.asked_back
-    assert run.metrics["test"]["forward"] == base.metrics["test"]["raw"]
-    # The weight is chosen on this run's own dev predictions, as the SPE run chose its own.
-    wanted = choose_weights(run.predictions("dev")[0], 2, per_relation=True)
-    assert list(run.metrics["weights"].values()) == wanted.tolist()
-    dev = run.metrics["dev"]
-    better = [dev[kind]["realistic"]["mean over relations"]["mrr"] for kind in ("raw", "forward")]
-    assert better[0] >= better[1]
-    assert run.metrics["method"] == f"{name} + asking back"
-    scores = load_scores(str(run.folder.path))
-    assert len(scores.rank) == len(before)
-
-
-@pytest.mark.parametrize("name", ["manual", "ptuning", "finetune"])
-def test_training_with_rerank_gives_the_same_run_as_reranking_later(
+def test_candidates_are_asked_back_later_as_right_after_training(
     name: str, make: Make, others: dict[str, Run], spe: Run, tmp_path: Path
 ) -> None:
-    later = rerank_run(others[name].folder.path, spe.folder.path, tmp_path / "later", device="cpu")
+    base = others[name]
+    later = rerank_run(base.folder.path, spe.folder.path, tmp_path / "later", device="cpu")
+    before, after = base.predictions()[0], later.predictions()[0]
+    assert np.array_equal(before.candidates, after.candidates)
+    assert np.array_equal(before.object_score, after.object_score)
+    assert later.metrics["test"]["forward"] == base.metrics["test"]["raw"]
+    # The weight is chosen on this run's own dev predictions, as the SPE run chose its own.
+    wanted = choose_weights(later.predictions("dev")[0], 2, per_relation=True)
+    assert list(later.metrics["weights"].values()) == wanted.tolist()
+    dev = later.metrics["dev"]
+    better = [dev[kind]["realistic"]["mean over relations"]["mrr"] for kind in ("raw", "forward")]
+    assert better[0] >= better[1]
+    assert len(load_scores(str(later.folder.path)).rank) == len(before)
     config = make(tmp_path / "at once", rerank=str(spe.folder.path), **method_sections(name))
     at_once = symprompt.train(config)
-    assert timeless(at_once) == timeless(later)
+    assert metrics_of(at_once) == metrics_of(later)
     first, second = stored_config(at_once.folder), stored_config(later.folder)
     assert replace(first, out="") == replace(second, out="", device="cpu")
     for file in ("predictions/dev.safetensors", "predictions/test.safetensors", "facts.jsonl"):
         one, other = (run.folder.path / file for run in (at_once, later))
         assert one.read_bytes() == other.read_bytes()
-    # Both are found finished when asked for again, and as one another's.
+    # It is found finished when asked for again.
     assert symprompt.train(config).metrics == at_once.metrics
-    assert symprompt.train(replace(config, out=str(later.folder.path))).metrics == later.metrics
+    with pytest.raises(ConfigError, match="re-ranked stored candidates"):
+        later.ask("capital", subject="France")
 
 
 def test_a_causal_models_runs_are_reranked(
@@ -195,7 +170,7 @@ def test_a_causal_models_runs_are_reranked(
         run_config(out=str(tmp_path / "manual"), method={"name": "manual"}, **base)
     )
     again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
-    assert timeless(again) == timeless(spe)
+    assert metrics_of(again) == metrics_of(spe)
     run = rerank_run(manual.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
     assert set(run.metrics["weights"].values()) == {2.0}
 
@@ -207,8 +182,8 @@ def test_fewer_candidates_are_those_that_come_first(
     all_of_them, _ = rerank_run(base, back, tmp_path / "all", device="cpu").predictions()
     run = rerank_run(base, back, tmp_path / "few", k=3, choose_weight="fixed", device="cpu")
     few, _ = run.predictions()
-    assert torch.equal(few.candidates, all_of_them.candidates[:, :3])
-    torch.testing.assert_close(few.backward, all_of_them.backward[:, :3], rtol=1e-5, atol=1e-5)
+    assert np.array_equal(few.candidates, all_of_them.candidates[:, :3])
+    np.testing.assert_allclose(few.weighed_score, all_of_them.weighed_score[:, :3], rtol=1e-5)
     assert run.metrics["k"] == 3
     assert set(run.metrics["weights"].values()) == {1.7}
 
@@ -290,48 +265,44 @@ def test_objects_read_as_other_tokens_are_refused(
         rerank_run(first, second, tmp_path / "run", device="cpu")
 
 
-def test_unfinished_runs_and_bad_options_are_refused(
-    others: dict[str, Run], spe: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("broken", "options", "message"),
+    [
+        ("with", {}, "unfinished run"),
+        ("base", {}, "not a run folder"),
+        ("", {"k": 6}, r"k is 6, but .* stores 5"),
+        ("", {"choose_weight": "best"}, "choose_weight is 'best'"),
+        ("base/predictions/dev.safetensors", {}, "needs dev facts"),
+    ],
+)
+def test_broken_runs_and_bad_options_are_refused(
+    others: dict[str, Run],
+    spe: Run,
+    tmp_path: Path,
+    broken: str,
+    options: dict[str, Any],
+    message: str,
 ) -> None:
-    base, back = others["manual"].folder.path, spe.folder.path
-    unfinished = shutil.copytree(back, tmp_path / "unfinished")
-    unfinish(unfinished)
-    with pytest.raises(RunError, match="unfinished run"):
-        rerank_run(base, unfinished, tmp_path / "run")
-    with pytest.raises(RunError, match="not a run folder"):
-        rerank_run(tmp_path / "nothing", back, tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"k is 6, but .* stores 5"):
-        rerank_run(base, back, tmp_path / "run", k=6)
-    with pytest.raises(ConfigError, match="choose_weight is 'best'"):
-        rerank_run(base, back, tmp_path / "run", choose_weight="best")
-    with pytest.raises(RunError, match="holds a run with another"):
-        rerank_run(base, back, others["ptuning"].folder.path)
-    without_dev = shutil.copytree(base, tmp_path / "without")
-    (without_dev / "predictions" / "dev.jsonl").unlink()
-    with pytest.raises(SympromptError, match="needs dev facts"):
-        rerank_run(without_dev, back, tmp_path / "run")
+    shutil.copytree(others["manual"].folder.path, tmp_path / "base")
+    shutil.copytree(spe.folder.path, tmp_path / "with")
+    if broken == "with":
+        unfinish(tmp_path / "with")
+    elif broken:
+        (tmp_path / broken).rename(tmp_path / "away")
+    with pytest.raises(SympromptError, match=message):
+        rerank_run(tmp_path / "base", tmp_path / "with", tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_reranked_run_cannot_be_asked(others: dict[str, Run], spe: Run, tmp_path: Path) -> None:
-    base = others["ptuning"].folder.path
-    run = rerank_run(base, spe.folder.path, tmp_path / "run", device="cpu")
-    with pytest.raises(ConfigError, match="re-ranked stored candidates"):
-        run.ask("capital", subject="France")
-
-
-def test_a_killed_reranking_is_made_anew(
-    others: dict[str, Run], spe: Run, tmp_path: Path, facts: FactSet
-) -> None:
+def test_a_killed_reranking_is_made_anew(others: dict[str, Run], spe: Run, tmp_path: Path) -> None:
     base, back = others["manual"].folder.path, spe.folder.path
-    whole = rerank_run(base, back, tmp_path / "run", device="cpu")
-    before = whole.metrics
+    before = metrics_of(rerank_run(base, back, tmp_path / "run", device="cpu"))
     unfinish(tmp_path / "run")
     for name in ("predictions/test.safetensors", "facts.jsonl"):
         (tmp_path / "run" / name).unlink()
-    assert timeless(rerank_run(base, back, tmp_path / "run", device="cpu")) == {
-        key: value for key, value in before.items() if key not in ("seconds", "method")
-    }
+    assert metrics_of(rerank_run(base, back, tmp_path / "run", device="cpu")) == before
+    with pytest.raises(RunError, match="holds a run of train, not of rerank"):
+        rerank_run(base, back, others["ptuning"].folder.path)
 
 
 def test_the_command_line_reranks_and_compares(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from symprompt.probing.folder import load_facts
 from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.results import measure, to_records
 from symprompt.runs.folder import Folder
-from tiny.models import make_facts, run_config
-from tiny.runs import SEPARATE, Make, other_model, timeless, unfinish, write_csv
+from tiny.runs import SEPARATE, Killed, Make, kill_at, other_model, timeless, unfinish
 
 FILES = {
     "config.toml",
@@ -46,41 +44,13 @@ RESULTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def model(family_folder: Callable[[str], Path]) -> Path:
-    return family_folder("bert")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("facts")
-    return write_csv(make_facts().select(["capital", "in"]), folder / "facts.csv")
-
-
-@pytest.fixture(scope="module")
-def make(model: Path, data: Path) -> Make:
-    """Configs of runs on the tiny model and facts; the run folder is the first argument."""
-
-    def config(out: Path, **sections: Any) -> RunConfig:
-        place = {"model": str(model), "data": str(data), "out": str(out), "dtype": "float32"}
-        return run_config(**(place | sections))
-
-    return config
-
-
-@pytest.fixture(scope="module")
-def finished(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished SPE run with separate vectors; tests must not change its folder."""
-    out = tmp_path_factory.mktemp("finished") / "run"
-    return symprompt.train(make(out, method=SEPARATE))
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def assert_same_results(one: Path, other: Path) -> None:
-    for name in RESULTS:
+    assert files(one) == files(other)
+    for name in set(RESULTS) & files(one):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     assert timeless(one) == timeless(other)
 
@@ -110,9 +80,10 @@ def test_stored_metrics_are_those_of_the_stored_predictions(finished: Run) -> No
         assert facts == wanted
 
 
-def test_every_read_fact_is_asked_or_counted_as_dropped(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "run", learning={"epochs": 0})
-    lines = Path(config.data).read_text() + "Oslo,in,Unheardof,test,[X] lies in [Y] .\n"
+def test_every_read_fact_is_asked_or_counted_as_dropped(
+    make: Make, data: Path, tmp_path: Path
+) -> None:
+    lines = data.read_text() + "Oslo,in,Unheardof,test,[X] lies in [Y] .\n"
     (tmp_path / "more.csv").write_text(lines)
     more = make(tmp_path / "run", data=str(tmp_path / "more.csv"), learning={"epochs": 0})
     metrics = symprompt.train(more).metrics
@@ -140,28 +111,19 @@ def test_the_same_config_and_seed_give_the_same_bytes_in_another_folder(
     one = symprompt.train(make(tmp_path / "one", method={"name": method})).folder.path
     torch.manual_seed(2)  # No global random state is used.
     other = symprompt.train(make(tmp_path / "other", method={"name": method})).folder.path
-    for name in set(RESULTS) & files(one):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    assert files(one) == files(other)
-    assert timeless(one) == timeless(other)
+    assert_same_results(one, other)
 
 
 def test_training_with_the_models_dropout_also_depends_on_the_seed_alone(
     make: Make, tmp_path: Path
 ) -> None:
     prompts = []
-    for number in (1, 2):
+    for number, seed in enumerate((34, 34, 35)):
         torch.manual_seed(number)
-        run = symprompt.train(make(tmp_path / f"run{number}", learning={"model_dropout": True}))
-        prompts.append((run.folder.path / "prompts.safetensors").read_bytes())
-    assert prompts[0] == prompts[1]
-
-
-def test_another_seed_gives_other_prompts(make: Make, finished: Run, tmp_path: Path) -> None:
-    config = make(tmp_path / "run", seed=35, method=SEPARATE)
-    other = symprompt.train(config).folder.path
-    name = "prompts.safetensors"
-    assert (other / name).read_bytes() != (finished.folder.path / name).read_bytes()
+        config = make(tmp_path / str(number), learning={"model_dropout": True}, seed=seed)
+        folder = symprompt.train(config).folder.path
+        prompts.append((folder / "prompts.safetensors").read_bytes())
+    assert prompts[0] == prompts[1] != prompts[2]
 
 
 def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_path: Path) -> None:
@@ -170,19 +132,13 @@ def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_p
         make(tmp_path / "run"),
         tick=lambda stage, done, total, _: ticks.append((stage, done, total)),
     )
-    assert list(dict.fromkeys(stage for stage, _, _ in ticks)) == [
-        "acceleration",
-        "training",
-        "asking dev",
-        "asking test",
-    ]
     last = {stage: (done, total) for stage, done, total in ticks}
-    assert last["training"] == (6, 6)  # three epochs of two steps
-    assert last["asking dev"] == (8, 8)
-    assert last["asking test"] == (8, 8)
+    assert list(last) == ["acceleration", "training", "asking dev", "asking test"]
+    # Three epochs of two steps, and eight facts in each split.
+    assert list(last.values())[1:] == [(6, 6), (8, 8), (8, 8)]
 
 
-def test_the_run_records_method_parts_and_templates(make: Make, finished: Run) -> None:
+def test_the_run_records_parts_templates_and_metrics(finished: Run) -> None:
     card = finished.folder.read_json("prompts.json")
     assert card["parts"] == ["forth", "back"]
     assert card["relations"]["capital"] == {
@@ -195,10 +151,6 @@ def test_the_run_records_method_parts_and_templates(make: Make, finished: Run) -
     assert (manifest.dtype, manifest.device) == ("float32", "cpu")
     assert manifest.versions["torch"] == torch.__version__
     assert set(manifest.files) == FILES - {"config.toml", "symprompt.json"}
-
-
-def test_the_card_of_the_prompts_holds_their_numbers(finished: Run) -> None:
-    card = finished.folder.read_json("prompts.json")
     assert set(card["metrics"]) == {"dev", "test"}
     for split, numbers in card["metrics"].items():
         assert set(numbers) == {"mean over relations", "mean over facts"}
@@ -278,22 +230,13 @@ def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return symprompt.train(config).folder.path
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing on the way catches it."""
-
-
 @pytest.mark.parametrize("moment", ["training", "asking dev", "asking test"])
 def test_a_run_stopped_at_any_stage_resumes_to_the_same_numbers(
     make: Make, unbroken: Path, tmp_path: Path, moment: str
 ) -> None:
     config = make(tmp_path / "run", method=METHOD, learning=TRAINING, checkpoint_seconds=1000.0)
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if stage == moment:
-            raise Killed
-
     with pytest.raises(Killed):
-        symprompt.train(config, tick=kill)
+        symprompt.train(config, tick=kill_at(moment))
     assert not Folder(tmp_path / "run").finished
     assert_same_results(symprompt.train(config, resume=True).folder.path, unbroken)
 
@@ -312,17 +255,10 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
     assert_same_results(folder, unbroken)
 
 
-def test_the_time_of_training_adds_up_over_the_processes(
-    make: Make, unbroken: Path, tmp_path: Path
-) -> None:
+def test_the_time_of_training_adds_up_over_the_processes(make: Make, tmp_path: Path) -> None:
     config = make(tmp_path / "run", method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
-
-    def kill(stage: str, done: int, total: int, note: str) -> None:
-        if note == "epoch 3":
-            raise Killed
-
     with pytest.raises(Killed):
-        symprompt.train(config, tick=kill)
+        symprompt.train(config, tick=kill_at("training", "epoch 3"))
     folder = Folder(tmp_path / "run")
     tensors, note = folder.read_tensors("state.safetensors")
     assert 0 < note["progress"]["seconds"] < 100
@@ -357,82 +293,55 @@ def test_a_damaged_file_of_a_run_taken_up_again_is_named(
         symprompt.train(config, resume=True)
 
 
-@pytest.mark.parametrize("note", [{}, [], {"relations": 7}])
-def test_prompts_with_a_damaged_note_cannot_be_trained_further(
-    make: Make, finished: Run, tmp_path: Path, note: Any
-) -> None:
-    shutil.copytree(finished.folder.path, tmp_path / "one")
-    source = Folder(tmp_path / "one")
-    source.write_tensors("encoder.safetensors", source.read_tensors("encoder.safetensors")[0], note)
-    config = make(tmp_path / "two", start_from=str(source.path), method=SEPARATE)
-    with pytest.raises(RunError, match=r"encoder\.safetensors is damaged"):
-        symprompt.train(config)
-
-
 def unfinished_copy(source: Path, folder: Path) -> Path:
-    shutil.copytree(source, folder)
-    unfinish(folder)
+    unfinish(shutil.copytree(source, folder))
     return folder
 
 
-def test_a_run_whose_facts_changed_since_is_refused(
-    make: Make, unbroken: Path, data: Path, tmp_path: Path
+@pytest.mark.parametrize("changed", ["data", "model", "dtype"])
+def test_a_run_that_would_go_on_with_something_else_is_refused(
+    make: Make, unbroken: Path, data: Path, model: Path, tmp_path: Path, changed: str
 ) -> None:
     folder = unfinished_copy(unbroken, tmp_path / "run")
-    shutil.copy(data, tmp_path / "facts.csv")
-    config = make(folder, data=str(tmp_path / "facts.csv"), method=METHOD, learning=TRAINING)
+    message = f"begun with other {changed}"
+    sections: dict[str, Any] = {"method": METHOD, "learning": TRAINING}
+    if changed == "data":
+        text = data.read_text().replace("Oslo,in,Peru", "Oslo,in,Cuba")
+        (tmp_path / "facts.csv").write_text(text)
+        sections["data"] = str(tmp_path / "facts.csv")
+    elif changed == "model":
+        sections["model"] = str(other_model(model, tmp_path / "model"))
+    else:
+        path = folder / "symprompt.json"
+        path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "bfloat16"'))
+        message = "begun in bfloat16 and would go on in float32"
+    config = make(folder, **sections)
     (folder / "config.toml").write_text(to_toml(config))
-    text = (tmp_path / "facts.csv").read_text()
-    (tmp_path / "facts.csv").write_text(text.replace("Oslo,in,Peru", "Oslo,in,Cuba"))
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    with pytest.raises(RunError, match="begun with other data"):
+    with pytest.raises(RunError, match=message):
         symprompt.train(config, resume=True)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
-
-
-def test_a_run_whose_model_changed_since_is_refused(
-    make: Make, unbroken: Path, model: Path, tmp_path: Path
-) -> None:
-    folder = unfinished_copy(unbroken, tmp_path / "run")
-    config = make(folder, model=str(tmp_path / "model"), method=METHOD, learning=TRAINING)
-    (folder / "config.toml").write_text(to_toml(config))
-    other_model(model, tmp_path / "model")
-    with pytest.raises(RunError, match="begun with other model"):
-        symprompt.train(config, resume=True)
-
-
-def test_a_run_begun_in_another_dtype_is_refused(
-    make: Make, unbroken: Path, tmp_path: Path
-) -> None:
-    folder = unfinished_copy(unbroken, tmp_path / "run")
-    path = folder / "symprompt.json"
-    path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "bfloat16"'))
-    config = make(folder, method=METHOD, learning=TRAINING)
-    with pytest.raises(RunError, match="begun in bfloat16 and would go on in float32"):
-        symprompt.train(config, resume=True)
 
 
 # ---------------------------------------------------------------------------- training further
 
 
+def further(make: Make, out: Path, source: Path, **sections: Any) -> RunConfig:
+    table: dict[str, Any] = {"method": SEPARATE, "learning": {"epochs": 0}}
+    return make(out, start_from=str(source), **(table | sections))
+
+
 def test_training_goes_on_from_stored_prompts(make: Make, finished: Run, tmp_path: Path) -> None:
-    config = make(tmp_path / "run", start_from=str(finished.folder.path), method=SEPARATE)
-    further = symprompt.train(config)
-    losses = further.folder.read_json("history.json")["epochs"]
-    from_scratch = finished.folder.read_json("history.json")["epochs"]
-    assert losses[0]["loss"] < from_scratch[0]["loss"]
+    config = further(make, tmp_path / "run", finished.folder.path, learning={})
+    losses = [run.folder.read_json("history.json")["epochs"][0]["loss"]
+              for run in (symprompt.train(config), finished)]  # fmt: skip
+    assert losses[0] < losses[1]
 
 
 def test_no_epochs_from_stored_prompts_keeps_them_and_their_answers(
     make: Make, finished: Run, tmp_path: Path
 ) -> None:
-    config = make(
-        tmp_path / "run",
-        start_from=str(finished.folder.path),
-        method=SEPARATE,
-        learning={"epochs": 0},
-    )
-    run = symprompt.train(config)
+    run = symprompt.train(further(make, tmp_path / "run", finished.folder.path))
     for name in ("prompts.safetensors", "encoder.safetensors", "predictions/test.safetensors"):
         theirs = (finished.folder.path / name).read_bytes()
         assert (run.folder.path / name).read_bytes() == theirs, name
@@ -441,17 +350,15 @@ def test_no_epochs_from_stored_prompts_keeps_them_and_their_answers(
 def test_some_relations_of_a_run_can_be_trained_further(
     make: Make, finished: Run, tmp_path: Path
 ) -> None:
-    config = make(
-        tmp_path / "run",
-        start_from=str(finished.folder.path),
-        facts={"relations": ["in"]},
-        method={"vectors": "separate"},
-        learning={"epochs": 0},
+    some = {"facts": {"relations": ["in"]}}
+    run = symprompt.train(further(make, tmp_path / "run", finished.folder.path, **some))
+    mine, theirs = (
+        own.folder.read_tensors("prompts.safetensors")[0]["forth"] for own in (run, finished)
     )
-    run = symprompt.train(config)
-    mine, _ = run.folder.read_tensors("prompts.safetensors")
-    theirs, _ = finished.folder.read_tensors("prompts.safetensors")
-    assert torch.equal(mine["forth"][0], theirs["forth"][1])
+    assert torch.equal(mine[0], theirs[1])
+    # And not all relations of a run from one that has some.
+    with pytest.raises(RunError, match="no prompts for relation capital"):
+        symprompt.train(further(make, tmp_path / "two", run.folder.path))
 
 
 def test_a_run_that_kept_no_encoder_cannot_be_trained_further(make: Make, tmp_path: Path) -> None:
@@ -462,85 +369,58 @@ def test_a_run_that_kept_no_encoder_cannot_be_trained_further(make: Make, tmp_pa
     assert not (tmp_path / "two").exists()
 
 
-def test_prompts_of_another_model_cannot_be_trained_further(
-    make: Make, finished: Run, model: Path, tmp_path: Path
-) -> None:
-    config = make(
-        tmp_path / "run",
-        model=str(other_model(model, tmp_path / "model")),
-        start_from=str(finished.folder.path),
-        method={"vectors": "separate"},
-    )
-    with pytest.raises(RunError, match="made by another model"):
-        symprompt.train(config)
-    assert not (tmp_path / "run").exists()
+OTHER_TEMPLATE = r"another template for relation capital: '<2> \[X\] <1>"
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "message"),
     [
-        {"prompt": {"encoder": "mlp"}},
-        {"prompt": {"encoder": "free"}},
+        ({"prompt": {"encoder": "mlp"}}, "another method, template or encoder"),
+        ({"prompt": {"encoder": "free"}}, "another method, template or encoder"),
+        ({"prompt": {"template": "<2> [X] <1> [Y] <1>"}}, OTHER_TEMPLATE),
+        ({"prompt": {"template": "<2> [X] <2> [Y] <1>"}}, OTHER_TEMPLATE),
+        ({"method": SEPARATE | {"blanks": "kept"}}, r'method.blanks = "swapped", not "kept"'),
+        ({"model": "other"}, "made by another model"),
     ],
 )
-def test_prompts_of_another_shape_cannot_be_trained_further(
-    make: Make, finished: Run, tmp_path: Path, changed: dict[str, Any]
+def test_prompts_that_do_not_fit_cannot_be_trained_further(
+    make: Make,
+    finished: Run,
+    model: Path,
+    tmp_path: Path,
+    changed: dict[str, Any],
+    message: str,
 ) -> None:
-    config = make(
-        tmp_path / "run",
-        start_from=str(finished.folder.path),
-        method={"vectors": "separate"},
-        **changed,
-    )
-    with pytest.raises(RunError, match="another method, template or encoder"):
-        symprompt.train(config)
-
-
-@pytest.mark.parametrize("template", ["<2> [X] <1> [Y] <1>", "<2> [X] <2> [Y] <1>"])
-def test_prompts_of_another_template_cannot_be_trained_further(
-    make: Make, finished: Run, tmp_path: Path, template: str
-) -> None:
-    config = make(
-        tmp_path / "run",
-        start_from=str(finished.folder.path),
-        method=SEPARATE,
-        prompt={"template": template},
-    )
-    with pytest.raises(RunError, match=r"another template for relation capital: '<2> \[X\] <1>"):
-        symprompt.train(config)
+    if "model" in changed:
+        changed = {"model": str(other_model(model, tmp_path / "model"))}
+    with pytest.raises(RunError, match=message):
+        symprompt.train(further(make, tmp_path / "run", finished.folder.path, **changed))
     assert not (tmp_path / "run").exists()
 
 
-def test_prompts_of_another_way_back_cannot_be_trained_further(
-    make: Make, finished: Run, tmp_path: Path
-) -> None:
-    start = {"start_from": str(finished.folder.path), "learning": {"epochs": 0}}
-    other = {**SEPARATE, "blanks": "kept"}
-    with pytest.raises(RunError, match=r'method.blanks = "swapped", not "kept"'):
-        symprompt.train(make(tmp_path / "run", method=other, **start))
-    # P-tuning has no way back, so nothing of its prompts depends on the blanks.
+def test_prompts_without_a_subject_prompt_depend_on_no_blanks(make: Make, tmp_path: Path) -> None:
     symprompt.train(make(tmp_path / "one", method={"name": "ptuning"}, learning={"epochs": 0}))
-    start["start_from"] = str(tmp_path / "one")
-    symprompt.train(make(tmp_path / "two", method={"blanks": "kept"}, **start))
+    method = {"method": {"blanks": "kept"}}
+    symprompt.train(further(make, tmp_path / "two", tmp_path / "one", **method))
 
 
-def test_relations_without_stored_prompts_are_named(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "one", facts={"relations": ["in"]}, learning={"epochs": 0})
-    symprompt.train(config)
-    with pytest.raises(RunError, match="no prompts for relation capital"):
-        symprompt.train(make(tmp_path / "two", start_from=str(tmp_path / "one")))
+@pytest.mark.parametrize("note", [{}, [], {"relations": 7}])
+def test_prompts_with_a_damaged_note_cannot_be_trained_further(
+    make: Make, finished: Run, tmp_path: Path, note: Any
+) -> None:
+    source = Folder(shutil.copytree(finished.folder.path, tmp_path / "one"))
+    source.write_tensors("encoder.safetensors", source.read_tensors("encoder.safetensors")[0], note)
+    with pytest.raises(RunError, match=r"encoder\.safetensors is damaged"):
+        symprompt.train(further(make, tmp_path / "two", source.path))
 
 
-def test_an_unfinished_run_is_not_trained_further(
+def test_only_finished_runs_are_loaded_and_trained_further(
     make: Make, unbroken: Path, tmp_path: Path
 ) -> None:
-    folder = unfinished_copy(unbroken, tmp_path / "one")
-    with pytest.raises(RunError, match="unfinished run"):
-        symprompt.train(make(tmp_path / "two", method=METHOD, start_from=str(folder)))
-
-
-def test_only_finished_runs_are_loaded(unbroken: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
         Run.load(tmp_path)
+    folder = unfinished_copy(unbroken, tmp_path / "run")
     with pytest.raises(RunError, match="unfinished"):
-        Run.load(unfinished_copy(unbroken, tmp_path / "run"))
+        Run.load(folder)
+    with pytest.raises(RunError, match="unfinished run"):
+        symprompt.train(further(make, tmp_path / "two", folder, method=METHOD))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -56,27 +58,15 @@ def test_stacked_bilstm_equals_torch_lstm_and_mlp(hidden: int | None) -> None:
         torch.testing.assert_close(found[relation], wanted, rtol=0, atol=1e-12)
         # The gradients are what training sees: both biases must move as torch's do.
         (wanted * weight[relation]).sum().backward()
-        assert encoder.base.grad is not None
-        torch.testing.assert_close(encoder.base.grad[relation], base.grad, rtol=0, atol=1e-12)
-        biases = encoder.get_parameter("biases_1").grad
-        recurrent = encoder.get_parameter("recurrent_0").grad
-        assert biases is not None
-        assert recurrent is not None
-        torch.testing.assert_close(
-            biases[relation, 1, 0],
-            lstm.get_parameter("bias_ih_l1_reverse").grad,
-            rtol=0,
-            atol=1e-12,
-        )
-        torch.testing.assert_close(
-            biases[relation, 1, 1],
-            lstm.get_parameter("bias_hh_l1_reverse").grad,
-            rtol=0,
-            atol=1e-12,
-        )
-        torch.testing.assert_close(
-            recurrent[relation, 0], lstm.get_parameter("weight_hh_l0").grad, rtol=0, atol=1e-12
-        )
+        gradients: dict[str, Any] = {name: own.grad for name, own in encoder.named_parameters()}
+        biases = gradients["biases_1"][relation, 1]
+        for found_gradient, wanted_gradient in (
+            (gradients["base"][relation], base.grad),
+            (biases[0], lstm.get_parameter("bias_ih_l1_reverse").grad),
+            (biases[1], lstm.get_parameter("bias_hh_l1_reverse").grad),
+            (gradients["recurrent_0"][relation, 0], lstm.get_parameter("weight_hh_l0").grad),
+        ):
+            torch.testing.assert_close(found_gradient, wanted_gradient, rtol=0, atol=1e-12)
 
 
 def test_stacked_mlp_equals_torch_mlp() -> None:
@@ -94,27 +84,18 @@ def make(kind: str, names: tuple[str, ...], seed: tuple[object, ...] = (0,)) -> 
 
 
 @pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
-def test_first_parameters_of_a_relation_do_not_depend_on_the_others(kind: str) -> None:
+def test_first_parameters_are_drawn_from_seed_relation_and_part_alone(kind: str) -> None:
+    before = torch.random.get_rng_state()
     together = dict(make(kind, NAMES).named_parameters())
+    assert torch.equal(torch.random.get_rng_state(), before)
     for names in (("in",), ("near", "in"), ("other", "in", "capital")):
         for name, value in make(kind, names).named_parameters():
             assert torch.equal(value[names.index("in")], together[name][1]), name
-
-
-@pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
-def test_relations_seeds_and_parts_start_differently(kind: str) -> None:
     first = make(kind, NAMES)()
     assert (first[0] - first[1]).abs().max() > 1e-3
     for seed in ((1,), (0, "back")):
         assert (make(kind, NAMES, seed)() - first).abs().max() > 1e-3
     assert torch.equal(make(kind, NAMES)(), first)
-
-
-@pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
-def test_making_an_encoder_leaves_the_global_random_state_alone(kind: str) -> None:
-    before = torch.random.get_rng_state()
-    make(kind, NAMES)
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("kind", ["free", "mlp", "bilstm"])
@@ -135,13 +116,11 @@ def test_initial_weights_have_torchs_spread() -> None:
         assert value.abs().max() > 0.8 * inner**-0.5
 
 
-def test_free_vectors_are_drawn_with_the_asked_spread() -> None:
+def test_free_vectors_are_drawn_with_the_asked_spread_or_start_as_told() -> None:
     vectors = FreeVectors(NAMES, 50, 40, scale=0.05)().detach()
     assert vectors.shape == (3, 50, 40)
     assert vectors.std() == pytest.approx(0.05, rel=0.05)
-
-
-def test_free_vectors_start_where_they_are_told_and_own_their_copy() -> None:
+    # Or they start where they are told, with a copy of their own.
     start = torch.randn(3, COUNT, WIDTH)
     encoder = FreeVectors(NAMES, COUNT, WIDTH, start=start)
     assert torch.equal(encoder(), start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +121,24 @@ def test_models_on_which_the_two_differ_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_prefix_that_peft_would_misread_is_refused(bert: LanguageModel, tmp_path: Path) -> None:
-    prefix = make_prefix(bert)
-    with pytest.raises(ModelError, match="positions that begin at 0"):
-        write_peft(tmp_path, Prefix(prefix.states), bert)
-    with pytest.raises(ModelError, match="task 1 was asked for, and the prefix has 1 tasks"):
-        write_peft(tmp_path, prefix, bert, task=1)
-    with pytest.raises(ModelError, match="task type 'NER' is not peft's"):
-        write_peft(tmp_path, prefix, bert, task_type="NER")
-    with pytest.raises(ModelError, match="write it with the model it was learned for"):
-        write_peft(tmp_path, Prefix(prefix.states[:, :1], shift_positions=True), bert)
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"shift_positions": False}, {}, "positions that begin at 0"),
+        ({}, {"task": 1}, "task 1 was asked for, and the prefix has 1 tasks"),
+        ({}, {"task_type": "NER"}, "task type 'NER' is not peft's"),
+        ({"states": torch.zeros(1, 1, 2, 4, 4, 8)}, {}, "write it with the model it was learned"),
+    ],
+)
+def test_a_prefix_that_peft_would_misread_is_refused(
+    bert: LanguageModel,
+    tmp_path: Path,
+    change: dict[str, Any],
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        write_peft(tmp_path, replace(make_prefix(bert), **change), bert, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -153,32 +162,34 @@ def rewrite(folder: Path, config: Any) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-def test_damaged_and_other_folders_are_refused(bert: LanguageModel, tmp_path: Path) -> None:
+MISFIT = "load the model it was learned for"
+
+
+@pytest.mark.parametrize(
+    ("change", "weights", "message"),
+    [
+        ({"peft_type": "LORA"}, None, "is of LORA; only folders"),
+        ([], None, "is of no known kind"),
+        ({"num_layers": 3}, None, MISFIT),
+        ({"num_attention_heads": 2}, None, MISFIT),
+        ({"token_dim": 16}, None, MISFIT),
+        ({"num_virtual_tokens": 9}, None, MISFIT),
+        ({"num_transformer_submodules": 2}, None, MISFIT),
+        ({}, {"other": torch.zeros(3)}, "holds no prompt_embeddings"),
+        ({}, b"garbled", "cannot read"),
+    ],
+)
+def test_damaged_and_other_folders_are_refused(
+    bert: LanguageModel, tmp_path: Path, change: Any, weights: Any, message: str
+) -> None:
     with pytest.raises(RunError, match="cannot read"):
         read_peft(tmp_path, bert)
     write_peft(tmp_path, make_prefix(bert), bert)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
-    for changed, said in (
-        ({"peft_type": "LORA"}, "is of LORA; only folders"),
-        ([], "is of no known kind"),
-    ):
-        rewrite(tmp_path, changed)
-        with pytest.raises(RunError, match=said):
-            read_peft(tmp_path, bert)
-    for changed in (
-        {"num_layers": 3},
-        {"num_attention_heads": 2},
-        {"token_dim": 16},
-        {"num_virtual_tokens": 9},
-        {"num_transformer_submodules": 2},
-    ):
-        rewrite(tmp_path, config | changed)
-        with pytest.raises(ModelError, match="load the model it was learned for"):
-            read_peft(tmp_path, bert)
-    rewrite(tmp_path, config)
-    save_file({"other": torch.zeros(3)}, tmp_path / "adapter_model.safetensors")
-    with pytest.raises(RunError, match="holds no prompt_embeddings"):
-        read_peft(tmp_path, bert)
-    (tmp_path / "adapter_model.safetensors").write_bytes(b"garbled")
-    with pytest.raises(RunError, match="cannot read"):
+    rewrite(tmp_path, config | change if isinstance(change, dict) else change)
+    if isinstance(weights, dict):
+        save_file(weights, tmp_path / "adapter_model.safetensors")
+    elif weights is not None:
+        (tmp_path / "adapter_model.safetensors").write_bytes(weights)
+    with pytest.raises((RunError, ModelError), match=message):
         read_peft(tmp_path, bert)

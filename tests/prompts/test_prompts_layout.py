@@ -241,17 +241,20 @@ def test_sentence_of_exactly_the_longest_length_is_taken(backbone: LanguageModel
         lay_out(backbone, f"<{room + 1}> [X] in [Y] .", [("France", "Paris")])
 
 
-def test_template_with_the_mask_token_is_refused(backbone: LanguageModel) -> None:
-    mask = backbone.vocabulary.tokenizer.mask_token
-    with pytest.raises(TemplateError, match="contains the mask token"):
-        lay_out(backbone, f"[X] {mask} [Y]")
-
-
-def test_names_the_model_cannot_read_are_refused(bert: LanguageModel) -> None:
-    with pytest.raises(DataError, match="'New York' is 2 tokens"):
-        lay_out(bert, "[X] in [Y]", [("France", "New York")])
-    with pytest.raises(DataError, match="has no token"):
-        lay_out(bert, "[X] in [Y]", [("", "Paris")])
+@pytest.mark.parametrize(
+    ("template", "pair", "message"),
+    [
+        ("[X] [MASK] [Y]", PAIRS[0], "contains the mask token"),
+        ("[X] in [Y]", ("France", "New York"), "'New York' is 2 tokens"),
+        ("[X] in [Y]", ("", "Paris"), "has no token"),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused(
+    backbone: LanguageModel, template: str, pair: tuple[str, str], message: str
+) -> None:
+    text = template.replace("[MASK]", backbone.vocabulary.tokenizer.mask_token)
+    with pytest.raises((DataError, TemplateError), match=message):
+        lay_out(backbone, text, [pair])
 
 
 @pytest.mark.parametrize("template", MANUAL)

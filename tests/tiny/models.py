@@ -41,6 +41,7 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.finetune import FineTune
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.training import DevScores, FactTraining, PromptTraining
@@ -348,6 +349,8 @@ def make_trainer(
     """Everything up to the first step."""
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
+    if isinstance(method, FineTune):  # it learns weights for each relation
+        method = method.of(problem.relations, config.seed)
     trainer = PromptTraining(
         method,
         problem.sentences["train"],
@@ -446,11 +449,31 @@ def world_facts(names: Mapping[str, str] | None = None) -> FactSet:
 
 def save_knowing_bert(folder: Path, *, steps: int = 400) -> Path:
     """Train a tiny BERT on sentences that state the made-up facts; write it to a folder."""
-    tokenizer = make_wordpiece(words=WORLD_WORDS)
+    texts = [
+        sentence.format(town, answer)
+        for relation, answers in world_objects().items()
+        for town, answer in answers.items()
+        for sentence in SENTENCES[relation]
+    ]
+    return save_taught_bert(folder, texts, [*TOWNS, *LANDS, *TONGUES], WORLD_WORDS, steps=steps)
+
+
+def save_taught_bert(
+    folder: Path,
+    texts: Sequence[str],
+    names: Sequence[str],
+    words: Sequence[str],
+    *,
+    steps: int,
+    layers: int = 2,
+    rate: float = 2e-3,
+) -> Path:
+    """Train a tiny BERT on texts whose names are hidden most of the time; write it to a folder."""
+    tokenizer = make_wordpiece(words=words)
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         intermediate_size=128,
         max_position_embeddings=32,
@@ -460,18 +483,11 @@ def save_knowing_bert(folder: Path, *, steps: int = 400) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForMaskedLM.from_config(config)
-    texts = [
-        sentence.format(town, answer)
-        for relation, answers in world_objects().items()
-        for town, answer in answers.items()
-        for sentence in SENTENCES[relation]
-    ]
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    batch = tokenizer(list(texts), padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
-    names = torch.tensor(tokenizer.convert_tokens_to_ids([*TOWNS, *LANDS, *TONGUES]))
-    is_name = torch.isin(ids, names)
+    is_name = torch.isin(ids, torch.tensor(tokenizer.convert_tokens_to_ids(list(names))))
     generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
     model.train()
     for _ in range(steps):

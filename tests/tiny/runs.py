@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from symprompt import Run
 from symprompt.facts import FactSet
 from symprompt.probing.config import RunConfig
 from symprompt.runs.folder import HISTORY, MANIFEST, Folder
@@ -44,6 +45,26 @@ def other_model(model: Path, folder: Path) -> Path:
     return folder
 
 
+class Killed(BaseException):
+    """Stands for a kill: nothing on the way catches it."""
+
+
+def kill_at(stage: str, note: str = "") -> Callable[..., None]:
+    """A function to be ticked that ends a run at a stage, and where given, at a note."""
+
+    def tick(now: str, _done: int, _total: int, told: str) -> None:
+        if now == stage and told.startswith(note):
+            raise Killed
+
+    return tick
+
+
+def metrics_of(run: Run) -> dict[str, Any]:
+    """A run's metrics less what differs between equal runs."""
+    left_out = ("seconds", "data", "method")
+    return {key: value for key, value in run.metrics.items() if key not in left_out}
+
+
 # Prompts of different lengths, with the object first, in the middle and glued to a full stop.
 PROMPTS = {
     "capital": ("[X] is the old [Y].", "[Y] is the capital of [X] .", "[X] lies in the city [Y] ."),
@@ -52,10 +73,10 @@ PROMPTS = {
 }
 
 
-def write_prompts(folder: Path) -> Path:
-    """Write the made-up relations' prompts as LPAQA's files have them."""
+def write_prompts(folder: Path, prompts: Mapping[str, Sequence[str]] = PROMPTS) -> Path:
+    """Write relations' manual templates, by default the made-up ones', as LPAQA's files."""
     folder.mkdir(parents=True, exist_ok=True)
-    for relation, templates in PROMPTS.items():
+    for relation, templates in prompts.items():
         lines = [json.dumps({"template": template, "weight": 0.5}) for template in templates]
         (folder / f"{relation}.jsonl").write_text("\n".join(lines) + "\n")
     return folder

@@ -18,6 +18,7 @@ from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.folder import load_asked, load_weights
 from symprompt.probing.prepare import load_config_facts
 from symprompt.probing.train import train
+from symprompt.runs.folder import Folder
 
 METHODS = ("manual", "ptuning", "spe")
 
@@ -79,14 +80,14 @@ def make_demo(
         replace(config, out=str(place / name))
         for name, config in zip(METHODS, configs, strict=True)
     ]
-    begun = [(place / name / "metrics.json").is_file() for name in METHODS]
+    made = not all(Folder(config.out).finished for config in configs)
     runs = tuple(
         train(config, resume=True, tick=_named(tick, name), backbone=backbone)
         for name, config in zip(METHODS, configs, strict=True)
     )
     others = (entry for entry in sorted(folder.iterdir()) if entry.is_dir() and entry != place)
     earlier = tuple(entry for entry in others if (entry / METHODS[0] / "config.toml").is_file())
-    return Demo(place, runs, size, made=not all(begun), earlier=earlier)
+    return Demo(place, runs, size, made=made, earlier=earlier)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.prepare import Problem, prepare
 from symprompt.probing.queries import TokenLikelihoods, object_logits, subject_likelihoods
+from tiny.causal import causal_config
 from tiny.models import run_config
 
 
@@ -39,13 +41,16 @@ def test_answers_do_not_depend_on_the_batch(
     torch.testing.assert_close(backwards, together, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_the_object_never_leaks_into_its_own_question(
-    bert: LanguageModel, problem: Problem, vectors: torch.Tensor
+    name: str, load_family: Callable[..., LanguageModel], facts: FactSet, vectors: torch.Tensor
 ) -> None:
-    layout = problem.sentences["train"].object_prompt
-    before = object_logits(bert, layout, np.arange(3), vectors)
+    backbone = load_family(name)
+    config = (causal_config if backbone.causal else run_config)(dtype="float64")
+    layout = prepare(config, backbone, facts).sentences["train"].object_prompt
+    before = object_logits(backbone, layout, np.arange(3), vectors)
     layout.ids.scatter_(1, layout.object_at[:, None], 7)
-    assert torch.equal(object_logits(bert, layout, np.arange(3), vectors), before)
+    assert torch.equal(object_logits(backbone, layout, np.arange(3), vectors), before)
 
 
 def test_packed_sentences_get_the_answers_of_padded_ones(

@@ -1,17 +1,30 @@
-"""AutoPrompt's two formulas and its filters, against loops over full forwards."""
+"""AutoPrompt's formulas and filters against loops over full forwards; searches too short."""
 
 from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+import symprompt
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card
 from symprompt.probing.methods.autoprompt import first_order, placeholder, usable_words
 from symprompt.probing.prepare import make_method, prepare
-from tiny.models import facts_of
+from symprompt.report import load_scores
+from symprompt.report.answers import run_summary
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import FAMILIES, facts_of
+from tiny.runs import Make
 from tiny.search import make_search, search_config, slow_gradient, slow_loss
 
 CAUSAL = {"prompt": {"template": "<1> [X] <2> [Y]"}}
@@ -22,7 +35,18 @@ def random_tokens(shape: tuple[int, ...], backbone: LanguageModel) -> torch.Tens
     return torch.randint(5, len(backbone.vocabulary), shape, generator=generator)
 
 
-def check_trials(backbone: LanguageModel, facts: FactSet, **sections: object) -> None:
+@pytest.mark.parametrize("name", [*FAMILIES, *CAUSAL_FAMILIES, "bert packed"])
+def test_trials_are_the_losses_of_sentences_with_those_words(
+    name: str,
+    load_family: Callable[..., LanguageModel],
+    facts: FactSet,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backbone = load_family(name.removesuffix(" packed"))
+    if name.endswith("packed"):
+        monkeypatch.setitem(backbone.__dict__, "longest_packed", 128)
+    # Of a causal model the output before the object is read.
+    sections = CAUSAL if backbone.causal else {}
     made = make_search(search_config(**sections), backbone, facts)
     tokens = random_tokens((3, 4, made.method.counts[0]), backbone)
     listed = made.problem.facts.facts("train")
@@ -40,30 +64,14 @@ def check_trials(backbone: LanguageModel, facts: FactSet, **sections: object) ->
                 assert float(losses[place, trial]) == pytest.approx(float(wanted), abs=2e-4)
 
 
-def test_trials_are_the_losses_of_sentences_with_those_words(
-    backbone: LanguageModel, facts: FactSet
-) -> None:
-    check_trials(backbone, facts)
-
-
-def test_trials_packed_in_a_row_have_the_same_losses(
-    bert: LanguageModel, facts: FactSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(bert.__dict__, "longest_packed", 128)
-    check_trials(bert, facts)
-
-
-def test_trials_of_causal_models_read_the_output_before_the_object(
-    causal: LanguageModel, facts: FactSet
-) -> None:
-    check_trials(causal, facts, **CAUSAL)
-
-
-@pytest.mark.parametrize("causal_model", [False, True])
+@pytest.mark.parametrize(("name", "sections"), [("bert", {}), ("gpt2", CAUSAL)])
 def test_first_order_scores_are_the_slope_of_the_loss_towards_every_word(
-    bert: LanguageModel, gpt2: LanguageModel, facts: FactSet, causal_model: bool
+    name: str,
+    sections: dict[str, Any],
+    load_family: Callable[..., LanguageModel],
+    facts: FactSet,
 ) -> None:
-    backbone, sections = (gpt2, CAUSAL) if causal_model else (bert, {})
+    backbone = load_family(name)
     problem = prepare(search_config(**sections), backbone, facts)
     template, listed = problem.templates[0], problem.facts["capital"].train
     tokens = random_tokens((template.vectors,), backbone).tolist()
@@ -115,12 +123,19 @@ def test_candidates_are_the_usable_words_of_the_highest_scores(
 # ---------------------------------------------------------------------------------- the filters
 
 
-def check_filters(backbone: LanguageModel, objects: list[list[str]]) -> torch.Tensor:
+OBJECTS = [["capital", "Paris"], ["river", "in"], []]
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *CAUSAL_FAMILIES])
+def test_filters_leave_out_specials_capitals_and_each_relations_own_objects(
+    name: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(name)
     vocabulary, size = backbone.vocabulary, backbone.vocabulary_size
     tokenizer = vocabulary.tokenizer
-    usable = usable_words(vocabulary, size, objects, filters=True)
-    assert usable.shape == (len(objects), size)
-    for row, names in enumerate(objects):
+    usable = usable_words(vocabulary, size, OBJECTS, filters=True)
+    assert usable.shape == (len(OBJECTS), size)
+    for row, names in enumerate(OBJECTS):
         for token in range(size):
             text = tokenizer.decode([token]) if token < len(tokenizer) else ""
             letters = [letter for letter in text if letter.isalpha()]
@@ -132,28 +147,14 @@ def check_filters(backbone: LanguageModel, objects: list[list[str]]) -> torch.Te
                 or text.strip() in names
             )
             assert bool(usable[row, token]) == (not bad), (token, text)
-    plain = usable_words(vocabulary, size, objects, filters=False)
+    plain = usable_words(vocabulary, size, OBJECTS, filters=False)
     assert (plain >= usable).all()
     assert not plain[:, tokenizer.all_special_ids].any()
     assert not plain[:, placeholder(vocabulary)].any()
     assert not plain[:, len(tokenizer) :].any()
-    return usable
-
-
-OBJECTS = [["capital", "Paris"], ["river", "in"], []]
-
-
-def test_filters_leave_out_specials_capitals_and_each_relations_own_objects(
-    backbone: LanguageModel,
-) -> None:
-    usable = check_filters(backbone, OBJECTS)
     assert 0 < usable[0].sum() < usable[2].sum()
-    (capital,), (river,) = (backbone.vocabulary.single_tokens([x]) for x in ("capital", "river"))
-    assert usable[:, [capital, river]].tolist() == [[False, True], [True, False], [True, True]]
-
-
-def test_filters_of_causal_models(causal: LanguageModel) -> None:
-    check_filters(causal, OBJECTS)
+    words = vocabulary.single_tokens(["capital", "river"])
+    assert usable[:, words].tolist() == [[False, True], [True, False], [True, True]]
 
 
 def test_a_relations_training_objects_are_what_is_filtered(bert: LanguageModel) -> None:
@@ -208,3 +209,48 @@ def test_templates_without_a_place_for_words_are_refused(
 def test_bad_settings_are_refused(sections: dict[str, dict[str, object]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         search_config(**sections)
+
+
+# ------------------------------------------------------------------------------ searches too short
+
+
+def short_run(make: Make, out: Path, epochs: int, steps: int, **sections: Any) -> RunConfig:
+    more = {"learning": {"epochs": epochs}, "search": {"steps": steps}}
+    place = {key: getattr(make(out), key) for key in ("model", "data", "out", "dtype")}
+    return search_config(**(place | more | sections))
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (3, 1), (0, 5)])
+def test_fewer_steps_than_words_are_refused_before_a_folder_is_made(
+    make: Make, tmp_path: Path, epochs: int, steps: int
+) -> None:
+    total = epochs * steps
+    with pytest.raises(ConfigError, match=rf"steps is {total}, a word each.* has 4 places"):
+        symprompt.train(short_run(make, tmp_path / "run", epochs, steps))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_from_words_takes_no_steps(make: Make, tmp_path: Path) -> None:
+    run = symprompt.train(short_run(make, tmp_path / "run", 1, 1, prompt={"start": "manual"}))
+    assert run.metrics["unfilled"] == run.folder.read_json("history.json")["unfilled"] == []
+
+
+def test_a_place_that_was_never_drawn_is_reported(make: Make, tmp_path: Path) -> None:
+    run = symprompt.train(short_run(make, tmp_path / "run", 1, 4, seed=1))
+    card = load_card(run.folder)["relations"]
+    expected = [name for name, about in card.items() if "[MASK]" in about["words"]]
+    assert expected
+    assert run.metrics["unfilled"] == run.folder.read_json("history.json")["unfilled"] == expected
+    note = f"too short: {len(expected)} of 2 relations ({', '.join(expected)}); raise"
+    assert note in load_scores(str(run.folder.path)).note
+    console = Console(file=io.StringIO(), width=300)
+    console.print(run_summary(run.metrics))
+    assert isinstance(console.file, io.StringIO)
+    assert note in console.file.getvalue()
+
+
+def test_a_search_that_goes_on_from_words_may_be_short(make: Make, tmp_path: Path) -> None:
+    first = symprompt.train(short_run(make, tmp_path / "first", 6, 4))
+    assert first.metrics["unfilled"] == []
+    start = {"start_from": str(first.folder.path)}
+    assert symprompt.train(short_run(make, tmp_path / "more", 1, 1, **start)).metrics

@@ -17,12 +17,17 @@ from symprompt.probing.prepare import make_method, prepare
 from tiny.models import facts_of, make_facts, run_config
 
 
-def test_majority_gives_shares_of_the_training_objects(bert: LanguageModel, facts: FactSet) -> None:
-    problem = prepare(run_config(method={"name": "majority"}), bert, facts)
-    method = make_method(run_config(method={"name": "majority"}), problem)
+def test_majority_gives_shares_of_the_training_objects_without_a_pass(
+    bert: LanguageModel, facts: FactSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(method={"name": "majority"})
+    problem = prepare(config, bert, facts)
+    monkeypatch.setattr(bert, "logits_at", None)
+    method = make_method(config, problem)
     assert isinstance(method, Majority)
     listed = problem.facts.facts("test")
     scores = method.scores(problem.sentences["test"], np.arange(len(listed)), {})
+    assert method.loss(problem.sentences["test"], np.array([0, 1]), {}).shape == (2,)
     size = bert.vocabulary_size
     for row, fact in enumerate(listed):
         train = [entry.object for entry in facts[fact.relation].train]
@@ -32,16 +37,6 @@ def test_majority_gives_shares_of_the_training_objects(bert: LanguageModel, fact
             assert token is not None
             wanted[token] = (count + 1 / size) / (len(train) + 1)
         torch.testing.assert_close(scores[row], wanted.log().float())
-
-
-def test_majority_passes_nothing_through_the_model(
-    bert: LanguageModel, facts: FactSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = run_config(method={"name": "majority"})
-    problem = prepare(config, bert, facts)
-    monkeypatch.setattr(bert, "logits_at", None)
-    method = make_method(config, problem)
-    assert method.loss(problem.sentences["test"], np.array([0, 1]), {}).shape == (2,)
 
 
 def test_majority_needs_training_facts_and_no_dev_facts(bert: LanguageModel) -> None:

@@ -18,27 +18,22 @@ import symprompt
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_card
-from symprompt.probing.methods.base import Method, Sentences
+from symprompt.probing.methods.base import Method
 from symprompt.probing.methods.ensemble import Pairs, optimise_weights, probability_loss
 from symprompt.probing.methods.lpaqa import LPAQA, prune
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.prompts import Template, make_names
-from tiny.models import make_facts, run_config
-from tiny.runs import PROMPTS, unfinish, write_csv, write_prompts
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prompts(tmp_path_factory.mktemp("written") / "mine")
+from tiny.loops import answer_text
+from tiny.models import run_config
+from tiny.runs import PROMPTS, Make
 
 
 def build(
-    backbone: LanguageModel, facts: FactSet, folder: Path, **ensemble: Any
+    backbone: LanguageModel, facts: FactSet, prompts: Path, **ensemble: Any
 ) -> tuple[Problem, LPAQA]:
     config = run_config(
-        method={"name": "lpaqa"}, ensemble={"prompts": [str(folder)]} | ensemble, dtype="float64"
+        method={"name": "lpaqa"}, ensemble={"prompts": [str(prompts)]} | ensemble, dtype="float64"
     )
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
@@ -52,14 +47,8 @@ def prompts_of(facts: FactSet, fact: Fact) -> list[str]:
 
 @torch.no_grad()
 def slow_answer(backbone: LanguageModel, template: str, fact: Fact) -> Tensor:
-    """The model's own log-probabilities at the mask of the written sentence."""
-    tokenizer = backbone.vocabulary.tokenizer
-    text = template.replace("[X]", fact.subject).replace("[Y]", tokenizer.mask_token)
-    ids = torch.tensor([tokenizer(text)["input_ids"]])
-    logits = backbone.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-    at = int((ids[0] == tokenizer.mask_token_id).nonzero())
-    found: Tensor = logits[0, at].log_softmax(0)
-    return found
+    """The model's own log-probabilities after the written sentence."""
+    return answer_text(backbone, template, fact).log_softmax(0)
 
 
 def slow_mixture(answers: list[Tensor], weights: list[float], mixture: str) -> Tensor:
@@ -72,9 +61,9 @@ def slow_mixture(answers: list[Tensor], weights: list[float], mixture: str) -> T
 
 @pytest.mark.parametrize("mixture", ["log", "probability"])
 def test_scores_are_the_mixture_of_the_written_sentences_answers(
-    bert: LanguageModel, facts: FactSet, folder: Path, mixture: str
+    bert: LanguageModel, facts: FactSet, prompts: Path, mixture: str
 ) -> None:
-    problem, method = build(bert, facts, folder, mixture=mixture)
+    problem, method = build(bert, facts, prompts, mixture=mixture)
     weights = torch.rand(3, 4, 1, generator=torch.Generator().manual_seed(1)).double()
     for row, own in enumerate(method.prompts):
         weights[row, len(own) :] = 0
@@ -93,11 +82,11 @@ def test_scores_are_the_mixture_of_the_written_sentences_answers(
         torch.testing.assert_close(loss[place], -wanted[gold], rtol=0, atol=1e-10)
 
 
-def fit(method: Method, sentences: Sentences, problem: Problem) -> None:
+def fit(method: Method, problem: Problem) -> None:
     """Fit every relation's weights."""
     assert isinstance(method, LPAQA)
     for relation, allowed in enumerate(problem.allowed):
-        method.fit(sentences, relation, allowed)
+        method.fit(problem.sentences["train"], relation, allowed)
 
 
 def slow_choice(backbone: LanguageModel, facts: FactSet, relation: str, listed: list[Fact]) -> int:
@@ -116,11 +105,11 @@ def slow_choice(backbone: LanguageModel, facts: FactSet, relation: str, listed: 
 
 
 def test_the_best_prompt_on_train_is_chosen_and_asked_alone(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
-    problem, method = build(bert, facts, folder, combine="top1")
+    problem, method = build(bert, facts, prompts, combine="top1")
     sentences = problem.sentences["train"]
-    fit(method, sentences, problem)
+    fit(method, problem)
     weights = method.vectors()["weights"][:, :, 0]
     for row, relation in enumerate(problem.facts.relations):
         place = slow_choice(bert, facts, relation.name, list(relation.train))
@@ -135,13 +124,17 @@ def test_the_best_prompt_on_train_is_chosen_and_asked_alone(
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta-v2-new"])
 @pytest.mark.parametrize("mixture", ["log", "probability"])
 def test_learned_weights_make_the_training_objects_likeliest_over_the_whole_vocabulary(
-    load_family: Callable[..., LanguageModel], facts: FactSet, folder: Path, mixture: str, name: str
+    load_family: Callable[..., LanguageModel],
+    facts: FactSet,
+    prompts: Path,
+    mixture: str,
+    name: str,
 ) -> None:
     backbone = load_family(name)
-    problem, method = build(backbone, facts, folder, mixture=mixture)
+    problem, method = build(backbone, facts, prompts, mixture=mixture)
     sentences = problem.sentences["train"]
     rows = np.arange(len(sentences))
-    fit(method, sentences, problem)
+    fit(method, problem)
     weights = method.vectors()["weights"]
     learned = method.loss(sentences, rows, {"weights": weights})
     torch.testing.assert_close(weights.sum((1, 2)), torch.ones(3).double())
@@ -162,9 +155,9 @@ def test_learned_weights_make_the_training_objects_likeliest_over_the_whole_voca
 
 
 def test_weights_of_log_probabilities_spread_over_prompts_that_correct_each_other(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
-    problem, method = build(bert, facts, folder)
+    problem, method = build(bert, facts, prompts)
     sentences = problem.sentences["train"]
     rows = np.flatnonzero(sentences.relations == 0)[:1]
     # Every prompt puts another wrong token first; only together they find the right one.
@@ -192,26 +185,26 @@ class LogitsAsStates(ReadOut):
 
 
 def test_passes_of_another_size_give_the_same_numbers(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
     found = []
     for tokens in (16, 4096):
         config = run_config(
-            method={"name": "lpaqa"}, ensemble={"prompts": [str(folder)]}, max_tokens=tokens
+            method={"name": "lpaqa"}, ensemble={"prompts": [str(prompts)]}, max_tokens=tokens
         )
         problem = prepare(config, bert, facts)
         method = make_method(config, problem)
-        fit(method, problem.sentences["train"], problem)
+        fit(method, problem)
         sentences = problem.sentences["test"]
         found.append(method.scores(sentences, np.arange(len(sentences)), method.vectors()))
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-5)
 
 
 def test_the_most_prompts_are_the_best_on_train(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
-    problem, method = build(bert, facts, folder, combine="uniform", most=2)
-    fit(method, problem.sentences["train"], problem)
+    problem, method = build(bert, facts, prompts, combine="uniform", most=2)
+    fit(method, problem)
     weights = method.vectors()["weights"][:, :, 0]
     assert sorted(weights[0].tolist()) == [0, 0, 0.5, 0.5]
     best = slow_choice(bert, facts, "capital", list(facts["capital"].train))
@@ -227,7 +220,7 @@ def test_weights_that_hardly_count_are_left_out() -> None:
 
 @pytest.mark.parametrize("mixture", ["log", "probability"])
 def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_space(
-    load_family: Callable[..., LanguageModel], facts: FactSet, folder: Path, mixture: str
+    load_family: Callable[..., LanguageModel], facts: FactSet, prompts: Path, mixture: str
 ) -> None:
     backbone = load_family("roberta")
     vocabulary = backbone.vocabulary
@@ -235,7 +228,7 @@ def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_
     (spaced,), (bare,) = vocabulary.encode([" Peru", "Peru"])
     assert spaced != bare
     assert (int(twins[spaced]), int(twins[bare])) == (bare, bare)
-    problem, method = build(backbone, facts, folder, mixture=mixture)
+    problem, method = build(backbone, facts, prompts, mixture=mixture)
     fact = facts["in"].test[0]
     row = problem.facts.facts("test").index(fact)
     weights = torch.zeros(3, 4, 1, dtype=torch.float64)
@@ -247,28 +240,17 @@ def test_a_word_at_the_start_of_a_sentence_is_put_in_terms_of_its_token_after_a_
     torch.testing.assert_close(found[0], wanted.float(), rtol=1e-5, atol=1e-5)
 
 
-@torch.no_grad()
 def test_causal_models_are_asked_by_prompts_that_end_with_the_object(
-    causal: LanguageModel, facts: FactSet, folder: Path
+    causal: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
-    problem, method = build(causal, facts, folder)
+    problem, method = build(causal, facts, prompts)
     assert [str(prompt) for prompt in method.prompts[1]] == ["[X] lies in [Y]"]
     assert len(method.prompts[0]) == 3
     listed = problem.facts.facts("test")
     found = method.scores(problem.sentences["test"], np.arange(len(listed)), method.vectors())
-    vocabulary = causal.vocabulary
     for row, fact in enumerate(listed):
         own = method.prompts[facts.names.index(fact.relation)]
-        answers = []
-        for prompt in own:
-            before, after = str(prompt).removesuffix("[Y]").split("[X]")
-            ids = [*vocabulary.prefix]
-            if before:
-                ids += vocabulary.encode([before.rstrip()])[0]
-            ids += vocabulary.encode_names([fact.subject], [bool(before)])[0]
-            ids += vocabulary.encode_words([after.strip()])[0]
-            logits = causal.model(input_ids=torch.tensor([ids])).logits
-            answers.append(logits[0, -1].log_softmax(0))
+        answers = [slow_answer(causal, str(prompt), fact) for prompt in own]
         wanted = slow_mixture(answers, [1 / len(own)] * len(own), "log")
         torch.testing.assert_close(found[row], wanted.float(), rtol=1e-4, atol=1e-4)
 
@@ -305,67 +287,41 @@ def test_a_sentence_longer_than_the_model_takes_is_refused(
         list(pairs.passes(sentences, np.array([0]), np.array([0])))
 
 
-@pytest.fixture(scope="module")
-def make(family_folder: Callable[[str], Path], folder: Path, tmp_path_factory: Any) -> Any:
-    data = write_csv(make_facts(), tmp_path_factory.mktemp("facts") / "facts.csv")
-
-    def config(out: Path, **ensemble: Any) -> RunConfig:
-        return run_config(
-            model=str(family_folder("bert")),
-            data=str(data),
-            out=str(out),
-            dtype="float32",
-            method={"name": "lpaqa"},
-            ensemble={"prompts": [str(folder)]} | ensemble,
-        )
-
-    return config
-
-
 @pytest.mark.parametrize("combine", ["top1", "uniform", "optimised"])
-def test_a_run_stores_prompts_and_weights(make: Any, tmp_path: Path, combine: str) -> None:
-    prompts = write_prompts(tmp_path / "mine")
-    config = make(tmp_path / "run", combine=combine, prompts=[str(prompts)])
-    symprompt.train(config)
-    for path in prompts.iterdir():
-        path.unlink()
-    run = symprompt.Run.load(tmp_path / "run")
+def test_a_run_stores_prompts_and_weights(
+    make: Make, prompts: Path, tmp_path: Path, combine: str
+) -> None:
+    ensemble = {"prompts": [str(prompts)], "combine": combine}
+    run = symprompt.train(make(tmp_path / "run", method={"name": "lpaqa"}, ensemble=ensemble))
     card = load_card(run.folder)
     assert card["relations"]["in"]["prompts"] == ["[X] lies in [Y] .", *PROMPTS["in"]]
     for about in card["relations"].values():
         assert len(about["prompt_weights"]) == len(about["prompts"])
         assert sum(about["prompt_weights"]) == pytest.approx(1, abs=1e-4)
-
-
-def test_a_killed_run_resumes_to_the_same_numbers(make: Any, tmp_path: Path) -> None:
-    whole = symprompt.train(make(tmp_path / "whole"))
-    half = symprompt.train(make(tmp_path / "half"))
-    unfinish(tmp_path / "half")
-    half = symprompt.train(make(tmp_path / "half"), resume=True)
-    assert half.metrics["test"] == whole.metrics["test"]
-    assert load_card(half.folder)["relations"] == load_card(whole.folder)["relations"]
-
-
-def test_a_damaged_card_is_refused(make: Any, tmp_path: Path) -> None:
-    run = symprompt.train(make(tmp_path / "run", combine="uniform"))
-    card = json.loads((tmp_path / "run" / "prompts.json").read_text())
     del card["relations"]["in"]["prompts"]
     (tmp_path / "run" / "prompts.json").write_text(json.dumps(card))
     with pytest.raises(RunError, match="damaged: no prompts of in"):
         run.ask("in", subject="Oslo")
 
 
-def test_missing_prompts_are_refused_before_a_folder_is_made(make: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no manual templates were found near .*--prompts"):
-        symprompt.train(make(tmp_path / "run", prompts=[]))
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "in.jsonl").write_text('{"template": "[X] : [Y]"}')
-    config = make(tmp_path / "run", prompts=[str(tmp_path / "one")], with_manual=False)
-    with pytest.raises(DataError, match="relation capital has no manual template"):
-        symprompt.train(config)
-    (tmp_path / "one" / "in.jsonl").write_text('{"template": "[X] <3> [Y]"}')
-    with pytest.raises(DataError, match="relation in has learned vectors"):
-        symprompt.train(make(tmp_path / "run", prompts=[str(tmp_path / "one")]))
+@pytest.mark.parametrize(
+    ("template", "ensemble", "message"),
+    [
+        ("", {"prompts": []}, r"no manual templates were found near .*--prompts"),
+        ("[X] : [Y]", {"with_manual": False}, "relation capital has no manual template"),
+        ("[X] <3> [Y]", {}, "relation in has learned vectors"),
+    ],
+)
+def test_missing_prompts_are_refused_before_a_folder_is_made(
+    make: Make, tmp_path: Path, template: str, ensemble: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"template": template}))
+    given = {"prompts": [str(tmp_path)]} | ensemble
+    with pytest.raises(DataError, match=message):
+        symprompt.train(make(tmp_path / "run", method={"name": "lpaqa"}, ensemble=given))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_negative_number_of_prompts_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"ensemble.most is -1"):
-        make(tmp_path / "run", most=-1)
+        run_config(method={"name": "lpaqa"}, ensemble={"most": -1})

@@ -1,20 +1,14 @@
-"""Objects of any length against plain loops: one sentence, one candidate and one token at a time.
-
-The oracle uses nothing of the package but the model, its embeddings and the tokenizer's ids; where
-words end is told by the marks in the tokens' own texts.
-"""
+"""Objects of any length against plain loops: one sentence, candidate and token at a time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact, FactSet, Relation
@@ -22,8 +16,12 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
 from symprompt.probing.methods.base import Method
+from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, make_method, prepare
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.loops import Loops, randomise
 from tiny.models import (
+    FAMILIES,
     facts_of,
     make_trainer,
     run_config,
@@ -32,7 +30,6 @@ from tiny.models import (
     world_facts,
 )
 
-Item = int | Tensor
 ANY = {"objects": "any-length", "vocabulary": "objects"}
 PAIRS = [
     ("France", "Paris"),
@@ -82,110 +79,15 @@ def build(backbone: LanguageModel, known: FactSet, /, **sections: Any) -> tuple[
     config = config_for(backbone, **sections)
     problem = prepare(config, backbone, known)
     method = make_method(config, problem)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for encoder in method.encoders.values():
-            for value in encoder.parameters():
-                value.copy_(torch.randn(value.shape, generator=generator, dtype=value.dtype))
+    randomise(method)
     return problem, method
 
 
-@dataclass
-class Loops:
-    """A name's score by loops, for the template "<2> [X] <1> [Y] <2>", or the causal one."""
-
-    backbone: LanguageModel
-    vectors: dict[str, Tensor]
-    relations: tuple[str, ...]
-    masking: str = "name"
-    average: str = "mean"
-
-    def tokens(self, name: str, *, first: bool = False) -> list[int]:
-        (ids,) = self.backbone.vocabulary.encode_names([name], [not first])
-        return ids
-
-    def word_starts(self, tokens: list[int]) -> list[bool]:
-        texts = self.backbone.vocabulary.tokenizer.convert_ids_to_tokens(tokens)
-        pieces = any(text.startswith("##") for text in texts) or not any(
-            text[0] in "Ġ▁" for text in texts
-        )
-        return [
-            not text.startswith("##") if pieces else step == 0 or text[0] in "Ġ▁"
-            for step, text in enumerate(texts)
-        ]
-
-    def sentence(
-        self, relation: int, first: list[int], second: list[int], part: str = "forth"
-    ) -> list[Item]:
-        vocabulary = self.backbone.vocabulary
-        v: list[Item] = list(self.vectors[part][relation])
-        head = [*vocabulary.prefix, v[0], v[1], *first, v[2], *second]
-        return [*head, *v[3:5], *vocabulary.suffix]
-
-    def log_probabilities(self, items: list[Item]) -> Tensor:
-        rows = [
-            self.backbone.embed(torch.tensor([item]))[0] if isinstance(item, int) else item
-            for item in items
-        ]
-        embeddings = torch.stack(rows)[None]
-        mask = torch.ones(1, len(rows), dtype=torch.long)
-        with torch.no_grad():
-            logits = self.backbone.model(inputs_embeds=embeddings, attention_mask=mask).logits[0]
-        found: Tensor = logits.double().log_softmax(1)
-        return found
-
-    def token_scores(self, fact: Fact, name: str) -> list[float]:
-        subject, tokens = self.tokens(fact.subject), self.tokens(name)
-        relation = self.relations.index(fact.relation)
-        start = len(self.backbone.vocabulary.prefix) + 3 + len(subject)
-        if self.backbone.causal:
-            table = self.log_probabilities(self.sentence(relation, subject, tokens))
-            return [float(table[start + i - 1, token]) for i, token in enumerate(tokens)]
-        mask = self.backbone.vocabulary.mask_id
-        assert mask is not None
-        starts = self.word_starts(tokens)
-        scores = []
-        for index, token in enumerate(tokens):
-            shown = list(tokens)
-            shown[index] = mask
-            if self.masking == "word":
-                after = index + 1
-                while after < len(tokens) and not starts[after]:
-                    shown[after] = mask
-                    after += 1
-            if self.masking == "name":
-                shown[index:] = [mask] * (len(tokens) - index)
-            table = self.log_probabilities(self.sentence(relation, subject, shown))
-            scores.append(float(table[start + index, token]))
-        return scores
-
-    def forth(self, fact: Fact, name: str) -> float:
-        scores = self.token_scores(fact, name)
-        return sum(scores) / (len(scores) if self.average == "mean" else 1)
-
-    def back(self, fact: Fact, name: str) -> float:
-        """The mean log-likelihood of the subject's tokens, the name in place, blanks swapped."""
-        # The subject is read as it stands in the second blank, the object as it is as an answer.
-        subject, tokens = self.tokens(fact.subject), self.tokens(name)
-        relation = self.relations.index(fact.relation)
-        part = "back" if "back" in self.vectors else "forth"
-        start = len(self.backbone.vocabulary.prefix) + 3 + len(tokens)
-        found = []
-        for index, token in enumerate(subject):
-            if self.backbone.causal:
-                table = self.log_probabilities(self.sentence(relation, tokens, subject, part))
-                found.append(float(table[start + index - 1, token]))
-            else:
-                mask = self.backbone.vocabulary.mask_id
-                shown = [*subject[:index], mask, *subject[index + 1 :]]
-                table = self.log_probabilities(self.sentence(relation, tokens, shown, part))  # type: ignore[arg-type]
-                found.append(float(table[start + index, token]))
-        return sum(found) / len(found)
-
-
-def loops_for(problem: Problem, method: Method, **options: str) -> Loops:
+def ask(problem: Problem, method: Method, split: str = "test", k: int = 3) -> Predictions:
+    """The predictions of one split, in small passes."""
     vectors = {part: value.detach() for part, value in method.vectors().items()}
-    return Loops(problem.backbone, vectors, problem.relations, **options)
+    sentences = problem.sentences[split]  # type: ignore[index]
+    return predict(method, sentences, vectors, allowed=problem.allowed, k=k, max_tokens=100)
 
 
 def assert_scores_are_the_loops(
@@ -215,27 +117,20 @@ def assert_scores_are_the_loops(
 # ------------------------------------------------------------------------------------- oracles
 
 
-@pytest.mark.parametrize("masking", ["name", "word", "one"])
-@pytest.mark.parametrize("average", ["mean", "sum"])
+@pytest.mark.parametrize(
+    ("family", "masking", "average"),
+    [("bert", masking, "sum") for masking in ("name", "word", "one")]
+    + [("bert", "one", "mean")]
+    + [(family, masking, "mean") for family in FAMILIES for masking in ("name", "word")]
+    + [(family, "name", "mean") for family in CAUSAL_FAMILIES],
+)
 def test_scores_are_those_of_loops_over_candidates_and_tokens(
-    masking: str, average: str, bert: LanguageModel
+    family: str, masking: str, average: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     options = {"object_masking": masking, "object_average": average}
-    problem, method = build(bert, long_facts(), method=options)
-    assert_scores_are_the_loops(
-        problem, method, loops_for(problem, method, masking=masking, average=average)
-    )
-
-
-@pytest.mark.parametrize("masking", ["name", "word"])
-def test_scores_are_the_loops_for_every_family(masking: str, backbone: LanguageModel) -> None:
-    problem, method = build(backbone, long_facts(), method={"object_masking": masking})
-    assert_scores_are_the_loops(problem, method, loops_for(problem, method, masking=masking))
-
-
-def test_scores_are_the_loops_for_every_causal_family(causal: LanguageModel) -> None:
-    problem, method = build(causal, long_facts())
-    assert_scores_are_the_loops(problem, method, loops_for(problem, method), 1e-4)
+    problem, method = build(load_family(family), long_facts(), method=options)
+    near = 1e-4 if problem.backbone.causal else 1e-5
+    assert_scores_are_the_loops(problem, method, Loops.of(problem, method, **options), near)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama"])
@@ -245,7 +140,7 @@ def test_the_loss_is_the_mean_over_the_objects_tokens(
 ) -> None:
     backbone = load_family(family)
     problem, method = build(backbone, long_facts(), method={"object_masking": masking})
-    loops = loops_for(problem, method, masking=masking)
+    loops = Loops.of(problem, method, object_masking=masking)
     listed = problem.facts.facts("train")
     rows = np.arange(len(listed))[::-1].copy()
     found = method.loss(problem.sentences["train"], rows, loops.vectors)
@@ -268,17 +163,10 @@ def test_the_way_back_has_the_whole_candidate_in_place(
     problem, method = build(
         backbone, long_facts(), method={"name": "spe", "vectors": "separate", "k": 3}
     )
-    loops = loops_for(problem, method)
+    loops = Loops.of(problem, method)
     assert problem.spelling is not None
     texts, listed = problem.spelling.names.texts, problem.facts.facts("test")
-    found = predict(
-        method,
-        problem.sentences["test"],
-        loops.vectors,
-        allowed=problem.allowed,
-        k=3,
-        max_tokens=100,
-    )
+    found = ask(problem, method)
     lengths = set()
     for row, fact in enumerate(listed):
         for token, score in zip(
@@ -298,15 +186,8 @@ def test_the_way_back_has_the_whole_candidate_in_place(
 
 def test_ranks_are_among_the_relations_candidates(bert: LanguageModel) -> None:
     problem, method = build(bert, long_facts())
-    loops = loops_for(problem, method)
-    found = predict(
-        method,
-        problem.sentences["test"],
-        loops.vectors,
-        allowed=problem.allowed,
-        k=3,
-        max_tokens=100,
-    )
+    loops = Loops.of(problem, method)
+    found = ask(problem, method)
     for row, fact in enumerate(problem.facts.facts("test")):
         relation = problem.facts[fact.relation]
         scores = {name: loops.forth(fact, name) for name in {f.object for f in relation.train}}
@@ -340,24 +221,14 @@ def test_objects_of_one_token_score_as_they_do_without_the_switch(
     assert problem.spelling is not None
     vectors = {part: value.detach() for part, value in method.vectors().items()}
     for split in ("dev", "test"):
-        one, other = (
-            predict(
-                which,
-                entry.sentences[split],  # type: ignore[index]
-                vectors,
-                allowed=entry.allowed,
-                k=2,
-                max_tokens=200,
-            )
-            for which, entry in ((plain, plain_problem), (method, problem))
-        )
+        one, other = ask(plain_problem, plain, split, 2), ask(problem, method, split, 2)
         texts = [[problem.text(answer) for answer in row] for row in other.candidates.tolist()]
         assert texts == [
             [plain_problem.text(token) for token in row] for row in one.candidates.tolist()
         ]
-        torch.testing.assert_close(one.forward, other.forward, rtol=1e-5, atol=1e-5)
-        assert torch.equal(one.better, other.better)
-        assert torch.equal(one.better_filtered, other.better_filtered)
+        np.testing.assert_allclose(one.object_score, other.object_score, rtol=1e-5, atol=1e-5)
+        assert np.array_equal(one.better, other.better)
+        assert np.array_equal(one.better_filtered, other.better_filtered)
     rows = np.arange(len(problem.sentences["train"]))
     torch.testing.assert_close(
         method.loss(problem.sentences["train"], rows, vectors),
@@ -526,24 +397,25 @@ def test_sentences_too_long_with_the_longest_candidate_are_dropped(bert: Languag
     assert scores.isfinite().all()
 
 
-def test_a_vocabulary_of_tokens_is_refused(bert: LanguageModel) -> None:
-    with pytest.raises(ConfigError, match='"full" has single tokens only'):
-        config_for(bert, facts={"vocabulary": "full"})
-
-
-@pytest.mark.parametrize("name", ["autoprompt", "finetune"])
-def test_methods_of_one_token_are_refused(name: str, bert: LanguageModel) -> None:
-    with pytest.raises(ConfigError, match=f'"{name}" asks for objects of one token'):
-        config_for(bert, method={"name": name})
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"facts": {"vocabulary": "full"}}, '"full" has single tokens only'),
+        ({"method": {"name": "autoprompt"}}, '"autoprompt" asks for objects of one token'),
+        ({"method": {"name": "finetune"}}, '"finetune" asks for objects of one token'),
+    ],
+)
+def test_settings_of_single_tokens_are_refused(
+    sections: dict[str, Any], message: str, bert: LanguageModel
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config_for(bert, **sections)
 
 
 @pytest.mark.parametrize("name", ["majority", "manual", "optiprompt"])
 def test_methods_that_do_not_ask_back_rank_names_too(name: str, bert: LanguageModel) -> None:
     problem, method = build(bert, long_facts(), method={"name": name})
-    vectors = {part: value.detach() for part, value in method.vectors().items()}
-    found = predict(
-        method, problem.sentences["test"], vectors, allowed=problem.allowed, k=3, max_tokens=99
-    )
+    found = ask(problem, method)
     assert len(found) == 4
     if name == "majority":
         # Every object of "near" is there once, so all tie.
@@ -574,16 +446,14 @@ def test_prompts_learn_names_of_several_tokens(knowing_bert: LanguageModel) -> N
         learning={"epochs": 25, "rate": 0.005, "batch": 8, "select": "loss"},
     )
     problem, fresh, _ = make_trainer(config, knowing_bert, facts)
-    drawn = {part: value.detach() for part, value in fresh.vectors().items()}
-    sentences = problem.sentences["test"]
-    before = predict(fresh, sentences, drawn, allowed=problem.allowed, k=3, max_tokens=4096)
+    sentences, before = problem.sentences["test"], ask(problem, fresh)
     run = train(config, knowing_bert, facts)
     assert run.problem.counts() == {"land": 6, "tongue": 6}
     after = run.predict().ranks().realistic
     drawn_ranks = before.ranks().realistic
-    right = [float((rank <= 1).double().mean()) for rank in (drawn_ranks, after)]
+    right = [float((rank <= 1).mean()) for rank in (drawn_ranks, after)]
     assert right[1] >= max(0.5, right[0] + 0.2)
     # The gain is not the short names' alone.
-    long = torch.from_numpy(sentences.object_prompt.object_lengths > 1)
+    long = sentences.object_prompt.object_lengths > 1
     assert float((1 / after[long]).mean()) > float((1 / drawn_ranks[long]).mean())
     assert run.progress.history[-1]["loss"] < 0.5 * run.progress.history[0]["loss"]

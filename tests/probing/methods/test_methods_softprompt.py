@@ -14,9 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.errors import ConfigError
+import symprompt
+from symprompt.errors import ConfigError, RunError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
+from symprompt.probing.config import RunConfig
+from symprompt.probing.folder import load_card, load_prompts
 from symprompt.probing.methods.lpaqa import LPAQA
 from symprompt.probing.methods.softprompt import SoftPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
@@ -24,18 +27,13 @@ from symprompt.probing.templates import words_to_vectors
 from symprompt.prompts import Template, encode_facts, make_layout
 from tiny.layers import slow_bert_layer, slow_gpt2_layer
 from tiny.models import Trained, run_config, train, world_facts
-from tiny.runs import PROMPTS, soft_config, write_prompts
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prompts(tmp_path_factory.mktemp("written") / "mine")
+from tiny.runs import PROMPTS, Killed, Make, kill_at, soft_config, write_prompts
 
 
 def build(
-    backbone: LanguageModel, facts: FactSet, folder: Path, **ensemble: Any
+    backbone: LanguageModel, facts: FactSet, prompts: Path, **ensemble: Any
 ) -> tuple[Problem, SoftPrompt]:
-    config = soft_config(folder, ensemble=ensemble)
+    config = soft_config(prompts, ensemble=ensemble)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     assert isinstance(method, SoftPrompt)
@@ -107,10 +105,10 @@ def slow_logits(backbone: LanguageModel, embeddings: Tensor, added: Tensor) -> T
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_losses_and_scores_are_those_of_passes_written_out_by_hand(
-    load_family: Callable[..., LanguageModel], facts: FactSet, folder: Path, name: str, deep: bool
+    load_family: Callable[..., LanguageModel], facts: FactSet, prompts: Path, name: str, deep: bool
 ) -> None:
     backbone = load_family(name)
-    problem, method = build(backbone, facts, folder, deep=deep)
+    problem, method = build(backbone, facts, prompts, deep=deep)
     disturb(method)
     vectors = {part: value.detach() for part, value in method.vectors().items()}
     sentences, listed = problem.sentences["test"], problem.facts.facts("test")
@@ -133,13 +131,13 @@ def test_losses_and_scores_are_those_of_passes_written_out_by_hand(
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "modernbert", "llama"])
 def test_before_training_it_is_the_mean_of_the_written_prompts_answers(
-    load_family: Callable[..., LanguageModel], facts: FactSet, folder: Path, name: str
+    load_family: Callable[..., LanguageModel], facts: FactSet, prompts: Path, name: str
 ) -> None:
     backbone = load_family(name)
-    problem, method = build(backbone, facts, folder, deep=True)
+    problem, method = build(backbone, facts, prompts, deep=True)
     config = run_config(
         method={"name": "lpaqa"},
-        ensemble={"prompts": [str(folder)], "mixture": "probability", "combine": "uniform"},
+        ensemble={"prompts": [str(prompts)], "mixture": "probability", "combine": "uniform"},
         dtype="float64",
     )
     written = make_method(config, prepare(config, backbone, facts))
@@ -151,26 +149,10 @@ def test_before_training_it_is_the_mean_of_the_written_prompts_answers(
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_causal_families_are_asked_through_soft_prompts(
-    causal: LanguageModel, facts: FactSet, folder: Path
-) -> None:
-    problem, method = build(causal, facts, folder, deep=True)
-    disturb(method)
-    sentences = problem.sentences["train"]
-    rows = np.arange(len(sentences))
-    loss = method.loss(sentences, rows, method.vectors())
-    alone = torch.cat(
-        [method.loss(sentences, rows[row : row + 1], method.vectors()) for row in rows]
-    )
-    torch.testing.assert_close(loss, alone, rtol=0, atol=1e-9)
-    scores = method.scores(sentences, rows, method.vectors()).detach()
-    torch.testing.assert_close(scores.exp().sum(1), torch.ones(len(rows)), rtol=1e-4, atol=1e-4)
-
-
 def test_gradients_are_those_of_finite_differences(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
-    problem, method = build(bert, facts, folder, deep=True, weighing="gradient")
+    problem, method = build(bert, facts, prompts, deep=True, weighing="gradient")
     disturb(method)
     sentences, rows = problem.sentences["train"], np.array([0, 6, 13])
     method.loss(sentences, rows, method.vectors()).sum().backward()
@@ -194,9 +176,9 @@ def test_gradients_are_those_of_finite_differences(
 
 
 def test_an_epoch_sets_the_weights_to_the_prompts_mean_shares(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
-    problem, method = build(bert, facts, folder)
+    problem, method = build(bert, facts, prompts)
     disturb(method)
     before = method.mixture.weights().clone()
     sentences = problem.sentences["train"]
@@ -228,17 +210,13 @@ def test_an_epoch_sets_the_weights_to_the_prompts_mean_shares(
 
 @pytest.fixture(scope="module")
 def world_prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    for name in ("land", "tongue"):
-        lines = ["people we [X] is [Y] .", "hear the [X] , of [Y]", "town [X] speak found [Y] ."]
-        text = "".join(json.dumps({"template": line}) + "\n" for line in lines)
-        (folder / f"{name}.jsonl").write_text(text)
-    return folder
+    lines = ["people we [X] is [Y] .", "hear the [X] , of [Y]", "town [X] speak found [Y] ."]
+    return write_prompts(tmp_path_factory.mktemp("world"), {"land": lines, "tongue": lines})
 
 
 def first_places(trained: Trained) -> float:
     found = trained.predict("test")
-    return float((found.better + found.equal / 2 < 1).double().mean())
+    return float((found.better + found.equal / 2 < 1).mean())
 
 
 @pytest.mark.parametrize(("deep", "weighing"), [(False, "em"), (True, "em"), (True, "gradient")])
@@ -266,10 +244,10 @@ def test_training_finds_what_the_model_knows(
 
 @pytest.mark.parametrize("weighing", ["em", "gradient"])
 def test_stacked_relations_equal_each_alone(
-    bert: LanguageModel, facts: FactSet, folder: Path, weighing: str
+    bert: LanguageModel, facts: FactSet, prompts: Path, weighing: str
 ) -> None:
     config = soft_config(
-        folder,
+        prompts,
         ensemble={"deep": True, "weighing": weighing, "most": 2},
         learning={"patience": 1, "epochs": 3},
     )
@@ -300,10 +278,9 @@ def test_random_vectors_have_the_embeddings_mean_and_deviation(
 
 
 def test_the_best_prompts_on_train_are_taken(knowing_bert: LanguageModel, tmp_path: Path) -> None:
-    for name, good in (("land", "[X] lies in [Y] ."), ("tongue", "people of [X] speak [Y] .")):
-        lines = ["hear [X] we [Y]", ", [X] : : [Y] .", good, "of of [X] town [Y]"]
-        text = "".join(json.dumps({"template": line}) + "\n" for line in lines)
-        (tmp_path / f"{name}.jsonl").write_text(text)
+    bad = ["hear [X] we [Y]", ", [X] : : [Y] .", "of of [X] town [Y]"]
+    good = {"land": ["[X] lies in [Y] ."], "tongue": ["people of [X] speak [Y] ."]}
+    write_prompts(tmp_path, {name: bad[:2] + own + bad[2:] for name, own in good.items()})
     config = soft_config(tmp_path, ensemble={"most": 2, "with_manual": False})
     problem = prepare(config, knowing_bert, world_facts())
     assert [len(own) for own in problem.prompts] == [2, 2]
@@ -312,27 +289,88 @@ def test_the_best_prompts_on_train_are_taken(knowing_bert: LanguageModel, tmp_pa
 
 
 def test_without_training_facts_the_first_prompts_are_taken(
-    bert: LanguageModel, facts: FactSet, folder: Path
+    bert: LanguageModel, facts: FactSet, prompts: Path
 ) -> None:
     only = FactSet(
         tuple(replace(relation, train=(), dev=()) for relation in facts.relations),
         source="made up",
         layout="table",
     )
-    config = soft_config(folder, ensemble={"most": 2}, learning={"epochs": 0})
+    config = soft_config(prompts, ensemble={"most": 2}, learning={"epochs": 0})
     problem = prepare(config, bert, only)
     assert [str(own) for own in problem.prompts[2]] == ["[X] lies in [Y] .", PROMPTS["near"][0]]
 
 
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"prompt": {"encoder": "mlp", "start": "random"}},
+            r'"softprompt" goes with prompt.encoder = "free"',
+        ),
+        ({"ensemble": {"weighing": "guess"}}, "weighing"),
+    ],
+)
 def test_bad_settings_are_refused(
-    bert: LanguageModel, facts: FactSet, folder: Path, tmp_path: Path
+    prompts: Path, sections: dict[str, dict[str, str]], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r'"softprompt" goes with prompt.encoder = "free"'):
-        soft_config(folder, prompt={"encoder": "mlp", "start": "random"})
-    with pytest.raises(ConfigError, match="weighing"):
-        soft_config(folder, ensemble={"weighing": "guess"})
-    for name in facts.names:
-        (tmp_path / f"{name}.jsonl").write_text('{"template": "[X] [Y]"}')
+    with pytest.raises(ConfigError, match=message):
+        soft_config(prompts, **sections)
+
+
+def test_prompts_without_words_are_refused(
+    bert: LanguageModel, facts: FactSet, tmp_path: Path
+) -> None:
+    write_prompts(tmp_path, {name: ["[X] [Y]"] for name in facts.names})
     config = soft_config(tmp_path, ensemble={"with_manual": False})
     with pytest.raises(ConfigError, match="have no word"):
         make_method(config, prepare(config, bert, facts))
+
+
+# ------------------------------------------------------------------------------- whole runs
+
+
+@pytest.fixture(scope="module")
+def soft(make: Make, prompts: Path, tmp_path_factory: pytest.TempPathFactory) -> symprompt.Run:
+    """A finished run; tests must not change its folder."""
+    return symprompt.train(run_of(make, tmp_path_factory.mktemp("soft") / "run", prompts))
+
+
+def run_of(make: Make, out: Path, prompts: Path, most: int = 2, **sections: Any) -> RunConfig:
+    ensemble = {"prompts": [str(prompts)], "deep": True, "most": most}
+    soft: dict[str, Any] = {
+        "method": {"name": "softprompt"},
+        "prompt": {"encoder": "free", "start": "manual"},
+        "ensemble": ensemble,
+        "checkpoint_seconds": 0.0,
+    }
+    return make(out, **(soft | sections))
+
+
+def test_a_resumed_run_keeps_the_prompts_it_chose(
+    make: Make, prompts: Path, tmp_path: Path
+) -> None:
+    config = run_of(make, tmp_path / "run", prompts)
+    with pytest.raises(Killed):
+        symprompt.train(config, tick=kill_at("training", "epoch 2"))
+    card = json.loads((tmp_path / "run" / "prompts.json").read_text())
+    chosen = ["[X] is the old [Y].", "[X] lies in the city [Y] ."]
+    card["relations"]["capital"]["prompts"] = chosen
+    (tmp_path / "run" / "prompts.json").write_text(json.dumps(card))
+    (tmp_path / "run" / "state.safetensors").unlink()
+    run = symprompt.train(config, resume=True)
+    assert load_card(run.folder)["relations"]["capital"]["prompts"] == chosen
+
+
+def test_a_run_goes_on_with_its_own_prompts_and_no_others(
+    make: Make, soft: symprompt.Run, prompts: Path, tmp_path: Path
+) -> None:
+    about = load_card(soft.folder)["relations"]["capital"]
+    assert set(about["prompts"]) <= {"The capital of [X] is [Y] .", *PROMPTS["capital"]}
+    assert sum(about["prompt_weights"]) == pytest.approx(1, abs=1e-4)
+    start = {"start_from": str(soft.folder.path), "learning": {"epochs": 0}}
+    with pytest.raises(RunError, match="other manual templates for relation"):
+        symprompt.train(run_of(make, tmp_path / "other", prompts, most=3, **start))
+    more = symprompt.train(run_of(make, tmp_path / "more", prompts, **start))
+    one, two = (load_prompts(run.folder, ["forth", "weights", "deep"]) for run in (soft, more))
+    assert all(torch.equal(one[part], two[part]) for part in one)

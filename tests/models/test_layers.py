@@ -47,30 +47,26 @@ def test_every_family_has_places_before_its_layers(
     torch.testing.assert_close(again, plain, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
 @torch.no_grad()
-def test_a_bert_walked_by_hand_gives_the_same(bert: LanguageModel) -> None:
+def test_layers_written_out_by_hand_give_the_same(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    model, at = backbone.model, torch.tensor([1, 3, 5])
     added = torch.randn(1, 3, 7, 32, generator=torch.Generator().manual_seed(1)).double()
-    inputs, model = make_inputs(bert, added), bert.model
-    hidden = model.bert.embeddings(inputs_embeds=inputs.embeddings)
-    hidden = slow_bert_layer(model.bert.encoder.layer[0], hidden)
-    hidden = slow_bert_layer(model.bert.encoder.layer[1], hidden + added[0])
-    wanted = model.cls(hidden)[torch.arange(3), torch.tensor([1, 3, 5])]
-    found = bert.logits_at(inputs, torch.tensor([1, 3, 5]))
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
-
-
-@torch.no_grad()
-def test_a_gpt2_walked_by_hand_gives_the_same(gpt2: LanguageModel) -> None:
-    body = gpt2.model.transformer
-    width = gpt2.layers.width
-    added = torch.randn(1, 3, 7, width, generator=torch.Generator().manual_seed(1)).double()
-    inputs = make_inputs(gpt2, added)
-    hidden = inputs.embeddings + body.wpe(torch.arange(7))
-    for index, layer in enumerate(body.h):
-        hidden = slow_gpt2_layer(layer, hidden + (added[0] if index else 0), gpt2)
-    wanted = gpt2.model.lm_head(body.ln_f(hidden))[torch.arange(3), torch.tensor([1, 3, 5])]
-    found = gpt2.logits_at(inputs, torch.tensor([1, 3, 5]))
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    inputs = make_inputs(backbone, added)
+    if name == "bert":
+        hidden = model.bert.embeddings(inputs_embeds=inputs.embeddings)
+        hidden = slow_bert_layer(model.bert.encoder.layer[0], hidden)
+        wanted = model.cls(slow_bert_layer(model.bert.encoder.layer[1], hidden + added[0]))
+    else:
+        hidden = inputs.embeddings + model.transformer.wpe(torch.arange(7))
+        for index, layer in enumerate(model.transformer.h):
+            hidden = slow_gpt2_layer(layer, hidden + (added[0] if index else 0), backbone)
+        wanted = model.lm_head(model.transformer.ln_f(hidden))
+    found = backbone.logits_at(inputs, at)
+    torch.testing.assert_close(found, wanted[torch.arange(3), at], rtol=0, atol=1e-9)
 
 
 class Odd(nn.Module):

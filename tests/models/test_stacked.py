@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from symprompt.errors import ConfigError, ModelError
 from symprompt.models import FullTuning, LanguageModel, LoraTuning, StackedModel, Tuning
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import FAMILIES
 
 REFUSED = "modernbert"  # its windows of attention are lost in a stack
 
@@ -51,7 +53,15 @@ def alone(backbone: LanguageModel, ids: Tensor, mask: Tensor, at: Tensor) -> Ten
     return logits[torch.arange(len(ids)), at]
 
 
-def check_full(backbone: LanguageModel) -> None:
+@pytest.mark.parametrize("name", [*FAMILIES, *CAUSAL_FAMILIES])
+def test_a_stack_of_models_answers_and_learns_as_each_alone(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    if name == REFUSED:
+        with pytest.raises(ModelError, match="cannot be fine-tuned"):
+            StackedModel(backbone, FullTuning)
+        return
     stacked = StackedModel(backbone, FullTuning)
     rows = make_rows(stacked)
     ids, mask, at = make_sentences(backbone)
@@ -73,20 +83,6 @@ def check_full(backbone: LanguageModel) -> None:
             gradient = named[name].grad
             wanted_gradient = torch.zeros_like(value) if gradient is None else gradient
             torch.testing.assert_close(value, wanted_gradient, rtol=0, atol=1e-9)
-
-
-def test_a_stack_of_masked_models_answers_and_learns_as_each_alone(
-    backbone: LanguageModel, family: str
-) -> None:
-    if family == REFUSED:
-        with pytest.raises(ModelError, match="cannot be fine-tuned"):
-            StackedModel(backbone, FullTuning)
-        return
-    check_full(backbone)
-
-
-def test_a_stack_of_causal_models_answers_and_learns_as_each_alone(causal: LanguageModel) -> None:
-    check_full(causal)
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama"])

@@ -9,24 +9,41 @@ from tokenizers import AddedToken
 
 from symprompt.errors import ModelError
 from symprompt.models import LanguageModel, Vocabulary
-from tiny.models import CITIES, COUNTRIES, make_wordpiece
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import CITIES, COUNTRIES, FAMILIES, make_wordpiece
 
 
-def test_frame_is_what_the_tokenizer_puts_around_a_sentence(backbone: LanguageModel) -> None:
-    vocabulary = backbone.vocabulary
+@pytest.fixture(params=[*FAMILIES, *CAUSAL_FAMILIES])
+def vocabulary(
+    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
+) -> Vocabulary:
+    """Every family's vocabulary in turn, masked and causal."""
+    return load_family(request.param).vocabulary
+
+
+def test_frame_is_what_the_tokenizer_puts_around_a_sentence(vocabulary: Vocabulary) -> None:
     tokenizer = vocabulary.tokenizer
+    if vocabulary.causal:
+        start = tokenizer.bos_token_id
+        assert vocabulary.prefix == ([] if start is None else [start])
+        assert (vocabulary.suffix, vocabulary.mask_id) == ([], None)
+        pad = tokenizer.pad_token_id
+        assert vocabulary.pad_id == (tokenizer.eos_token_id if pad is None else pad)
+        return
     assert vocabulary.prefix == [tokenizer.cls_token_id]
     assert vocabulary.suffix == [tokenizer.sep_token_id]
     assert vocabulary.mask_id == tokenizer.mask_token_id
     assert vocabulary.pad_id == tokenizer.pad_token_id
 
 
-def test_known_names_are_one_token_and_others_are_not(backbone: LanguageModel) -> None:
-    vocabulary = backbone.vocabulary
+def test_known_names_are_one_token_and_others_are_not(vocabulary: Vocabulary) -> None:
     found = vocabulary.single_tokens([*COUNTRIES, *CITIES])
     assert None not in found
     assert len(set(found)) == len(COUNTRIES) + len(CITIES)
     assert vocabulary.single_tokens(["Oslo", "New York", ""]) == [None, None, None]
+    (token,) = vocabulary.single_tokens(["Paris"])
+    assert token is not None
+    assert vocabulary.text(token) == "Paris"
 
 
 def test_unknown_word_is_no_answer(backbone: LanguageModel) -> None:
@@ -34,14 +51,12 @@ def test_unknown_word_is_no_answer(backbone: LanguageModel) -> None:
     assert backbone.vocabulary.single_tokens(["鿿"]) == [None]
 
 
-def test_words_are_read_as_inside_a_sentence(backbone: LanguageModel) -> None:
-    vocabulary = backbone.vocabulary
-    (host, word, whole) = (
-        vocabulary.encode(["city"])[0],
-        vocabulary.encode_words(["Paris"])[0],
-        vocabulary.encode(["city Paris"])[0],
-    )
-    assert host + word == whole
+def test_words_are_read_as_inside_a_sentence(vocabulary: Vocabulary) -> None:
+    (host, whole) = vocabulary.encode(["city", "city Paris"])
+    assert host + vocabulary.encode_words(["Paris"])[0] == whole
+    assert vocabulary.encode_names(["Paris"], [True]) == vocabulary.encode_words(["Paris"])
+    assert vocabulary.encode_names(["Paris"], [False]) == vocabulary.encode(["Paris"])
+    assert vocabulary.encode([]) == vocabulary.encode_words([]) == []
 
 
 def test_byte_level_tokens_know_whether_a_space_stands_before(
@@ -59,21 +74,8 @@ def test_byte_level_tokens_know_whether_a_space_stands_before(
 
 @pytest.mark.parametrize("text", ["'s capital", ".", ", the city", "-", "'s"])
 def test_glued_text_is_read_as_after_a_word(backbone: LanguageModel, text: str) -> None:
-    vocabulary = backbone.vocabulary
-    whole = vocabulary.encode(["Paris" + text])[0]
-    name = vocabulary.encode(["Paris"])[0]
-    assert name + vocabulary.encode_glued(text) == whole
-
-
-def test_text_reads_as_a_person_writes_it(backbone: LanguageModel) -> None:
-    (token,) = backbone.vocabulary.single_tokens(["Paris"])
-    assert token is not None
-    assert backbone.vocabulary.text(token) == "Paris"
-
-
-def test_encode_of_nothing_is_nothing(bert: LanguageModel) -> None:
-    assert bert.vocabulary.encode([]) == []
-    assert bert.vocabulary.encode_words([]) == []
+    whole, name = backbone.vocabulary.encode(["Paris" + text, "Paris"])
+    assert name + backbone.vocabulary.encode_glued(text) == whole
 
 
 def test_tokenizer_without_mask_token_is_refused_by_name() -> None:
@@ -83,17 +85,13 @@ def test_tokenizer_without_mask_token_is_refused_by_name() -> None:
         Vocabulary(tokenizer, name="my-model")
 
 
-def test_tokenizer_without_padding_still_pads() -> None:
+def test_tokenizer_without_padding_or_a_limit_will_do() -> None:
     tokenizer = make_wordpiece()
     tokenizer.pad_token = None
     vocabulary = Vocabulary(tokenizer, name="any")
     # Padding is masked out of attention, so any id of the vocabulary will do.
     assert 0 <= vocabulary.pad_id < len(vocabulary)
-
-
-def test_length_limit_of_the_tokenizer_is_kept() -> None:
-    tokenizer = make_wordpiece()
-    assert Vocabulary(tokenizer, name="any").max_length >= 1 << 30
+    assert vocabulary.max_length >= 1 << 30
     tokenizer.model_max_length = 77
     assert Vocabulary(tokenizer, name="any").max_length == 77
 

@@ -1,4 +1,4 @@
-"""Passes that read a prefix: precision, masks, dropout, compiled layers, training, refusals."""
+"""Deep prefixes of every family against loops by hand; precision, masks, compiling, refusals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,127 @@ from typing import Any
 
 import pytest
 import torch
-from test_backbone_prefix import SERVED, close, make_inputs, make_states
+from torch import Tensor
 from torch._dynamo.utils import counters
 
 from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel, Prefix
-from tiny.models import HIDES_DECODER
+from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import FAMILIES, HIDES_DECODER
+from tiny.prefix import by_cache, by_pairs, by_tokens
+
+REFUSED = "mpnet"
+BESIDE = ("albert", "distilbert", "modernbert")
+EXACT = ("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "gpt2")
+SERVED = [name for name in (*FAMILIES, *CAUSAL_FAMILIES) if name != REFUSED]
+
+
+def make_inputs(backbone: LanguageModel, lengths: tuple[int, ...] = (7, 5, 6)) -> Inputs:
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(6, len(backbone.vocabulary), (len(lengths), max(lengths)), generator=draw)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return Inputs(backbone.embed(ids), mask)
+
+
+def make_states(backbone: LanguageModel, length: int = 3, tasks: int = 1) -> Tensor:
+    layers, heads, size = backbone.prefix_shape
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn((tasks, layers, 2, heads, length, size), generator=draw).to(backbone.dtype)
+
+
+def close(found: Tensor, wanted: Tensor, mask: Tensor | None, atol: float = 1e-9) -> None:
+    if mask is not None:
+        found, wanted = found[mask], wanted[mask]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_every_layer_of_every_family_reads_its_prefix(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    inputs = make_inputs(backbone)
+    plain = backbone.states(inputs)
+    assert plain.shape[:2] == inputs.embeddings.shape[:2]
+    states = make_states(backbone).requires_grad_()
+    found = backbone.states(inputs, prefix=Prefix(states))
+    assert found.shape == plain.shape
+    assert not torch.allclose(found, plain, atol=1e-3)
+    (slope,) = torch.autograd.grad(found[:, 0].square().sum(), states)
+    assert (slope.abs().sum((0, 3, 5)) > 0).all()
+    # And nothing stays behind.
+    close(backbone.states(inputs), plain, None, atol=0)
+
+
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("name", SERVED)
+def test_every_family_equals_a_pass_without_the_interface(
+    load_family: Callable[..., LanguageModel], name: str, shift: bool
+) -> None:
+    backbone = load_family(name)
+    # Longer than the windows of ModernBERT and Gemma 2, with padding.
+    inputs = make_inputs(backbone, (9, 5, 7))
+    states = make_states(backbone).requires_grad_()
+    slow = by_tokens if name in BESIDE else by_pairs if "deberta" in name else by_cache
+    wanted = slow(backbone, inputs, states[0], shift=shift)
+    found = backbone.states(inputs, prefix=Prefix(states, shift_positions=shift))
+    # The scale of DeBERTa's position terms is float32 in transformers, rotary angles are too.
+    exact = name in EXACT
+    close(found, wanted, inputs.mask, atol=1e-9 if exact else 5e-5)
+    assert inputs.mask is not None
+    slopes = [
+        torch.autograd.grad(own[inputs.mask].square().sum(), states)[0] for own in (found, wanted)
+    ]
+    close(*slopes, None, atol=1e-8 if exact else 5e-3)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_prefix_of_no_keys_is_no_prefix(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    inputs = make_inputs(backbone)
+    plain = backbone.states(inputs)
+    none = backbone.states(inputs, prefix=Prefix(make_states(backbone, 0)))
+    close(none, plain, None, atol=0)
+    # Nor is one that no row sees.
+    hidden = Prefix(make_states(backbone), visible=torch.zeros(1, 3, dtype=torch.bool))
+    close(backbone.states(inputs, prefix=hidden), plain, inputs.mask, atol=5e-5)
+
+
+def test_a_family_that_bypasses_the_interface_is_refused(
+    load_family: Callable[..., LanguageModel],
+) -> None:
+    backbone = load_family(REFUSED)
+    with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
+        print(backbone.prefix_shape)
+    # And is as it was: plain passes go on.
+    inputs = make_inputs(backbone)
+    states = torch.randn(1, 2, 2, 4, 3, 8).double()
+    with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
+        backbone.states(inputs, prefix=Prefix(states))
+    assert backbone.states(inputs).isfinite().all()
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_rows_of_two_tasks_in_one_batch_equal_each_alone(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    inputs = make_inputs(backbone)
+    states = make_states(backbone, 4, tasks=2)
+    visible = torch.arange(4) < torch.tensor([[4], [2]])
+    row = torch.tensor([1, 0, 1])
+    mixed = backbone.states(inputs, prefix=Prefix(states, row, visible=visible))
+    for task, length in ((0, 4), (1, 2)):
+        rows = row == task
+        assert inputs.mask is not None
+        own = replace(inputs, embeddings=inputs.embeddings[rows], mask=inputs.mask[rows])
+        alone = backbone.states(own, prefix=Prefix(states[task : task + 1, ..., :length, :]))
+        close(mixed[rows], alone, own.mask, atol=5e-5)
+
+
+# ------------------------------------------------------------------- passes that read a prefix
 
 
 @pytest.mark.parametrize("name", [name for name in SERVED if name != HIDES_DECODER])
@@ -50,23 +165,19 @@ def test_a_model_in_float32_runs_under_autocast(load_family: Callable[..., Langu
     close(found, wanted, inputs.mask, atol=0.3)
 
 
-def test_a_batch_without_padding_needs_no_mask(bert: LanguageModel, gpt2: LanguageModel) -> None:
+def test_masks_of_every_kind_are_read_alike(bert: LanguageModel, gpt2: LanguageModel) -> None:
     for backbone in (bert, gpt2):
-        inputs = make_inputs(backbone, (6, 6))
-        prefix = Prefix(make_states(backbone))
+        # A batch without padding needs none.
+        inputs, prefix = make_inputs(backbone, (6, 6)), Prefix(make_states(backbone))
         wanted = backbone.states(inputs, prefix=prefix)
         found = backbone.states(replace(inputs, mask=None), prefix=prefix)
         close(found, wanted, None, atol=1e-12)
-
-
-def test_a_mask_that_the_caller_made_is_widened(bert: LanguageModel) -> None:
-    inputs = make_inputs(bert)
-    prefix = Prefix(make_states(bert))
-    wanted = bert.states(inputs, prefix=prefix)
+    # One that the caller made is widened.
+    inputs, prefix = make_inputs(bert), Prefix(make_states(bert))
     assert inputs.mask is not None
     made = torch.zeros(3, 1, 7, 7).double().masked_fill(~inputs.mask[:, None, None], -1e9)
     found = bert.states(replace(inputs, mask=made), prefix=prefix)
-    close(found, wanted, inputs.mask, atol=1e-12)
+    close(found, bert.states(inputs, prefix=prefix), inputs.mask, atol=1e-12)
 
 
 def test_padding_changes_nothing(load_family: Callable[..., LanguageModel]) -> None:
@@ -220,28 +331,33 @@ def test_token_types_reach_models_that_know_them(load_family: Callable[..., Lang
         )
 
 
-def wrong(bert: LanguageModel, **more: Any) -> Prefix:
-    return replace(Prefix(make_states(bert)), **more)
+MISFIT = "serves only the model it was learned"
 
 
-def test_a_prefix_that_does_not_fit_is_refused(bert: LanguageModel, gpt2: LanguageModel) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"states": torch.zeros(1, 3, 2, 4, 3, 8)}, MISFIT),
+        ({"states": torch.zeros(1, 2, 2, 4, 3)}, MISFIT),
+        ({"row": torch.zeros(2, dtype=torch.long)}, "for a batch of 3 rows"),
+        ({"visible": torch.ones(1, 2, dtype=torch.bool)}, r"give one \[tasks, length\]"),
+        (
+            {"states": torch.zeros(1, 2, 2, 4, 42, 8), "shift_positions": True},
+            r"7 tokens after a prefix of 42 .* and the model has 48",
+        ),
+    ],
+)
+def test_a_prefix_that_does_not_fit_is_refused(
+    bert: LanguageModel, change: dict[str, Any], message: str
+) -> None:
     inputs = make_inputs(bert)
-    plain = bert.states(inputs)
-    cases = [
-        (wrong(bert, states=torch.zeros(1, 3, 2, 4, 3, 8)), "serves only the model it was learned"),
-        (wrong(bert, states=torch.zeros(1, 2, 2, 4, 3)), "serves only the model it was learned"),
-        (wrong(bert, row=torch.zeros(2, dtype=torch.long)), "for a batch of 3 rows"),
-        (wrong(bert, visible=torch.ones(1, 2, dtype=torch.bool)), r"give one \[tasks, length\]"),
-    ]
-    for prefix, said in cases:
-        with pytest.raises(ModelError, match=said):
-            bert.states(inputs, prefix=prefix)
-    long = Prefix(make_states(bert, 42), shift_positions=True)
-    with pytest.raises(ModelError, match=r"7 tokens after a prefix of 42 .* and the model has 48"):
-        bert.states(inputs, prefix=long)
-    # Without a shift there is no limit to a prefix.
-    assert bert.states(inputs, prefix=replace(long, shift_positions=False)).isfinite().all()
+    plain, prefix = bert.states(inputs), replace(Prefix(make_states(bert)), **change)
+    with pytest.raises(ModelError, match=message):
+        bert.states(inputs, prefix=prefix)
     close(bert.states(inputs), plain, None, atol=0)
+    if prefix.shift_positions:  # without a shift there is no limit to a prefix
+        found = bert.states(inputs, prefix=replace(prefix, shift_positions=False))
+        assert found.isfinite().all()
 
 
 def test_a_pass_that_leaves_layers_out_is_refused(family_folder: Callable[[str], Path]) -> None:
