@@ -70,12 +70,12 @@ def test_tune_predict_and_table(
     runs = [str(root / "run1"), str(root / "run2")]
     cli.main(["table", *runs, "--json"])
     values = json.loads(capsys.readouterr().out)
-    assert values["tasks"][0]["seeds"] == [1, 2]
-    assert values["tasks"][0]["split"] == "test"
+    assert {tuple(record["seeds"]) for record in values["records"]} == {(1,), (2,)}
+    assert {record["split"] for record in values["records"]} == {"test"}
     cli.main(["table", *runs, "--split", "dev", "--markdown"])
     assert "| PT-2 | 2 |" in capsys.readouterr().out
     stored = root / "stored.json"
-    stored.write_text(json.dumps(values | {"note": "a note"}))
+    stored.write_text(json.dumps({"about": {"note": "a note"}, "records": values["records"]}))
     cli.main(["table", str(stored)])
     assert "a note" in capsys.readouterr().out
     cli.main(["table", str(stored), "--markdown"])
@@ -93,11 +93,14 @@ def test_runs_with_other_settings_are_rows_of_their_own(
     runs = [str(root / name) for name in ("short-1", "long", "short-2")]
     cli.main(["table", *runs, "--json"])
     values = json.loads(capsys.readouterr().out)
-    assert [(own["label"], own["seeds"]) for own in values["tasks"]] == [
-        ("PT-2 short", [1, 2]),
-        ("PT-2 long", [1]),
-    ]
-    assert values["tasks"][1]["settings"] == {"prefix.length": 5}
+    assert {(own["label"], *own["seeds"]) for own in values["records"]} == {
+        ("PT-2 short", 1),
+        ("PT-2 short", 2),
+        ("PT-2 long", 1),
+    }
+    assert [own["settings"] for own in values["records"] if own["label"] == "PT-2 long"] == [
+        {"prefix.length": 5}
+    ] * sum(own["label"] == "PT-2 long" for own in values["records"])
     cli.main(["table", *runs])
     out = capsys.readouterr().out
     assert "PT-2 short" in out
@@ -107,8 +110,8 @@ def test_runs_with_other_settings_are_rows_of_their_own(
     cli.main([*words, "--out", str(other), "--prefix.length", "4"])
     capsys.readouterr()
     cli.main(["table", runs[1], str(other), "--json"])
-    labels = [own["label"] for own in json.loads(capsys.readouterr().out)["tasks"]]
-    assert labels == [f"PT-2 {runs[1]}", f"PT-2 {other}"]
+    labels = {own["label"] for own in json.loads(capsys.readouterr().out)["records"]}
+    assert labels == {f"PT-2 {runs[1]}", f"PT-2 {other}"}
 
 
 def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
@@ -173,9 +176,9 @@ def test_mistakes_are_one_sentence_and_exit_code_two(
     assert "train.jsonl" in fails([*words, *there], capsys)
     (bad / "train.jsonl").write_text(json.dumps({"words": row["words"]}) + "\n")
     assert "tags" in fails([*words, "--data", str(bad), "--out", str(tmp_path / "two")], capsys)
-    assert "compare the two kinds apart" in fails(["table", run, str(tmp_path)], capsys)
+    assert "is not a run folder" in fails(["table", run, str(tmp_path)], capsys)
     assert "--k is about runs on facts" in fails(["table", run, "--k", "3"], capsys)
-    assert "was not asked about 'val'" in fails(["table", run, "--split", "val"], capsys)
+    assert "has no figures of 'val'" in fails(["table", run, "--split", "val"], capsys)
     asked = ["ask", run, "--relation", "capital", "--subject", "Rome"]
     assert "is a config for symprompt tune" in fails(asked, capsys)
     assert not (tmp_path / "run").exists()

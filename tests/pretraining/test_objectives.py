@@ -203,7 +203,7 @@ def test_micro_batches_add_up_to_the_gradient_of_the_batch(family: str, objectiv
     is_next = make_batch().is_next
     counts = count_asked(corrupted, objective)
     whole = combine(losses_of(pretrainer, corrupted), counts)
-    whole.weighed_score()
+    whole.backward()
     expected = {name: weight.grad for name, weight in pretrainer.named_parameters()}
     assert all(gradient is not None for gradient in expected.values())
     pretrainer.zero_grad()

@@ -49,9 +49,9 @@ def test_a_run_on_prepared_text_is_the_run_on_the_text_itself(
         own.folder / "model.safetensors"
     ).read_bytes()
     changing = {"seconds", "first_step_seconds", "tokens_per_second", "history", "inputs"}
-    for key in set(own.learning) - changing:
-        assert made.training[key] == own.learning[key], key
-    assert made.training["inputs"].items() >= own.learning["inputs"].items()
+    for key in set(own.training) - changing:
+        assert made.training[key] == own.training[key], key
+    assert made.training["inputs"].items() >= own.training["inputs"].items()
     assert made.training["inputs"]["prepared text"]["seed"] == 1
     assert "made beforehand, with seed 1." in (made.folder / "README.md").read_text()
     assert 'prepared = "texts"' in (made.folder / "config.toml").read_text()

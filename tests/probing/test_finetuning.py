@@ -19,7 +19,7 @@ from symprompt import Run, cli
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_card
+from symprompt.probing.folder import load_asked, load_card
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import Make, timeless, write_csv
@@ -162,7 +162,7 @@ def test_a_causal_model_is_tuned_and_asked(
     )
     predictions, facts = run.predictions("test")
     answers = run.ask(facts[-1].relation, subject=facts[-1].subject, top=5, device="cpu")
-    assert [answer.text for answer in answers] == run.folder.load_candidates("test")[-1]
+    assert [answer.text for answer in answers] == load_asked(run.folder, "test").candidates()[-1]
     assert np.isfinite(predictions.gold_score).all()
 
 
@@ -247,7 +247,7 @@ def test_a_damaged_stack_is_named(make: Make, tmp_path: Path, damage: str) -> No
 
 def test_a_run_with_weights_answers_as_it_did(finished: Run) -> None:
     predictions, facts = finished.predictions("test")
-    candidates = finished.folder.load_candidates("test")
+    candidates = load_asked(finished.folder, "test").candidates()
     for row in (0, 5, len(facts) - 1):
         answers = finished.ask(facts[row].relation, subject=facts[row].subject, top=5, device="cpu")
         assert [answer.text for answer in answers] == candidates[row]
@@ -266,7 +266,7 @@ def test_adapters_are_always_stored_and_answer_as_they_did(adapted: Run) -> None
     assert files(run.folder.path) == FILES | weights
     _, facts = run.predictions("test")
     answers = run.ask(facts[0].relation, subject=facts[0].subject, top=5, device="cpu")
-    assert [answer.text for answer in answers] == run.folder.load_candidates("test")[0]
+    assert [answer.text for answer in answers] == load_asked(run.folder, "test").candidates()[0]
 
 
 def test_stored_adapters_can_be_loaded_by_the_peft_library(

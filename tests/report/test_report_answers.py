@@ -63,6 +63,8 @@ def metrics(**changed: Any) -> dict[str, Any]:
         "k": 15,
         "weights": {"a": 0.8, "b": 0.8},
         "dropped": {"duplicate": 3},
+        "candidates": None,
+        "unfilled": [],
         "seconds": {"training": 12.34},
         "test": {
             "facts": 7,

@@ -315,6 +315,6 @@ def test_the_command_line_predicts_and_compares(
     assert "| PT-2, verbalizer | 3 |" in said
     code, _, error = call("table", run, tmp_path)
     assert (code, len(error.splitlines())) == (2, 1)
-    assert "compare the two kinds apart" in error
+    assert "is not a run folder" in error
     code, _, error = call("predict", run, tmp_path / "no.jsonl", "--device", "cpu")
     assert (code, len(error.splitlines())) == (2, 1)

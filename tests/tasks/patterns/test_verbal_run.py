@@ -128,8 +128,8 @@ def test_a_run_is_gone_on_with_and_seeds_are_added(model: Path, data: Path, tmp_
     one = config_of(model, data, out, seeds=[1])
     tune_pattern(one, backbone=backbone)
     stored = (out / "seeds/1.json").read_bytes()
-    with pytest.raises(RunError, match="holds a run already"):
-        tune_pattern(one, backbone=backbone)
+    # A finished run is returned as it is.
+    assert tune_pattern(one, backbone=backbone)["seeds"] == [1]
     ticks: list[Sequence[object]] = []
     found = tune_pattern(
         config_of(model, data, out),
@@ -177,7 +177,7 @@ def test_a_run_needs_a_folder_of_its_own(model: Path, data: Path, tmp_path: Path
         tune_pattern(replace(config, out=""))
     with pytest.raises(ConfigError, match="--data is missing; name the folder of rte's files"):
         tune_pattern(replace(config, data=""))
-    with pytest.raises(RunError, match="is no run"):
+    with pytest.raises(RunError, match="is not a run folder"):
         tune_pattern(replace(config, out=str(data)))
 
 
