@@ -43,7 +43,7 @@ def make_batch(backbone: LanguageModel, *, rows: int = 6, width: int = 5) -> Bat
 
 def make_model(backbone: LanguageModel, method: str, batch: Batch) -> TaskModel:
     body = tuned(backbone, config_of(method), seed=1)
-    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(1,))
+    head = make_task_head(KINDS["tagging"], TARGET, backbone, seed=(1,))
     return TaskModel(body, {"toy": head}, {"toy": batch})
 
 
@@ -101,7 +101,7 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
     backbone = load_family("bert", "float32" if method == "ft" else "bfloat16")
     batch = make_batch(backbone)
     body = tuned(backbone, config_of(method, dtype="bfloat16"), seed=1)
-    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(1,))
+    head = make_task_head(KINDS["tagging"], TARGET, backbone, seed=(1,))
     model = TaskModel(body, {"toy": head}, {"toy": batch})
     config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
     with torch.no_grad():

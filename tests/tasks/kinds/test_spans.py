@@ -388,7 +388,7 @@ def _contract(backbone: LanguageModel) -> None:
             kind, examples, LABELS, backbone.vocabulary, max_length=24, stride=4, relations=names
         )
         batch = features.batch().to(backbone.device)
-        head = make_task_head(KINDS[kind], target, body, seed=(1,))
+        head = make_task_head(KINDS[kind], target, backbone, seed=(1,))
         loss = head.loss(body.states(batch), batch)
         assert torch.isfinite(loss).all()
         torch.autograd.grad(loss.sum(), list(head.parameters()))
