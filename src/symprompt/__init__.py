@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from symprompt.report import show_progress as show_progress
     from symprompt.tasks.config import TuneConfig as TuneConfig
     from symprompt.tasks.config import load_tune_config as load_tune_config
-    from symprompt.tasks.multitask import tune_mixture as tune_mixture
+    from symprompt.tasks.predict import StoredPrompt as StoredPrompt
     from symprompt.tasks.predict import predict_file as predict_file
     from symprompt.tasks.serve import Server as Server
-    from symprompt.tasks.stored import StoredPrompt as StoredPrompt
     from symprompt.tasks.train import tune as tune
 
 __version__ = "0.1.0"
@@ -89,10 +88,8 @@ _PUBLIC = {
         "TuneConfig",
         "load_tune_config",
     ),
-    "symprompt.tasks.multitask": ("tune_mixture",),
-    "symprompt.tasks.predict": ("predict_file",),
+    "symprompt.tasks.predict": ("StoredPrompt", "predict_file"),
     "symprompt.tasks.serve": ("Server",),
-    "symprompt.tasks.stored": ("StoredPrompt",),
     "symprompt.tasks.train": ("tune",),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -20,7 +20,6 @@ from symprompt.probing.folder import load_asked, load_weights
 from symprompt.probing.results import load_metrics, to_records
 from symprompt.runs.folder import Folder
 from symprompt.tasks import folder as tasks
-from symprompt.tasks.patterns import folder as patterns
 
 # Times, versions and places: they say how a run was made, not what came of it.
 _LEFT_OUT = {"seconds", "versions", "recording", "recorded", "environment", "speed", "inputs"}
@@ -161,7 +160,7 @@ def mixture_run(folder: Path) -> Plain:
 
 def pattern_run(folder: Path, predicted: str) -> Plain:
     """Return a run through a pattern, with the probabilities that predict printed for its data."""
-    metrics = patterns.load_metrics(Folder(folder))
+    metrics = tasks.load_metrics(Folder(folder))
     seeds, again = metrics["seeds"], predictions(predicted)
     # One seed each, so what predict says is about the same training.
     shares = {row["id"]: row.get("probability") for row in again["items"]}

@@ -13,7 +13,7 @@ import torch
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import HeadConfig, SpanConfig, make_tune_config
+from symprompt.tasks.config import HeadConfig, SpanConfig, check_settings, make_tune_config
 from symprompt.tasks.data.examples import (
     Answer,
     Example,
@@ -26,14 +26,12 @@ from symprompt.tasks.data.examples import (
     TaggedExample,
     TextExample,
 )
-from symprompt.tasks.features import Features
+from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import Gathered, TaskModel, make_task_head
-from symprompt.tasks.rows import Sheet
-from symprompt.tasks.settings import check_settings
-from symprompt.tasks.trainables import TRAINABLES, make_body
+from symprompt.tasks.trainables import TRAINABLES
 from tiny.models import PLAIN_WORDS
-from tiny.tasks import run_toy, write_toy
+from tiny.tasks import run_toy, tuned, write_toy
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "gpt2", "llama")
 WORDS = tuple(PLAIN_WORDS[place % len(PLAIN_WORDS)] for place in range(24))
@@ -232,19 +230,19 @@ def check_training(kind: str, method: str, backbone: LanguageModel) -> None:
     config = make_tune_config({"method": method, "prefix": {"length": 3}})
     models = []
     for seed in (1, 2):
-        body = make_body(backbone, config, seed=(seed,))
-        head = make_task_head(own, case.target, body, seed=(seed,))
+        body = tuned(backbone, config, seed=seed)
+        head = make_task_head(own, case.target, backbone, seed=(seed,))
         models.append(TaskModel(body, {"task": head}, {"task": batch}))
     model, other = models
     losses, weights = model.loss("task", torch.arange(len(batch)), int(batch.ids.shape[1]))
     assert losses.shape == weights.shape == (len(batch),)
     assert torch.isfinite(losses).all()
     (losses * weights).sum().backward()
-    trained = {**model.body_parameters(), **model.head_parameters()}
+    trained = {**model.tuned_parameters(), **model.head_parameters()}
     moved = [name for name, value in trained.items() if value.grad is not None]
     assert any(name.startswith("head.") for name in moved)
     assert any(not name.startswith("head.") for name in moved)
-    other.body.load(model.body.tensors())
+    other.tuned.load(model.tuned.tensors())
     other.heads["task"].load_state_dict(model.heads["task"].state_dict())
     scores = model.scores("task", batch)
     assert torch.equal(other.scores("task", batch), scores)

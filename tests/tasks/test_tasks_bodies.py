@@ -18,8 +18,9 @@ from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import TaskModel, make_task_head
-from symprompt.tasks.trainables import Body, FullWeights, make_body
+from symprompt.tasks.trainables import TunedModel
 from symprompt.tasks.training import TaskTraining
+from tiny.tasks import full_weights, tuned
 
 TARGET = Target(LabelSet.of_tags(["B-X"]))
 METHODS = ("ft", "pt", "pt2", "lora")
@@ -41,8 +42,8 @@ def make_batch(backbone: LanguageModel, *, rows: int = 6, width: int = 5) -> Bat
 
 
 def make_model(backbone: LanguageModel, method: str, batch: Batch) -> TaskModel:
-    body = make_body(backbone, config_of(method), seed=(1,))
-    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(1,))
+    body = tuned(backbone, config_of(method), seed=1)
+    head = make_task_head(KINDS["tagging"], TARGET, backbone, seed=(1,))
     return TaskModel(body, {"toy": head}, {"toy": batch})
 
 
@@ -56,7 +57,7 @@ def test_every_method_learns_on_every_family(
 ) -> None:
     if method == "pt2" and family in NO_PREFIX:
         with pytest.raises(ModelError, match="attention"):
-            make_body(backbone, config_of(method), seed=(1,))
+            tuned(backbone, config_of(method), seed=1)
         return
     _learns(backbone, method)
 
@@ -99,8 +100,8 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
 ) -> None:
     backbone = load_family("bert", "float32" if method == "ft" else "bfloat16")
     batch = make_batch(backbone)
-    body = make_body(backbone, config_of(method, dtype="bfloat16"), seed=(1,))
-    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(1,))
+    body = tuned(backbone, config_of(method, dtype="bfloat16"), seed=1)
+    head = make_task_head(KINDS["tagging"], TARGET, backbone, seed=(1,))
     model = TaskModel(body, {"toy": head}, {"toy": batch})
     config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
     with torch.no_grad():
@@ -113,12 +114,12 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
 @pytest.mark.parametrize("method", METHODS)
 def test_stored_numbers_give_the_same_states(bert: LanguageModel, method: str) -> None:
     batch = make_batch(bert)
-    body = make_body(bert, config_of(method), seed=(1,))
+    body = tuned(bert, config_of(method), seed=1)
     with torch.no_grad():
         for value in body.parameters().values():
             value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
         wanted = body.states(batch)
-        other = make_body(bert, config_of(method), seed=(2,))
+        other = tuned(bert, config_of(method), seed=2)
         other.load(body.tensors())
         assert torch.equal(other.states(batch), wanted)
 
@@ -126,26 +127,26 @@ def test_stored_numbers_give_the_same_states(bert: LanguageModel, method: str) -
 def test_a_network_behind_a_prefix_is_stored_as_what_it_gave(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     config = config_of("pt2", prefix={"length": 3, "encoder": "mlp", "hidden": 7})
-    body = make_body(bert, config, seed=(1,))
+    body = tuned(bert, config, seed=1)
     with torch.no_grad():
         wanted = body.states(batch)
-        other = make_body(bert, config, seed=(2,))
+        other = tuned(bert, config, seed=2)
         other.load(body.tensors())
         torch.testing.assert_close(other.states(batch), wanted)
 
 
 def test_stored_numbers_of_another_length_are_refused(bert: LanguageModel) -> None:
-    body = make_body(bert, config_of("pt2"), seed=(1,))
-    other = make_body(bert, config_of("pt2", prefix={"length": 4}), seed=(1,))
+    body = tuned(bert, config_of("pt2"), seed=1)
+    other = tuned(bert, config_of("pt2", prefix={"length": 4}), seed=1)
     with pytest.raises(RunError, match=r"prompt\.prefix is shape"):
         other.load(body.tensors())
     with pytest.raises(RunError, match="vectors is nothing"):
-        make_body(bert, config_of("pt"), seed=(1,)).load({})
+        tuned(bert, config_of("pt"), seed=1).load({})
 
 
 def test_input_prompts_are_words_in_front_and_cls_stays_cls(bert: LanguageModel) -> None:
     batch = make_batch(bert, rows=1)
-    body = make_body(bert, config_of("pt"), seed=(1,))
+    body = tuned(bert, config_of("pt"), seed=1)
     words = torch.tensor([[7, 8, 9]])
     with torch.no_grad():
         body.load({"prompt.vectors": bert.embed(words)[0]})
@@ -160,7 +161,7 @@ def test_fresh_adapters_and_weights_change_nothing(bert: LanguageModel) -> None:
     with torch.no_grad():
         plain = bert.states(Inputs(bert.embed(batch.ids), batch.mask))
         for method in ("ft", "lora"):
-            states = make_body(bert, config_of(method), seed=(1,)).states(batch)
+            states = tuned(bert, config_of(method), seed=1).states(batch)
             torch.testing.assert_close(states, plain)
 
 
@@ -168,13 +169,13 @@ def test_half_precision_weights_are_not_fine_tuned(
     load_family: Callable[..., LanguageModel],
 ) -> None:
     with pytest.raises(ModelError, match="bfloat16"):
-        FullWeights(load_family("bert", "bfloat16"))
+        full_weights(load_family("bert", "bfloat16"))
 
 
 def test_dropout_of_the_model_is_on_in_training_alone(bert: LanguageModel) -> None:
     batch = make_batch(bert)
     config = config_of("pt2", learning={"dropout": 0.5})
-    body: Body = make_body(bert, config, seed=(1,))
+    body: TunedModel = tuned(bert, config, seed=1)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         plain = body.states(batch)
         with body.training():

@@ -14,14 +14,14 @@ from symprompt.models import LanguageModel
 from symprompt.tasks.config import make_tune_config
 from symprompt.tasks.features import Batch
 from symprompt.tasks.predict import predict_file
-from symprompt.tasks.trainables import FullWeights, trained_parameters
-from tiny.tasks import run_toy, write_toy
+from symprompt.tasks.trainables import TunedModel, trained_parameters
+from tiny.tasks import full_weights, run_toy, write_toy
 
 # One module called twice: its weights are both layers'.
 SHARED = "albert"
 
 
-def gradients(body: FullWeights) -> set[str]:
+def gradients(body: TunedModel) -> set[str]:
     """Return the names of the weights that a loss moves."""
     ids = torch.tensor([[5, 6, 7, 8]])
     batch = Batch(ids, torch.tensor([4]))
@@ -40,9 +40,9 @@ def gradients(body: FullWeights) -> set[str]:
 
 def check_last_layer(backbone: LanguageModel) -> None:
     """Hold the last layer's weights against what a gradient of all weights says."""
-    everything = FullWeights(backbone)
-    last = FullWeights(backbone, layers=1)
-    two = FullWeights(backbone, layers=2)
+    everything = full_weights(backbone)
+    last = full_weights(backbone, 1)
+    two = full_weights(backbone, 2)
     names = [set(body.parameters()) for body in (last, two, everything)]
     assert names[0] < names[1] < names[2]
     assert gradients(last) == gradients(everything) & names[0]
@@ -58,14 +58,14 @@ def test_the_last_layers_of_every_family_are_trained_alone(
 ) -> None:
     if family == SHARED:
         with pytest.raises(ModelError, match="weights of their own"):
-            FullWeights(backbone, layers=1)
+            full_weights(backbone, 1)
         return
     check_last_layer(backbone)
 
 
 def test_the_last_layers_of_every_causal_family_are_trained_alone(causal: LanguageModel) -> None:
     check_last_layer(causal)
-    body = FullWeights(causal, layers=1)
+    body = full_weights(causal, 1)
     # The norm after the last layer is nearer to the head than the layer is.
     assert {"norm.weight", "ln_f.weight"} & set(body.parameters())
 
@@ -73,7 +73,7 @@ def test_the_last_layers_of_every_causal_family_are_trained_alone(causal: Langua
 def test_a_frozen_model_keeps_nothing_for_a_gradient(
     load_family: Callable[..., LanguageModel],
 ) -> None:
-    body = FullWeights(load_family("bert"), layers=0)
+    body = full_weights(load_family("bert"), 0)
     assert body.parameters() == {}
     states = body.states(Batch(torch.tensor([[5, 6]]), torch.tensor([2])))
     assert not states.requires_grad

@@ -9,7 +9,6 @@ import pytest
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.data import SETS
-from symprompt.tasks.data.columns import tags_of_brackets
 from symprompt.tasks.data.examples import (
     Answer,
     PairExample,
@@ -19,6 +18,7 @@ from symprompt.tasks.data.examples import (
     TextExample,
 )
 from symprompt.tasks.data.load import load_task
+from symprompt.tasks.data.tags import tags_of_brackets
 
 
 def write(path: Path, text: str) -> Path:

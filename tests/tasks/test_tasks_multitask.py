@@ -14,7 +14,7 @@ from symprompt.files.atomic import read_tensors
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.folder import load_card
-from symprompt.tasks.multitask import tune_mixture
+from symprompt.tasks.train import tune
 from tiny.entities import write_entities
 
 
@@ -47,14 +47,14 @@ def test_a_mixture_does_not_train_what_it_cannot_go_on_from(bert: Path, tmp_path
     config = mixture_config(data, bert, tmp_path / "run", prefix=prefix)
     stages: list[str] = []
     with pytest.raises(ConfigError, match=r"prefix\.encoder is 'mlp'.*and the method is 'mpt2'"):
-        tune_mixture(config, tick=lambda stage, *_: stages.append(stage))
+        tune(config, tick=lambda stage, *_: stages.append(stage))
     assert not any("training" in stage for stage in stages)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) -> None:
     data = write_entities(tmp_path / "data")
-    run = tune_mixture(mixture_config(data, bert, tmp_path / "run"))
+    run = tune(mixture_config(data, bert, tmp_path / "run"))
     assert set(run.metrics["tasks"]) == {"conll2003", "conll2004"}
     shared, _ = read_tensors(tmp_path / "run/shared/prompt.safetensors")
     assert {key.split(".")[1] for key in shared if key.startswith("head.")} == {
@@ -72,7 +72,7 @@ def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) ->
     assert not torch.equal(*prefixes)
     apart = (prefixes[0] - shared["prompt.prefix"]).abs().max()
     assert 0 < float(apart) < 1
-    assert tune_mixture(mixture_config(data, bert, tmp_path / "run")).metrics == run.metrics
+    assert tune(mixture_config(data, bert, tmp_path / "run")).metrics == run.metrics
 
 
 def test_one_task_of_a_mixture_can_be_asked_for(bert: Path, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_one_task_of_a_mixture_can_be_asked_for(bert: Path, tmp_path: Path) -> N
     config = mixture_config(
         data, bert, tmp_path / "run", task={"name": "conll2004", "max_length": 32, "stride": 4}
     )
-    assert set(tune_mixture(config).metrics["tasks"]) == {"conll2004"}
+    assert set(tune(config).metrics["tasks"]) == {"conll2004"}
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_a_bad_mixture_is_refused(
     changes: dict[str, Any], words: str, bert: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        tune_mixture(mixture_config(tmp_path, bert, tmp_path / "run", **changes))
+        tune(mixture_config(tmp_path, bert, tmp_path / "run", **changes))

@@ -17,8 +17,8 @@ from symprompt.tasks.data.examples import (
     TaggedExample,
     TextExample,
 )
+from symprompt.tasks.data.files import Columns
 from symprompt.tasks.data.load import load_examples, load_task
-from symprompt.tasks.data.own import Columns
 
 
 def write(path: Path, text: str) -> Path:

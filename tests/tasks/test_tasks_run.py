@@ -13,8 +13,8 @@ import pytest
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import TaskConfig, TuneConfig
-from symprompt.tasks.folder import load_card, load_metrics, tune_config
+from symprompt.tasks.config import TaskConfig, TuneConfig, load_tune_config
+from symprompt.tasks.folder import load_card, load_metrics
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.prepare import Session, read_task
 from symprompt.tasks.train import tune
@@ -239,7 +239,7 @@ def test_a_damaged_prompt_is_refused(name: str, bert: Path, tagged: Path, tmp_pa
 
 def test_a_config_reads_back_from_a_run(bert: Path, tagged: Path, tmp_path: Path) -> None:
     config: TuneConfig = toy_config(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
-    assert tune_config(tune(config).folder) == config
+    assert load_tune_config(str(tune(config).folder.path / "config.toml")) == config
 
 
 def test_settings_of_spans_that_are_the_defaults_do_no_harm(bert: Path, tmp_path: Path) -> None:

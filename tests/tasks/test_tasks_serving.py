@@ -13,8 +13,8 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.models import LanguageModel
 from symprompt.prompts.exchange import read_peft, write_peft
 from symprompt.tasks.data.load import load_examples
+from symprompt.tasks.predict import StoredPrompt
 from symprompt.tasks.serve import Server
-from symprompt.tasks.stored import StoredPrompt
 from tiny.tasks import KINDS, run_toy, write_toy
 
 LENGTHS = {"sequence": 2, "pair": 5, "tagging": 3, "roles": 7, "question": 4}

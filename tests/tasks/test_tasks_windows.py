@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.tasks.windows import Ragged, fill, make_windows
+from symprompt.tasks.features import Ragged, fill, make_windows
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(2, 20), st.integers(0, 30))

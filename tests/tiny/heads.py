@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from symprompt.tasks.heads import Head
+from symprompt.tasks.kinds.base import Head
 
 WIDTH = 8
 

@@ -8,18 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.data.examples import Example, LabelSet
-from symprompt.tasks.features import Features
+from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS as ALL_KINDS
 from symprompt.tasks.kinds import Target
-from symprompt.tasks.rows import Sheet
 from symprompt.tasks.train import TaskRun, tune
+from symprompt.tasks.trainables import TRAINABLES, TunedModel
 from tiny.models import LANDS, PLAIN_WORDS, TONGUES
 
 KINDS = ("sequence", "pair", "tagging", "roles", "question")
 SIZES = {"train": 96, "dev": 16, "test": 24}
+
+
+def tuned(backbone: LanguageModel, config: TuneConfig, *, seed: int = 1) -> TunedModel:
+    """Return a model with what the config's method trains, at its start."""
+    return TRAINABLES[config.method](backbone, config, (seed,))
+
+
+def full_weights(backbone: LanguageModel, layers: int = -1) -> TunedModel:
+    """Return a model whose weights are trained, or those of its last layers."""
+    return tuned(backbone, make_tune_config({"method": "ft", "weights": {"layers": layers}}))
 
 
 def write_toy(

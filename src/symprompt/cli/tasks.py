@@ -10,8 +10,6 @@ from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.folder import load_metrics
-from symprompt.tasks.multitask import tune_mixture
-from symprompt.tasks.patterns import folder as patterns
 from symprompt.tasks.patterns.config import PatternRunConfig
 from symprompt.tasks.patterns.train import tune_pattern
 from symprompt.tasks.predict import predict_file
@@ -25,19 +23,14 @@ def run_tune(flags: TuneFlags, config: TuneConfig | PatternRunConfig) -> None:
     with show_progress() as tick:
         if isinstance(config, PatternRunConfig):
             tune_pattern(config, resume=flags.resume, tick=tick)
-        elif config.mixture.tasks:
-            tune_mixture(config, resume=flags.resume, tick=tick)
         else:
             tune(config, resume=flags.resume, tick=tick)
     inner = Folder(config.out).manifest.details.get("tasks", [])
     paths = [f"{config.out}/{name}" for name in inner] or [config.out]
     show(load_runs(paths).to_rich())
     for path in paths:
-        if isinstance(config, PatternRunConfig):
-            notes = pattern_notes(patterns.load_metrics(Folder(path)))
-        else:
-            notes = run_notes(load_metrics(Folder(path)))
-        for note in notes:
+        notes = pattern_notes if isinstance(config, PatternRunConfig) else run_notes
+        for note in notes(load_metrics(Folder(path))):
             print(note)
     print(f"run folder: {config.out}")
     print(f"predict with it: symprompt predict {paths[0]} FILE")

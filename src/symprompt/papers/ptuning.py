@@ -30,7 +30,7 @@ from symprompt.report.pages import Picture, Section
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder
 from symprompt.runs.statistics import by_relation
-from symprompt.tasks.patterns.folder import summarise_seeds
+from symprompt.tasks.folder import summarise_seeds
 
 # ---------------------------------------------------------------- facts: Tables 1 and 2
 

@@ -31,7 +31,6 @@ from symprompt.runs.statistics import OVER_RELATIONS, Summary
 from symprompt.runs.statistics import summarise as summarise_ranks
 from symprompt.tasks import folder as tasks
 from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns import folder as patterns
 
 if TYPE_CHECKING:
     from symprompt.papers.fact_jobs import Row
@@ -71,9 +70,7 @@ def load_metrics(config: Config) -> dict[str, Any]:
     folder = Folder(config.out)
     if isinstance(config, RunConfig):
         return facts_results.load_metrics(folder)
-    if isinstance(config, TuneConfig):
-        return tasks.load_metrics(folder)
-    return patterns.load_metrics(folder)
+    return tasks.load_metrics(folder)
 
 
 def borrow_prompts(source: str, config: RunConfig) -> None:

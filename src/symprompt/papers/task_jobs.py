@@ -26,7 +26,7 @@ from symprompt.tasks.config import TuneConfig, load_tune_config
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.patterns.config import load_pattern_config
 from symprompt.tasks.patterns.data import load_verbal
-from symprompt.tasks.patterns.published import manual_patterns, reference_pattern
+from symprompt.tasks.patterns.pattern import manual_patterns, reference_pattern
 from symprompt.tasks.patterns.superglue import find_task
 
 # ---------------------------------------------------------------- where the data is

@@ -32,7 +32,6 @@ from symprompt.papers.recipes import Config
 from symprompt.probing.config import RunConfig, load_config, model_dtype
 from symprompt.probing.train import train
 from symprompt.tasks.config import TuneConfig, load_tune_config
-from symprompt.tasks.multitask import tune_mixture
 from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
 from symprompt.tasks.patterns.train import load_for_tuning, tune_pattern
 from symprompt.tasks.prepare import Session
@@ -90,8 +89,7 @@ class Worker:
             self._train(replace(config, device=self.device), source, tick)
         elif isinstance(config, TuneConfig):
             own = replace(config, device=self.device)
-            make = tune_mixture if own.mixture.tasks else tune
-            make(own, resume=True, tick=tick, session=self._session)
+            tune(own, resume=True, tick=tick, session=self._session)
         else:
             self._tune_pattern(replace(config, device=self.device), tick)
         about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}

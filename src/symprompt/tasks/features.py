@@ -2,15 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from symprompt.tasks.windows import Ints
+from symprompt.errors import ConfigError, DataError
+from symprompt.models import LanguageModel
+from symprompt.models.vocabulary import Vocabulary
+
+Ints = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Sequences one after the other: sequence i is ``values[starts[i] : starts[i + 1]]``; final."""
+
+    values: Ints
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
+        """Make it from lists."""
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        starts = np.concatenate(([0], np.cumsum(lengths)))
+        values = np.fromiter(chain.from_iterable(sequences), np.int32, int(starts[-1]))
+        return cls(values, starts)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The length of each sequence."""
+        return np.diff(self.starts)
+
+    def take(self, rows: NDArray[np.int64]) -> Ragged:
+        """Return the sequences of some rows, in their order."""
+        lengths = self.lengths[rows]
+        places = _places(self.starts[rows], lengths)
+        return Ragged(self.values[places], np.concatenate(([0], np.cumsum(lengths))))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Which part of which sequence each window shows; final.
+
+    Attributes:
+        example: the sequence of each window [n].
+        start, length: the part it shows [n].
+        own_start, own_end: the part of the sequence that this window, and no other, answers for:
+            overlaps are parted in the middle, where both windows see most around a token [n].
+    """
+
+    example: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+    own_start: NDArray[np.int64]
+    own_end: NDArray[np.int64]
+
+
+def make_windows(
+    lengths: NDArray[np.int64],
+    room: NDArray[np.int64],
+    overlap: int,
+    *,
+    word_starts: Sequence[NDArray[np.int64]] | None = None,
+) -> Windows:
+    """Split sequences into windows that overlap; what fits is one window.
+
+    Args:
+        lengths: of the sequences [n].
+        room: the most tokens a window of each may show, at least 1 [n].
+        overlap: tokens that two neighbours share; at most half of a window.
+        word_starts: each sequence's first tokens of words, ascending; windows then begin and end
+            between words. No word may be longer than its sequence's room.
+    """
+    fits = lengths <= room
+    rows: list[tuple[int, int, int, int, int]] = []
+    for example in np.flatnonzero(~fits).tolist():
+        words = None if word_starts is None else word_starts[example]
+        rows += _split(example, int(lengths[example]), int(room[example]), overlap, words)
+    whole = np.flatnonzero(fits)
+    long = np.array(rows, np.int64).reshape(-1, 5)
+    zeros = np.zeros(len(whole), np.int64)
+    short = np.stack([whole, zeros, lengths[whole], zeros, lengths[whole]], 1)
+    table = np.concatenate([short, long])
+    # Stable, so that the windows of one sequence keep their order.
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    return Windows(*(table[:, column] for column in range(5)))
+
+
+def fill(
+    table: NDArray[np.generic],
+    column: NDArray[np.int64],
+    values: NDArray[np.generic],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> None:
+    """Write ``values[start : start + length]`` into each row of a table, from its column on."""
+    rows = np.repeat(np.arange(len(table)), length)
+    table[rows, _places(column, length)] = values[_places(start, length)]
+
+
+def _places(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return start, start + 1, ... of each row, one row after the other."""
+    ends = np.cumsum(length)
+    total = int(ends[-1]) if len(ends) else 0
+    found: NDArray[np.int64] = np.arange(total) + np.repeat(start - (ends - length), length)
+    return found
+
+
+def _split(
+    example: int, length: int, room: int, overlap: int, words: NDArray[np.int64] | None
+) -> list[tuple[int, int, int, int, int]]:
+    """Return the windows of one long sequence."""
+    shared = min(overlap, room // 2)
+    spans = [(0, _snap(words, room, 0))]
+    while spans[-1][1] < length:
+        begin, end = spans[-1]
+        after = _snap(words, max(begin, end - shared), begin)
+        after = after if after > begin else end
+        last = after + room
+        spans.append((after, length if last >= length else _snap(words, last, after)))
+    bounds = [0]
+    for (_, end), (after, _) in pairwise(spans):
+        bounds.append(max(after, _snap(words, (after + end + 1) // 2, after)))
+    bounds.append(length)
+    return [
+        (example, begin, end - begin, bounds[place], bounds[place + 1])
+        for place, (begin, end) in enumerate(spans)
+    ]
+
+
+def _snap(words: NDArray[np.int64] | None, place: int, least: int) -> int:
+    """Return the last word start at or before a place, if it is after ``least``."""
+    if words is None:
+        return place
+    found = int(words[np.searchsorted(words, place, side="right") - 1])
+    return max(found, least)
+
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -128,3 +262,316 @@ class Features:
             None if self.types is None else tensor(self.types),
             {name: tensor(values) for name, values in self.targets.items()},
         )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands before, between and after texts; final.
+
+    Attributes:
+        before: the tokens before the first text.
+        between: the tokens between two texts: [SEP], RoBERTa's two, or a causal model's new line.
+        after: the tokens after the last text; a causal model has none.
+        closing: one token that a causal model reads after a context, to say "no answer" there.
+    """
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    closing: tuple[int, ...]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Frame:
+        """Ask a tokenizer how it frames texts; where it does not say, [SEP] stands between two."""
+        before, after = tuple(vocabulary.prefix), tuple(vocabulary.suffix)
+        if vocabulary.causal:
+            between = _new_line(vocabulary)
+            return cls(before, between, after, between[-1:])
+        return cls(before, _between(vocabulary, before, after), after, ())
+
+
+def takes_types(backbone: LanguageModel) -> bool:
+    """Return whether a model tells a first segment from a second one."""
+    config = backbone.model.config.get_text_config()
+    return not backbone.causal and int(getattr(config, "type_vocab_size", 0) or 0) > 1
+
+
+def _between(
+    vocabulary: Vocabulary, before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[int, ...]:
+    first, second = vocabulary.encode(["x", "y"])
+    ids = list(vocabulary.tokenizer("x", "y")["input_ids"])
+    head, tail = [*before, *first], [*second, *after]
+    middle = ids[len(head) : len(ids) - len(tail)]
+    if middle and ids == [*head, *middle, *tail]:
+        return tuple(middle)
+    tokenizer = vocabulary.tokenizer
+    others = (tokenizer.sep_token_id, tokenizer.eos_token_id, vocabulary.mask_id)
+    return after or (int(next(token for token in others if token is not None)),)
+
+
+def _new_line(vocabulary: Vocabulary) -> tuple[int, ...]:
+    ids = vocabulary.encode_glued("\n")
+    if ids and vocabulary.unknown_id not in ids:
+        return tuple(ids)
+    end = vocabulary.tokenizer.eos_token_id
+    return (vocabulary.pad_id if end is None else int(end),)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What rows are like: the tokenizer, its special tokens, how long, with segments or not."""
+
+    vocabulary: Vocabulary
+    frame: Frame
+    max_length: int
+    stride: int
+    types: bool
+
+    @classmethod
+    def make(
+        cls,
+        vocabulary: Vocabulary,
+        *,
+        max_length: int,
+        stride: int = 128,
+        token_types: bool | None = None,
+    ) -> Sheet:
+        """Check the settings and make a sheet of them.
+
+        Args:
+            max_length: the most tokens of a row, special tokens included.
+            stride: tokens that two neighbouring windows of a long text share, as transformers
+                counts it; never more than half of a window.
+            token_types: whether to make segment types; without a word, if the tokenizer has them.
+
+        Raises:
+            ConfigError: the settings leave no room for any text.
+        """
+        frame = Frame.of(vocabulary)
+        # Two words at least, or nothing can be split.
+        least = len(frame.before) + len(frame.between) + len(frame.after) + len(frame.closing) + 4
+        if max_length < least:
+            raise ConfigError(
+                f"max_length is {max_length}, but at least {least} is needed for special tokens "
+                "and some text; raise it."
+            )
+        if stride < 0:
+            raise ConfigError(f"stride is {stride}, but only 0 or more is allowed; raise it.")
+        if token_types is None:
+            token_types = "token_type_ids" in vocabulary.tokenizer.model_input_names
+        return cls(vocabulary, frame, max_length, stride, token_types and not vocabulary.causal)
+
+    def room(self, *, pair: bool, closing: bool = False) -> int:
+        """Return how many tokens of text fit into a row."""
+        frame = self.frame
+        special = len(frame.before) + len(frame.after) + len(frame.between) * pair
+        return self.max_length - special - len(frame.closing) * closing
+
+    def check_room(
+        self, room: NDArray[np.int64], fits: NDArray[np.bool_], ids: Sequence[str], kept: str
+    ) -> None:
+        """Refuse an example whose other parts leave too little room for the text that is split."""
+        least = max(1, self.max_length // 8)
+        short = np.flatnonzero(~fits & (room < least))
+        if len(short):
+            first = int(short[0])
+            raise DataError(
+                f"example {ids[first]!r} is longer than {self.max_length} tokens and its {kept} "
+                f"leaves {max(0, int(room[first]))} of them for the rest, but at least {least} are "
+                f"needed ({len(short)} such example(s)); raise max_length or shorten it."
+            )
+
+
+def encode(vocabulary: Vocabulary, texts: Sequence[str], *, offsets: bool = False) -> Any:
+    """Return texts' ids without special tokens; long texts are expected and not complained of."""
+    if not texts:
+        return {"input_ids": [], "offset_mapping": []}
+    return vocabulary.tokenizer(
+        list(texts), add_special_tokens=False, return_offsets_mapping=offsets, verbose=False
+    )
+
+
+def something(ids: Sequence[Sequence[int]], vocabulary: Vocabulary) -> list[Sequence[int]]:
+    """Return token lists with an unknown token in those that are empty.
+
+    A tokenizer reads some texts as nothing (control characters, spaces of no width), but every
+    text and word needs a place.
+    """
+    others = (vocabulary.unknown_id, vocabulary.mask_id, vocabulary.pad_id)
+    unknown = int(next(token for token in others if token is not None))
+    return [entry or [unknown] for entry in ids]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The piece of a flat array that each row shows."""
+
+    values: Ints
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows put together, and the columns at which their parts begin."""
+
+    ids: Ints
+    lengths: Ints
+    types: NDArray[np.uint8] | None
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+    def spread(self, part: Part, column: NDArray[np.int64], empty: int) -> Ints:
+        """Return a table like ``ids`` with a part's values from a column on, else ``empty``."""
+        table = np.full(self.ids.shape, empty, np.int32)
+        fill(table, column, part.values, part.start, part.length)
+        return table
+
+
+def assemble(
+    sheet: Sheet, first: Part, second: Part | None = None, *, closing: bool = False
+) -> Rows:
+    """Put the special tokens and one part or two into rows."""
+    frame, count = sheet.frame, len(first.start)
+    after = (*frame.after, *(frame.closing if closing else ()))
+    begin = np.full(count, len(frame.before), np.int64)
+    end = begin + first.length
+    follow = end
+    if second is not None:
+        follow = end + len(frame.between)
+        end = follow + second.length
+    lengths = end + len(after)
+    width = int(lengths.max(initial=1))
+    ids = np.full((count, width), sheet.vocabulary.pad_id, np.int32)
+    _put(ids, np.zeros(count, np.int64), frame.before)
+    fill(ids, begin, first.values, first.start, first.length)
+    if second is not None:
+        _put(ids, begin + first.length, frame.between)
+        fill(ids, follow, second.values, second.start, second.length)
+    _put(ids, end, after)
+    types = None
+    if sheet.types:
+        places = np.arange(width)
+        later = (places >= follow[:, None]) & (places < lengths[:, None])
+        types = (later & (second is not None)).astype(np.uint8)
+    return Rows(ids, lengths.astype(np.int32), types, begin, follow)
+
+
+def _put(table: Ints, column: NDArray[np.int64], tokens: Sequence[int]) -> None:
+    """Write the same tokens into each row, from its column on."""
+    count = len(table)
+    values = np.array(tokens, np.int32)
+    fill(table, column, values, np.zeros(count, np.int64), np.full(count, len(tokens), np.int64))
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Sentences' tokens one after the other, and the word of each."""
+
+    ids: Ragged
+    word: Ints
+    first: NDArray[np.bool_]
+    capped: int
+
+
+def tensorise_sentences(
+    sentences: Sequence[Sequence[str]], sheet: Sheet, predicates: Sequence[str] | None = None
+) -> Features:
+    """Return sentences as rows; a long one is split between words.
+
+    Words are read one by one as they stand after a space, so that tags cannot slip. A predicate
+    follows its sentence after [SEP]; a causal model, which cannot look ahead, reads it first.
+
+    Targets: words, which word of its row each token is of, from 0 on, -1 for none [n, t].
+    Notes: words, the same counted within the example; first, whether it is its word's first token
+    [n, t]; own, whether this row answers for the token's word: overlaps of rows are parted [n, t].
+    Every word of an example is one row's own.
+    """
+    room = sheet.room(pair=predicates is not None)
+    # A word longer than half a row (a data: URL) would leave no place for its neighbours.
+    cap = max(1, room // 2)
+    tokens = _encode_sentences(sentences, sheet.vocabulary, cap)
+    rooms = np.full(len(sentences), room, np.int64)
+    asked = None
+    if predicates is not None:
+        read = _encode_words(predicates, sheet.vocabulary)
+        asked = Ragged.of([ids[: max(1, cap // 2)] for ids in read])
+        rooms = rooms - asked.lengths
+    windows = make_windows(
+        tokens.ids.lengths, rooms, sheet.stride, word_starts=_word_starts(tokens, rooms)
+    )
+    row = windows.example
+    start = tokens.ids.starts[row] + windows.start
+    shown = Part(tokens.ids.values, start, windows.length)
+    if asked is None:
+        rows = assemble(sheet, shown)
+        column = rows.first
+    else:
+        other = Part(asked.values, asked.starts[row], asked.lengths[row])
+        leads = sheet.vocabulary.causal
+        rows = assemble(sheet, other, shown) if leads else assemble(sheet, shown, other)
+        column = rows.second if leads else rows.first
+    words = rows.spread(Part(tokens.word, start, windows.length), column, -1)
+    first = rows.spread(Part(tokens.first.astype(np.int32), start, windows.length), column, 0)
+    places = np.arange(rows.ids.shape[1]) - (column - windows.start)[:, None]
+    own = (places >= windows.own_start[:, None]) & (places < windows.own_end[:, None])
+    return Features(
+        len(sentences),
+        rows.ids,
+        rows.lengths,
+        row.astype(np.int32),
+        rows.types,
+        {"words": np.where(words >= 0, words - first_words(words)[:, None], -1)},
+        {"words": words, "first": first.astype(np.bool_), "own": own & (words >= 0)},
+        cut=tokens.capped,
+    )
+
+
+def first_words(words: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the word of its example that each row begins with [n]."""
+    found: NDArray[np.int64] = np.where(words < 0, np.iinfo(np.int32).max, words).min(1)
+    return found.astype(np.int64)
+
+
+def _encode_sentences(
+    sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, cap: int
+) -> _Tokens:
+    """Return sentences' tokens; each distinct word is read once."""
+    table: dict[str, int] = {}
+    places = [table.setdefault(word, len(table)) for words in sentences for word in words]
+    read = _encode_words(list(table), vocabulary)
+    entries = Ragged.of([ids[:cap] for ids in read])
+    long = np.array([len(ids) > cap for ids in read], np.bool_)
+    flat = np.array(places, np.int64)
+    counts = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    ends = np.cumsum(counts)
+    sizes = entries.lengths[flat]
+    ids = entries.take(flat)
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    starts = np.concatenate(([0], bounds[ends])) if len(sentences) else np.zeros(1, np.int64)
+    number = np.arange(len(flat)) - np.repeat(ends - counts, counts)
+    first = np.zeros(len(ids.values), np.bool_)
+    first[bounds[:-1]] = True
+    sentence = np.repeat(np.arange(len(sentences)), counts)
+    return _Tokens(
+        Ragged(ids.values, starts),
+        np.repeat(number, sizes).astype(np.int32),
+        first,
+        len(set(sentence[long[flat]].tolist())),
+    )
+
+
+def _encode_words(words: Sequence[str], vocabulary: Vocabulary) -> list[Sequence[int]]:
+    return something(vocabulary.encode_words(words), vocabulary)
+
+
+def _word_starts(tokens: _Tokens, rooms: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the first tokens of words of each sentence that is too long, nothing for others."""
+    starts = tokens.ids.starts
+    return [
+        np.flatnonzero(tokens.first[begin:end]) if end - begin > room else np.zeros(0, np.int64)
+        for begin, end, room in zip(
+            starts[:-1].tolist(), starts[1:].tolist(), rooms.tolist(), strict=True
+        )
+    ]

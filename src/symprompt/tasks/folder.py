@@ -1,21 +1,22 @@
-"""What a run on a labelled task stores: its card, and its figures as plain values."""
+"""What a run on a labelled task stores, read back: its card, its seeds, its figures."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired
 
+import numpy as np
 from pydantic import with_config
 from typing_extensions import TypedDict
 
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import RunError
 from symprompt.runs.folder import CONFIG, Folder
-from symprompt.runs.manifest import Manifest
-from symprompt.tasks.config import TuneConfig, load_tune_config
 
 COMMAND = "tune"
 CARD = "card.json"
 PROMPT = "prompt.safetensors"
+WEIGHTS = "weights.safetensors"
 
 
 @with_config(extra="allow")
@@ -42,11 +43,27 @@ class Card(TypedDict):
     threshold: NotRequired[float | None]
 
 
+class DevScore(TypedDict):
+    """How a seed did on dev, which chooses."""
+
+    accuracy: float
+    loss: float
+
+
+@with_config(extra="allow")
+class SeedOutcome(TypedDict):
+    """What came of a seed of a run through a pattern."""
+
+    seed: int
+    val: dict[str, float]
+    dev: DevScore
+
+
 def open_task(path: str | Path) -> Folder:
     """Return the folder of a finished run on one labelled task.
 
     Raises:
-        RunError: there is none; what to do is said.
+        RunError: there is none; the message names what to do.
     """
     folder = Folder(path)
     folder.require_finished(COMMAND)
@@ -58,18 +75,6 @@ def open_task(path: str | Path) -> Folder:
     return folder
 
 
-def tune_config(folder: Folder) -> TuneConfig:
-    """Return the config of a run on a labelled task.
-
-    Raises:
-        RunError: it is not one.
-    """
-    try:
-        return folder.read(CONFIG, lambda path: load_tune_config(str(path)), COMMAND)
-    except ConfigError as error:
-        raise RunError(f"{folder.path} holds another kind of run: {error}") from error
-
-
 def load_card(folder: Folder) -> Card:
     """Return what the stored prompt is.
 
@@ -79,16 +84,16 @@ def load_card(folder: Folder) -> Card:
     return folder.load(CARD, Card)
 
 
-def splits_of(manifest: Manifest) -> dict[str, dict[str, float]]:
-    """Return a run's figures by split and metric, the metric that chooses first."""
-    found: dict[str, dict[str, float]] = {}
-    for record in manifest.records:
-        found.setdefault(record.split, {})[record.metric] = record.value
-    return found
+def is_pattern_run(folder: Folder) -> bool:
+    """Return whether a folder holds a run through a pattern."""
+    return folder.has(CONFIG) and "pattern.task" in folder.config_keys()
 
 
 def load_metrics(folder: Folder) -> dict[str, Any]:
-    """Return what a finished run states and its figures; of a mixture those of each task.
+    """Return what a finished run states and its figures.
+
+    Those of a mixture are each task's; those of a run through a pattern are, per metric, the mean,
+    deviation and values of its seeds.
 
     Raises:
         RunError: the run is damaged.
@@ -98,10 +103,64 @@ def load_metrics(folder: Folder) -> dict[str, Any]:
     found = {
         "task": manifest.data,
         **{key: getattr(manifest, key) for key in kept},
-        "seed": manifest.seeds[0],
         **manifest.details,
     }
     if "tasks" in found:
         inner = {name: load_metrics(Folder(folder.path / name)) for name in found["tasks"]}
-        return found | {"splits": {}, "tasks": inner}
-    return found | {"splits": splits_of(manifest)}
+        return found | {"seed": manifest.seeds[0], "splits": {}, "tasks": inner}
+    by_seed: dict[str, dict[int, dict[str, float]]] = {}
+    for record in manifest.records:
+        seed = record.seeds[0] if record.seeds else manifest.seeds[0]
+        by_seed.setdefault(record.split, {}).setdefault(seed, {})[record.metric] = record.value
+    if "pattern" not in found:
+        splits = {split: next(iter(own.values())) for split, own in by_seed.items()}
+        return found | {"seed": manifest.seeds[0], "splits": splits}
+    return found | {
+        "seeds": list(manifest.seeds),
+        "metrics": summarise_seeds(list(by_seed[found["split"]].values())),
+        "dev": summarise_seeds(list(by_seed["dev"].values())),
+        "seconds": manifest.seconds["training"],
+    }
+
+
+def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return per metric the mean over seeds, the deviation (of a sample) and the values."""
+    found = {}
+    for name in rows[0]:
+        values = [float(row[name]) for row in rows]
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        found[name] = {
+            "value": round(float(np.mean(values)), 3),
+            "deviation": round(deviation, 3),
+            "values": [round(value, 3) for value in values],
+        }
+    return found
+
+
+def load_seed(folder: Folder, seed: int) -> SeedOutcome:
+    """Return what came of a seed.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    return folder.load(seed_file(seed), SeedOutcome)
+
+
+def best_seed(folder: Folder) -> int:
+    """Return the seed that did best on dev: the highest accuracy, then the lowest loss."""
+    return max(folder.manifest.seeds, key=lambda seed: on_dev(load_seed(folder, seed)))
+
+
+def on_dev(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Return how well a seed did on dev: the higher, the better."""
+    return float(row["dev"]["accuracy"]), -float(row["dev"]["loss"])
+
+
+def seed_file(seed: int) -> str:
+    """Return where what came of a seed is stored."""
+    return f"seeds/{seed}.json"
+
+
+def prompt_file(seed: int) -> str:
+    """Return where a seed's vectors or prefix are stored."""
+    return f"prompts/{seed}.safetensors"

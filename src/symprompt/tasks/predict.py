@@ -1,25 +1,51 @@
-"""Predict for a user's file with a stored prompt."""
+"""Predict with what a run of tune stored: a prompt and its head, or answers through a pattern."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from symprompt.config import override
+from symprompt.errors import ConfigError, DataError, RunError, TemplateError
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
-from symprompt.models import LanguageModel
+from symprompt.models import LanguageModel, Prefix
+from symprompt.runs.folder import CONFIG, Folder
+from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.data.examples import CUT, Example, LabelSet
 from symprompt.tasks.data.load import load_examples
-from symprompt.tasks.model import ask
-from symprompt.tasks.outcome import Outcome
-from symprompt.tasks.patterns.folder import is_pattern_run
-from symprompt.tasks.patterns.predict import predict_verbal
+from symprompt.tasks.features import Features, Sheet, takes_types
+from symprompt.tasks.folder import (
+    CARD,
+    COMMAND,
+    WEIGHTS,
+    Card,
+    best_seed,
+    is_pattern_run,
+    load_card,
+    open_task,
+    prompt_file,
+)
+from symprompt.tasks.kinds import KINDS, Kind, Target
+from symprompt.tasks.model import Outcome, TaskModel, ask, check_backbone, make_task_head
+from symprompt.tasks.patterns.config import PatternConfig, load_pattern_config, trains_model
+from symprompt.tasks.patterns.data import load_verbal_file
+from symprompt.tasks.patterns.methods import METHODS
+from symprompt.tasks.patterns.model import VerbalModel
+from symprompt.tasks.patterns.prepare import VerbalProblem
+from symprompt.tasks.patterns.superglue import VerbalData, find_task
 from symprompt.tasks.prepare import columns_of
-from symprompt.tasks.serve import predictions_of, tensorise_for
-from symprompt.tasks.stored import StoredPrompt
 from symprompt.tasks.trainables import TRAINABLES
+
+_FILE = "file"
+_HALF = {"float32": False, "bfloat16": True}
 
 
 def predict_file(
@@ -36,9 +62,13 @@ def predict_file(
 ) -> Outcome:
     """Return what a run of tune predicts for the examples of a file, in their order.
 
+    Of a run through a pattern the seed that did best on dev answers; WSC's rows have what the
+    model wrote instead of a probability.
+
     Args:
         columns: role=column pairs for the file.
-        model: where the model is now, if not where the run says.
+        model: where the model is now, if not where the run was made.
+        dtype: auto, float32 or bfloat16, of the passes.
         out: file of JSON lines to write.
 
     Returns:
@@ -47,19 +77,145 @@ def predict_file(
     Raises:
         SympromptError: the run, the file or the model cannot be used; a prompt for another model.
     """
-    if is_pattern_run(run):
-        found = predict_verbal(
-            run,
-            file,
-            columns=columns,
-            model=model,
-            device=device,
-            dtype=dtype,
-            max_tokens=max_tokens,
-            tick=tick,
+    predict = _predict_pattern if is_pattern_run(Folder(run)) else _predict_prompt
+    outcome = predict(
+        run, file, columns, model=model, device=device, dtype=dtype, most=max_tokens, tick=tick
+    )
+    if out:
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in outcome.rows)
+        write_file(Path(out), lines.encode())
+    return outcome
+
+
+# ------------------------------------------------------------------------------ prompts and heads
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPrompt:
+    """A prompt file and its card: what a task needs besides the model; final.
+
+    Attributes:
+        path: the folder it was read from.
+        card: what the prompt is.
+        config: how what is trained and its head are made.
+        tensors: its parameters.
+    """
+
+    path: str
+    card: Card
+    config: TuneConfig
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def load(cls, path: str | Path) -> StoredPrompt:
+        """Read the prompt of a finished run.
+
+        Raises:
+            RunError: there is none, or it is damaged.
+        """
+        folder = open_task(path)
+        card = load_card(folder)
+        try:
+            method = "pt2" if card["method"] == "mpt2" else card["method"]
+            tables = ("prefix", "lora", "head", "weights", "span")
+            own = {key: value for key, value in card.items() if key in tables}
+            config = make_tune_config({"method": method, **own})
+            if card["kind"] not in KINDS:
+                raise ValueError(f"kind is {card['kind']!r}")
+            _ = {key: int(card["features"][key]) for key in ("max_length", "stride")}
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{folder.path / CARD} is damaged: {error}.") from error
+        tensors, _ = folder.read_tensors(card["file"])
+        # A network that made a prefix is not stored, only what it gave.
+        plain = replace(config, prefix=replace(config.prefix, encoder="free"))
+        return cls(str(path), card, plain, tensors)
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return str(self.card["task"])
+
+    @property
+    def kind(self) -> Kind[Any, Any]:
+        """The kind of task."""
+        return KINDS[self.card["kind"]]
+
+    @property
+    def target(self) -> Target:
+        """The labels that its head scores, and how."""
+        return Target(
+            LabelSet(tuple(self.card["labels"])),
+            LabelSet(tuple(self.card["relations"])),
+            self.config.head,
+            self.config.span,
+            every_token=bool(self.card["features"].get("label_all_tokens", False)),
         )
-        _write(out, found)
-        return found
+
+    def prefix(self) -> Prefix:
+        """Return the keys and values, for a pass of one's own or for ``write_peft``.
+
+        Raises:
+            RunError: the run learned something else.
+        """
+        states = self.tensors.get("prompt.prefix")
+        if states is None:
+            raise RunError(
+                f"{self.path} was trained by {self.card['method']}, which learns no prefix; give a "
+                "run of pt2 or mpt2."
+            )
+        return Prefix(states[None], shift_positions=self.config.prefix.shift_positions)
+
+    def model(self, backbone: LanguageModel) -> TaskModel:
+        """Return the model with this prompt and head in place.
+
+        Raises:
+            RunError: the prompt is for another model.
+        """
+        card = self.card
+        check_backbone(card["base_model"], card["base_model_fingerprint"], backbone, self.path)
+        trained = TRAINABLES[self.config.method](backbone, self.config)
+        head = make_task_head(self.kind, self.target, trained.backbone, seed=())
+        model = TaskModel(trained, {self.task: head})
+        model.load(self.task, self.tensors)
+        return model
+
+    def tensorise(self, examples: Sequence[Example], backbone: LanguageModel) -> Features:
+        """Return examples as rows, as the prompt was trained on them."""
+        own = self.card["features"]
+        length, stride = int(own["max_length"]), int(own["stride"])
+        types = takes_types(backbone)
+        sheet = Sheet.make(backbone.vocabulary, max_length=length, stride=stride, token_types=types)
+        return self.kind.tensorise(examples, sheet, self.target)
+
+    def predict(self, examples: Sequence[Example], features: Features, scores: Tensor) -> Outcome:
+        """Return predictions from the scores of rows; figures too where every label is known."""
+        kind, threshold = self.kind, self.card.get("threshold")
+        predictions = kind.decode(
+            scores.numpy(), features, examples, self.target, threshold=threshold
+        )
+        labelled = all(map(kind.is_labelled, examples))
+        metrics = kind.figures(examples, predictions) if labelled else {}
+        notes = [f"{CUT}: {features.cut}"] if features.cut else []
+        known = {*self.target.labels.names, *self.target.relations.names}
+        missed = Counter(name for entry in examples for name in entry.labels if name not in known)
+        if missed:
+            listed = ", ".join(f"{label!r} ({count})" for label, count in missed.most_common(5))
+            more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
+            notes.append(f"labels that training does not have, counted as missed: {listed}{more}")
+        return Outcome(metrics, kind.rows(examples, predictions), tuple(notes))
+
+
+def _predict_prompt(
+    run: str | Path,
+    file: str | Path,
+    columns: Sequence[str],
+    *,
+    model: str,
+    device: str,
+    dtype: str,
+    most: int,
+    tick: Tick,
+) -> Outcome:
     prompt = StoredPrompt.load(run)
     examples = load_examples(
         file,
@@ -73,23 +229,105 @@ def predict_file(
     name = model or str(prompt.card["base_model"])
     backbone = LanguageModel.load(name, device=device, dtype=kept)
     trained = prompt.model(backbone)
-    features = tensorise_for(prompt, examples, backbone)
+    features = prompt.tensorise(examples, backbone)
     scores = ask(
         trained,
         prompt.task,
         prompt.kind,
         features,
         features.batch().to(backbone.device),
-        max_tokens=max_tokens or backbone.token_budget(),
+        max_tokens=most or backbone.token_budget(),
         tick=tick,
         stage="predicting",
     )
-    outcome = predictions_of(prompt, examples, features, scores)
-    _write(out, outcome)
-    return outcome
+    return prompt.predict(examples, features, scores)
 
 
-def _write(out: str, outcome: Outcome) -> None:
-    if out:
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in outcome.rows)
-        write_file(Path(out), lines.encode())
+# ------------------------------------------------------------------------------ patterns
+
+
+def _predict_pattern(
+    run: str | Path,
+    file: str | Path,
+    columns: Sequence[str],
+    *,
+    model: str,
+    device: str,
+    dtype: str,
+    most: int,
+    tick: Tick,
+) -> Outcome:
+    folder = Folder(run)
+    manifest = folder.require_finished(COMMAND)
+    try:
+        config = load_pattern_config(str(folder.path / CONFIG))
+    except (ConfigError, DataError, TemplateError) as error:
+        raise RunError(f"{folder.path} holds another kind of run: {error}") from error
+    task = find_task(config.pattern.task)
+    examples = load_verbal_file(task, file, columns=_named_columns(columns))
+    kept = "float32" if dtype in ("auto", *_HALF) else dtype
+    backbone = LanguageModel.load(model or config.model, device=device, dtype=kept)
+    check_backbone(manifest.model, manifest.model_fingerprint, backbone, str(folder.path))
+    data = VerbalData(task, {_FILE: examples}, str(file))
+    pattern = _stored_pattern(config.pattern, manifest.details)
+    problem = VerbalProblem(backbone, data, pattern, max_tokens=most, splits=(_FILE,))
+    trained = _load_trained(folder, problem, half=_HALF.get(dtype))
+    answers = problem.answer(trained, _FILE, tick=tick)
+    labelled = all(example.label is not None for example in examples)
+    found = problem.measure(_FILE, answers) if labelled else {}
+    cut = problem.cuts()[_FILE]
+    note = (
+        f"examples longer than {problem.max_length} tokens: {cut['examples']}; the ends of their "
+        f"longest fields were left out, {cut['tokens']} tokens in all"
+    )
+    return Outcome(found, problem.rows(_FILE, answers), (note,) if cut["examples"] else ())
+
+
+def _named_columns(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not (name and equals and column):
+            raise ConfigError(f"--columns has {pair!r}; give name=column, as in premise=text.")
+        found[name] = column
+    return found
+
+
+def _stored_pattern(config: PatternConfig, details: Mapping[str, Any]) -> PatternConfig:
+    """Return the pattern as the run read it, whatever a published one of its name is now."""
+    if not METHODS[config.method].verbal:
+        return config
+    words = tuple(map(str, details["words"]))
+    return replace(config, template=str(details["pattern"]), words=words)
+
+
+def _load_trained(folder: Folder, problem: VerbalProblem, *, half: bool | None) -> VerbalModel:
+    """Return the model as training left it; of a model trained too, the weights that were kept."""
+    tensors: dict[str, Tensor] = {}
+    joint = trains_model(problem.config)
+    if joint and not folder.has(WEIGHTS):
+        raise RunError(
+            f"{folder.path} trained the language model too and has no {WEIGHTS}, so it cannot "
+            "answer; make the run again in another folder, with keep_weights."
+        )
+    seed = best_seed(folder)
+    if joint:
+        tensors, about = folder.read_tensors(WEIGHTS)
+        with folder.refuse_damage(WEIGHTS):
+            seed = int(about["seed"])
+    if problem.method.prompt:
+        tensors |= folder.read_tensors(prompt_file(seed))[0]
+    with folder.refuse_damage(WEIGHTS if joint else prompt_file(seed)):
+        try:
+            # A network that made vectors or a prefix is not stored, only what it gave.
+            plain = replace(problem.config, prefix_encoder="free", encoder="free")
+            extra = problem.method.make(problem, plain, 0)
+            problem.method.load(extra, tensors)
+            weights = dict(problem.backbone.model.named_parameters())
+            with torch.no_grad():
+                for name, value in tensors.items():
+                    if name.startswith("model."):
+                        weights[name.removeprefix("model.")].copy_(value)
+        except RuntimeError as error:
+            raise ValueError(f"its parameters do not fit ({error})") from error
+    return VerbalModel(problem.backbone, extra, half=half)

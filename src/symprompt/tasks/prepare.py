@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-
-import numpy as np
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.tasks.config import TaskConfig, TuneConfig
 from symprompt.tasks.data.examples import TaskData, draw_limited, hold_out
+from symprompt.tasks.data.files import Columns
 from symprompt.tasks.data.load import load_task
-from symprompt.tasks.data.own import Columns
 from symprompt.tasks.data.spans import identified
-from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.features import Batch, Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.rows import Sheet, takes_types
 from symprompt.tasks.trainables import TRAINABLES
 
 HELD_OUT = "held-out"
@@ -25,7 +22,7 @@ _LEAST = 16
 
 
 @dataclass(frozen=True, eq=False)
-class LaidSplit:
+class PreparedSplit:
     """A split as arrays, and as tensors on the model's device."""
 
     features: Features
@@ -33,43 +30,33 @@ class LaidSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class LaidTask:
-    """A task ready for training and asking; final.
+class PreparedTask:
+    """A task ready for training and queries; final.
 
     Attributes:
         name: what to call it.
         data: its examples, with what was held out.
-        splits: the splits that are laid out, train among them.
+        splits: the splits as tensors, train among them.
         choice: the split that chooses the epoch.
-        reported: the split whose numbers count.
+        reported: the split whose figures count.
         max_length: most tokens of an input.
     """
 
     name: str
     data: TaskData
-    splits: dict[str, LaidSplit]
+    splits: dict[str, PreparedSplit]
     choice: str
     reported: str
     max_length: int
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each training input [n]."""
-        return self.splits["train"].features.lengths
-
-    @property
-    def widest(self) -> int:
-        """Tokens of the widest training input."""
-        return int(self.splits["train"].features.ids.shape[1])
-
 
 class Session:
-    """Models and laid-out tasks that the runs of one process share; final."""
+    """Models and prepared tasks that the runs of one process share; final."""
 
     def __init__(self) -> None:
         self._backbones: dict[tuple[str, ...], LanguageModel] = {}
         self._data: dict[tuple[object, ...], TaskData] = {}
-        self._tasks: dict[tuple[object, ...], LaidTask] = {}
+        self._tasks: dict[tuple[object, ...], PreparedTask] = {}
 
     def backbone(self, config: TuneConfig) -> LanguageModel:
         """Return the model a run needs, in the dtype that its method trains in."""
@@ -81,8 +68,8 @@ class Session:
             )
         return self._backbones[key]
 
-    def task(self, config: TuneConfig, backbone: LanguageModel, *, taken: int = 0) -> LaidTask:
-        """Return a task laid out on the model's device.
+    def task(self, config: TuneConfig, backbone: LanguageModel, *, taken: int = 0) -> PreparedTask:
+        """Return a task as tensors on the model's device.
 
         Args:
             taken: positions that prompts take from the model.
@@ -119,7 +106,8 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
     kind = None if task.kind == "auto" else task.kind
     columns = columns_of(task.columns)
     if task.name:
-        where = _folder_of(task.name, source)
+        inside = Path(source, task.name)
+        where = inside if inside.is_dir() else source
         data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
     else:
         data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
@@ -137,7 +125,8 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
             f"{data.name} has no training examples, only {_listed(data)}; put its training file "
             f"into {source}."
         )
-    if _needs_holding_out(data, task):
+    if task.held_out > 0 and not (data.splits.get("dev") and data.splits.get("test")):
+        # Nothing would be left to choose the epoch by once results are reported.
         data = hold_out(data, task.held_out, seed=task.split_seed, split=HELD_OUT)
     limits = {"train": task.train_limit, HELD_OUT: task.dev_limit, "test": task.test_limit}
     limits["dev"] = task.test_limit if HELD_OUT in data.splits else task.dev_limit
@@ -150,7 +139,7 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
 
 def tensorise_task(
     data: TaskData, task: TaskConfig, backbone: LanguageModel, length: int
-) -> LaidTask:
+) -> PreparedTask:
     """Return every split as tensors on the model's device."""
     sheet = Sheet.make(
         backbone.vocabulary,
@@ -163,7 +152,7 @@ def tensorise_task(
     for name, examples in data.splits.items():
         if examples:
             features = KINDS[data.kind].tensorise(examples, sheet, target)
-            splits[name] = LaidSplit(features, features.batch().to(backbone.device))
+            splits[name] = PreparedSplit(features, features.batch().to(backbone.device))
     choice = HELD_OUT if HELD_OUT in splits else "dev"
     reported = "test" if "test" in splits else "dev"
     if choice not in splits or reported not in splits:
@@ -171,18 +160,7 @@ def tensorise_task(
             f"{data.name} has {_listed(data)}; a dev or test split and a share of task.held_out "
             "above 0 are needed to choose and to report."
         )
-    return LaidTask(task.name or data.name, data, splits, choice, reported, length)
-
-
-def asked_splits(laid: LaidTask) -> list[str]:
-    """Return the splits that a run is asked about in the end: all but training."""
-    return [name for name in laid.splits if name != "train"]
-
-
-def _needs_holding_out(data: TaskData, task: TaskConfig) -> bool:
-    """Say whether nothing is left to choose the epoch by once results are reported."""
-    both = bool(data.splits.get("dev")) and bool(data.splits.get("test"))
-    return task.held_out > 0 and not both
+    return PreparedTask(task.name or data.name, data, splits, choice, reported, length)
 
 
 def columns_of(pairs: Sequence[str]) -> Columns:
@@ -207,14 +185,5 @@ def columns_of(pairs: Sequence[str]) -> Columns:
     return replace(Columns(), **found)  # type: ignore[arg-type]
 
 
-def _folder_of(name: str, source: str) -> str | None:
-    """Return where a known task's files are: a folder of its name in the one given, or that."""
-    if not source:
-        return None
-    inside = Path(source, name)
-    return str(inside) if inside.is_dir() else source
-
-
 def _listed(data: TaskData) -> str:
-    counts: Mapping[str, int] = data.counts()
-    return ", ".join(f"{count} of {name}" for name, count in counts.items()) or "nothing"
+    return ", ".join(f"{count} of {name}" for name, count in data.counts().items()) or "nothing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,11 @@ from symprompt.engine.batches import few_widths, make_batches
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.models.prefix import Prefix
-from symprompt.tasks.data.examples import CUT, Example
+from symprompt.tasks.data.examples import Example
 from symprompt.tasks.features import Batch, Features
-from symprompt.tasks.heads import Head
+from symprompt.tasks.kinds.base import Head
 from symprompt.tasks.model import Gathered
-from symprompt.tasks.outcome import Outcome
-from symprompt.tasks.rows import Sheet, takes_types
-from symprompt.tasks.stored import StoredPrompt
+from symprompt.tasks.predict import StoredPrompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +65,7 @@ class Server:
             prompt.prefix()  # refuses a run that learned no deep prefix
             model = prompt.model(backbone)
             self.heads[prompt.task] = model.heads[prompt.task]
-            states.append(model.body.tensors()["prompt.prefix"])
+            states.append(model.tuned.tensors()["prompt.prefix"])
         shifts = {prompt.config.prefix.shift_positions for prompt in prompts}
         if len(shifts) > 1:
             raise ConfigError(
@@ -96,7 +93,7 @@ class Server:
         scores = self.scores(asked, max_tokens or self.backbone.token_budget())
         for task, entry in asked.items():
             prompt = self.prompts[task]
-            found[task] = predictions_of(prompt, examples[task], entry.features, scores[task]).rows
+            found[task] = prompt.predict(examples[task], entry.features, scores[task]).rows
         return found
 
     def scores(self, asked: Mapping[str, _Asked], max_tokens: int) -> dict[str, Tensor]:
@@ -164,52 +161,11 @@ class Server:
         for task, given in examples.items():
             if not given:
                 continue
-            features = tensorise_for(self.prompts[task], given, self.backbone)
+            features = self.prompts[task].tensorise(given, self.backbone)
             inputs = features.batch().to(self.backbone.device)
             asked[task] = _Asked(features, inputs, first)
             first += len(features)
         return asked
-
-
-def tensorise_for(
-    prompt: StoredPrompt, examples: Sequence[Example], backbone: LanguageModel
-) -> Features:
-    """Return examples as rows, as a stored prompt was trained on them."""
-    settings = prompt.card["features"]
-    sheet = Sheet.make(
-        backbone.vocabulary,
-        max_length=int(settings["max_length"]),
-        stride=int(settings["stride"]),
-        token_types=takes_types(backbone),
-    )
-    return prompt.kind.tensorise(examples, sheet, prompt.target)
-
-
-def predictions_of(
-    prompt: StoredPrompt, examples: Sequence[Example], features: Features, scores: Tensor
-) -> Outcome:
-    """Return what a stored prompt predicts; figures too where every label is known."""
-    kind, threshold = prompt.kind, prompt.card.get("threshold")
-    predictions = kind.decode(
-        scores.numpy(), features, examples, prompt.target, threshold=threshold
-    )
-    labelled = all(map(kind.is_labelled, examples))
-    metrics = kind.figures(examples, predictions) if labelled else {}
-    return Outcome(metrics, kind.rows(examples, predictions), _notes(prompt, examples, features))
-
-
-def _notes(
-    prompt: StoredPrompt, examples: Sequence[Example], features: Features
-) -> tuple[str, ...]:
-    """Return what a reader of predictions should know: what was cut, labels that cannot be met."""
-    notes = [f"{CUT}: {features.cut}"] if features.cut else []
-    known = {*prompt.target.labels.names, *prompt.target.relations.names}
-    counts = Counter(label for entry in examples for label in entry.labels if label not in known)
-    if counts:
-        listed = ", ".join(f"{label!r} ({count})" for label, count in counts.most_common(5))
-        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
-        notes.append(f"labels that training does not have, counted as missed: {listed}{more}")
-    return tuple(notes)
 
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

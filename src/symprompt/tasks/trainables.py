@@ -19,9 +19,8 @@ from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models import Inputs, LanguageModel, LoraTuning
 from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
 from symprompt.runs.environment import make_generator
-from symprompt.tasks.config import LoraConfig, PrefixConfig, TuneConfig
+from symprompt.tasks.config import TuneConfig, check_settings
 from symprompt.tasks.features import Batch
-from symprompt.tasks.settings import check_settings
 
 ALL = -1
 """Every weight of the body."""
@@ -100,7 +99,7 @@ def _layers(body: nn.Module, calls: list[nn.Module], count: int) -> list[nn.Modu
 _TASK = "task"
 
 
-class Body(ABC):
+class TunedModel(ABC):
     """A language model and the parameters that a method trains; abstract.
 
     Attributes:
@@ -112,7 +111,9 @@ class Body(ABC):
         taken: positions of the model that prompts take from every input.
 
     Args:
-        dropout: of the language model, while training.
+        backbone: in the dtype that ``load_dtype`` states.
+        config: the method's settings; its dropout is of the language model, while training.
+        seed: of prompts and adapters at their start.
     """
 
     file: ClassVar[str] = "prompt.safetensors"
@@ -121,20 +122,13 @@ class Body(ABC):
     mixes: ClassVar[bool] = False
     taken = 0
 
-    def __init__(self, backbone: LanguageModel, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...] = ()
+    ) -> None:
         self.backbone = backbone
-        self.dropout = dropout
+        self.config = config
+        self.dropout = config.learning.dropout
         self.learning = False
-
-    @classmethod
-    @abstractmethod
-    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
-        """Return it at its start.
-
-        Args:
-            backbone: in the dtype that ``load_dtype`` states.
-            seed: of prompts and adapters.
-        """
 
     @classmethod
     def load_dtype(cls, dtype: str) -> str:
@@ -155,7 +149,7 @@ class Body(ABC):
 
     @abstractmethod
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put stored numbers in place.
+        """Put stored parameters in place.
 
         Raises:
             RunError: they do not fit.
@@ -183,7 +177,7 @@ class Body(ABC):
         return Inputs(self.backbone.embed(batch.ids), batch.mask, types=batch.types)
 
 
-class InputPrompts(Body):
+class InputPrompts(TunedModel):
     """PT: vectors in front of the first token at the input layer, the model frozen; final.
 
     [CLS] stays [CLS]: the states that heads read are those of the tokens alone. The vectors have
@@ -193,25 +187,15 @@ class InputPrompts(Body):
     continues = True
 
     def __init__(
-        self,
-        backbone: LanguageModel,
-        config: PrefixConfig,
-        *,
-        dropout: float = 0.0,
-        seed: tuple[object, ...] = (),
+        self, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...] = ()
     ) -> None:
-        super().__init__(backbone, dropout=dropout)
-        self.taken = config.length
+        super().__init__(backbone, config)
+        self.taken = config.prefix.length
         weight = backbone.model.get_input_embeddings().weight
-        draws = torch.randn(config.length, backbone.width, generator=make_generator(*seed, "pt"))
+        draws = torch.randn(self.taken, backbone.width, generator=make_generator(*seed, "pt"))
         # As large as words are.
         scale = float(weight.detach().float().std())
         self.vectors = nn.Parameter((draws * scale).to(backbone.device))
-
-    @classmethod
-    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
-        """Return vectors as large as words are."""
-        return cls(backbone, config.prefix, dropout=config.learning.dropout, seed=seed)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the vectors."""
@@ -242,45 +226,30 @@ class InputPrompts(Body):
         self.vectors.copy_(_fitting(tensors, "prompt.vectors", self.vectors))
 
 
-class FullWeights(Body):
-    """FT: the weights of the body, on a copy of the model in float32; final.
+class FullWeights(TunedModel):
+    """FT: the weights of the model, or of its last layers, on a copy in float32; final.
 
-    Args:
-        half: run the passes in bfloat16, weights and moments staying in float32.
-        layers: how many layers are trained, counted from the last; -1 is every weight, 0 none.
-            Only what is trained is stored.
+    Passes may run in bfloat16, weights and moments staying in float32. Only what is trained is
+    stored.
     """
 
     file = "weights.safetensors"
     settings = ("weights.layers",)
 
     def __init__(
-        self,
-        backbone: LanguageModel,
-        *,
-        dropout: float = 0.0,
-        half: bool = False,
-        layers: int = ALL,
+        self, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...] = ()
     ) -> None:
-        super().__init__(copied(backbone), dropout=dropout)
+        super().__init__(_copied(backbone), config)
         if backbone.dtype not in (torch.float32, torch.float64):
             raise ModelError(
                 f"the model is loaded in {str(backbone.dtype).removeprefix('torch.')}, in which "
                 "small changes of weights vanish; load it with dtype float32 to fine-tune it."
             )
-        self.half = half
-        self._trained = trained_parameters(self.backbone, layers)
+        on_gpu = config.dtype == "auto" and backbone.device.type == "cuda"
+        self.half = config.dtype == "bfloat16" or on_gpu
+        self._trained = trained_parameters(self.backbone, config.weights.layers)
         for value in self._trained.values():
             value.requires_grad_(True)
-
-    @classmethod
-    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
-        """Return a copy of the model."""
-        half = config.dtype == "bfloat16" or (
-            config.dtype == "auto" and backbone.device.type == "cuda"
-        )
-        dropout, layers = config.learning.dropout, config.weights.layers
-        return cls(backbone, dropout=dropout, half=half, layers=layers)
 
     @classmethod
     def load_dtype(cls, dtype: str) -> str:
@@ -293,16 +262,13 @@ class FullWeights(Body):
 
     def states(self, batch: Batch) -> Tensor:
         """Return the states that the weights as they are now give."""
-        with self._casting():
-            trained = bool(self._trained)
-            return self.backbone.states(self._inputs(batch), grad_model=trained)
-
-    def _casting(self) -> AbstractContextManager[object]:
-        if not self.half:
-            return nullcontext()
-        # Kept casts of weights would outlive the recorded step that made them.
-        kind = self.backbone.device.type
-        return torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
+        casting: AbstractContextManager[object] = nullcontext()
+        if self.half:
+            # Kept casts of weights would outlive the recorded step that made them.
+            kind = self.backbone.device.type
+            casting = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
+        with casting:
+            return self.backbone.states(self._inputs(batch), grad_model=bool(self._trained))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights that were trained."""
@@ -315,7 +281,7 @@ class FullWeights(Body):
             value.copy_(_fitting(tensors, f"body.{name}", value))
 
 
-class Adapters(Body):
+class Adapters(TunedModel):
     """LoRA: low-rank adapters of the body's linear layers, on a copy of the model; final.
 
     The adapters are kept in float32; the frozen weights stay in the dtype they have.
@@ -324,27 +290,17 @@ class Adapters(Body):
     file = "adapter.safetensors"
 
     def __init__(
-        self,
-        backbone: LanguageModel,
-        config: LoraConfig,
-        *,
-        dropout: float = 0.0,
-        seed: tuple[object, ...] = (),
+        self, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...] = ()
     ) -> None:
-        super().__init__(copied(backbone), dropout=dropout)
-        body = self.backbone.model.base_model
-        self.tuning = LoraTuning(body, rank=config.rank, alpha=config.alpha, targets=config.targets)
+        super().__init__(_copied(backbone), config)
+        body, lora = self.backbone.model.base_model, config.lora
+        self.tuning = LoraTuning(body, rank=lora.rank, alpha=lora.alpha, targets=lora.targets)
         start = self.tuning.start([_TASK], seed)[0]
         self.row = nn.Parameter(start.float() if start.dtype != torch.float64 else start)
-        self._asked = _Asked(self.backbone)
-
-    @classmethod
-    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
-        """Return adapters that change nothing yet."""
-        return cls(backbone, config.lora, dropout=config.learning.dropout, seed=seed)
+        self._states = _States(self.backbone)
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Return the adapters, as one row of numbers."""
+        """Return the adapters, as one row of parameters."""
         return {"lora": self.row}
 
     def states(self, batch: Batch) -> Tensor:
@@ -352,7 +308,7 @@ class Adapters(Body):
         inputs = self._inputs(batch)
         types = () if batch.types is None else (batch.types,)
         row = self.row.to(self.backbone.dtype)
-        return self.tuning.call(self._asked, row, (inputs.embeddings, batch.mask, *types))
+        return self.tuning.call(self._states, row, (inputs.embeddings, batch.mask, *types))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the adapters under the names that the peft library uses."""
@@ -368,8 +324,8 @@ class Adapters(Body):
             raise RunError(f"these adapters do not fit: {error}.") from error
 
 
-class _Asked(nn.Module):
-    """The body's states as a module, which is what adapters are put into; final."""
+class _States(nn.Module):
+    """The model's states as a module, which is what adapters are put into; final."""
 
     def __init__(self, backbone: LanguageModel) -> None:
         super().__init__()
@@ -381,27 +337,21 @@ class _Asked(nn.Module):
         return self._backbone[0].states(inputs, grad_model=True)
 
 
-class DeepPrefix(Body):
+class DeepPrefix(TunedModel):
     """PT-2: learned keys and values in front of every layer's, the model frozen."""
 
     settings: ClassVar[tuple[str, ...]] = ("prefix.encoder", "prefix.shift_positions")
     continues = True
 
     def __init__(
-        self,
-        backbone: LanguageModel,
-        config: PrefixConfig,
-        *,
-        dropout: float = 0.0,
-        seed: tuple[object, ...] = (),
+        self, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...] = ()
     ) -> None:
-        super().__init__(backbone, dropout=dropout)
-        self.config = config
-        self.taken = config.length if config.shift_positions else 0
-        self.encoder = self._make_encoder(config.encoder, seed)
+        super().__init__(backbone, config)
+        self.taken = config.prefix.length if config.prefix.shift_positions else 0
+        self.encoder = self._make_encoder(config.prefix.encoder, seed)
 
     def _make_encoder(self, kind: PrefixKind, seed: tuple[object, ...]) -> PrefixEncoder:
-        config, backbone = self.config, self.backbone
+        config, backbone = self.config.prefix, self.backbone
         encoder = PrefixEncoder(
             [_TASK],
             backbone.prefix_shape,
@@ -414,11 +364,6 @@ class DeepPrefix(Body):
         )
         dtype = torch.float64 if backbone.dtype == torch.float64 else torch.float32
         return encoder.to(backbone.device, dtype)
-
-    @classmethod
-    def make(cls, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...]) -> Body:
-        """Return a prefix."""
-        return cls(backbone, config.prefix, dropout=config.learning.dropout, seed=seed)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the prefix encoder's parameters."""
@@ -455,18 +400,13 @@ class SharedPrefix(DeepPrefix):
     mixes = True
 
 
-TRAINABLES: dict[str, type[Body]] = {
+TRAINABLES: dict[str, type[TunedModel]] = {
     "ft": FullWeights,
     "pt": InputPrompts,
     "pt2": DeepPrefix,
     "lora": Adapters,
     "mpt2": SharedPrefix,
 }
-
-
-def make_body(backbone: LanguageModel, config: TuneConfig, *, seed: tuple[object, ...]) -> Body:
-    """Return the model with what a method trains, at its start."""
-    return TRAINABLES[config.method].make(backbone, config, seed)
 
 
 def check_method(config: TuneConfig) -> None:
@@ -495,7 +435,7 @@ def hidden_size(backbone: LanguageModel) -> int:
     return int(backbone.model.config.get_text_config().hidden_size)
 
 
-def copied(backbone: LanguageModel) -> LanguageModel:
+def _copied(backbone: LanguageModel) -> LanguageModel:
     """Return a copy with a model of its own and the same vocabulary."""
     return copy.deepcopy(backbone, {id(backbone.vocabulary): backbone.vocabulary})
 
@@ -504,5 +444,5 @@ def _fitting(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
     found = tensors.get(name)
     if found is None or found.shape != like.shape:
         got = "nothing" if found is None else f"shape {tuple(found.shape)}"
-        raise RunError(f"stored numbers do not fit: {name} is {got}, not {tuple(like.shape)}.")
+        raise RunError(f"stored parameters do not fit: {name} is {got}, not {tuple(like.shape)}.")
     return found

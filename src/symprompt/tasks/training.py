@@ -12,54 +12,83 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from symprompt.accel.recorder import Recorder, Replay
+from symprompt.engine.batches import few_widths
 from symprompt.engine.early_stopping import EarlyStopping, fill
 from symprompt.engine.flat_adamw import FlatAdamW, make_groups
 from symprompt.engine.loop import State
 from symprompt.engine.schedule import rate_share
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.config import LearningConfig
-from symprompt.tasks.passes import Step, plan_epoch, table_of
+from symprompt.tasks.model import TaskModel
 
-
-class Trainee(Protocol):
-    """A body and heads with parameters, and a loss for rows of a task."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-
-    def body_parameters(self) -> dict[str, nn.Parameter]:
-        """Return what is trained besides heads, by name; prompts' names begin with "prompt."."""
-
-    def head_parameters(self) -> dict[str, nn.Parameter]:
-        """Return what is trained of the heads."""
-
-    def loss(self, task: str, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Return the losses [b] of training inputs of a task, and what each counts [b]."""
-
-    def training(self) -> AbstractContextManager[Any]:
-        """Return a context in which dropout is on."""
-
-
+_NEAR = 32
+"""Batches among whose inputs those of similar length are put together."""
 Score = Callable[[], tuple[float, dict[str, float]]]
 """Evaluates dev: the metric that chooses (larger is better), and all of dev's metrics."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step: inputs of one task, padded to a width.
+
+    Attributes:
+        task: whose inputs.
+        width: tokens; one of few, see ``few_widths``.
+        rows: [up to the batch's size] which inputs.
+    """
+
+    task: str
+    width: int
+    rows: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class _Epoch:
-    """The batches of an epoch; ``rows`` and ``real`` [step, batch] as ``table_of`` gives them."""
+    """The batches of an epoch: every step's rows, and 1 for each, 0 where a batch is filled up.
+
+    Both are [step, batch].
+    """
 
     number: int
     steps: list[Step]
     rows: Tensor
     real: Tensor
+
+
+def plan_epoch(
+    lengths: Mapping[str, np.ndarray], *, batch: int, widest: Mapping[str, int], seed: int
+) -> list[Step]:
+    """Return an epoch's steps: every input of every task once, each step inputs of one task.
+
+    They are shuffled, of similar length, in few widths. A step's task is drawn by size, without
+    replacement.
+
+    Args:
+        lengths: task -> [n] tokens of each input.
+        batch: inputs per step.
+        widest: task -> the widest input there is.
+        seed: of the order; another one for every epoch.
+    """
+    steps = []
+    for task, length in lengths.items():
+        random = np.random.default_rng(derive_seed(seed, "order", task))
+        order = random.permutation(len(length))
+        for start in range(0, len(order), _NEAR * batch):
+            near = order[start : start + _NEAR * batch]
+            near = near[np.argsort(length[near], kind="stable")]
+            for first in range(0, len(near), batch):
+                rows = near[first : first + batch]
+                width = few_widths(length[rows].max(), widest[task])
+                steps.append(Step(task, int(width), rows))
+    shuffle = np.random.default_rng(derive_seed(seed, "steps"))
+    return [steps[place] for place in shuffle.permutation(len(steps))]
 
 
 class TaskTraining:
@@ -79,7 +108,7 @@ class TaskTraining:
 
     def __init__(
         self,
-        model: Trainee,
+        model: TaskModel,
         lengths: Mapping[str, np.ndarray],
         widest: Mapping[str, int],
         config: LearningConfig,
@@ -98,7 +127,7 @@ class TaskTraining:
         self.epoch_steps = sum(-(-len(own) // config.batch) for own in self.lengths.values())
         self.steps = config.epochs * self.epoch_steps
         groups = make_groups(
-            model.body_parameters(),
+            model.tuned_parameters(),
             model.head_parameters(),
             rate=config.rate,
             head_rate=config.head_rate,
@@ -157,9 +186,14 @@ class TaskTraining:
                 widest=self.widest,
                 seed=derive_seed(self.seed, "epoch", number),
             )
-            tables = table_of(steps, self.config.batch)
-            rows, real = (torch.from_numpy(table).to(self.device) for table in tables)
-            self._epoch = _Epoch(number, steps, rows, real)
+            rows = np.zeros((len(steps), self.config.batch), dtype=np.int64)
+            real = np.zeros((len(steps), self.config.batch), dtype=np.float32)
+            for place, step in enumerate(steps):
+                rows[place] = step.rows[0]
+                rows[place, : len(step.rows)] = step.rows
+                real[place, : len(step.rows)] = 1
+            tables = (torch.from_numpy(table).to(self.device) for table in (rows, real))
+            self._epoch = _Epoch(number, steps, *tables)
         return self._epoch
 
     def _rate_share(self, number: int) -> float:

@@ -19,11 +19,10 @@ from symprompt.models.loading import locate_model
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import LabelSet, PairExample, TextExample
-from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.features import Batch, Features, Frame, takes_types
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.classes import ClassPrediction, class_scores
 from symprompt.tasks.metrics import macro_f1, matthews, multirc_scores
-from symprompt.tasks.rows import Frame, takes_types
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.heads import WIDTH, generator, make_states, slow_logits, slow_loss
 from tiny.models import FAMILIES

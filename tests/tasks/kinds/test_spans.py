@@ -17,7 +17,7 @@ from symprompt.report.tasks import run_notes
 from symprompt.tasks.config import SpanConfig, make_tune_config
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_examples, load_task
-from symprompt.tasks.features import Features
+from symprompt.tasks.features import Features, first_words
 from symprompt.tasks.folder import load_card
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
@@ -31,11 +31,9 @@ from symprompt.tasks.kinds.spans import (
 from symprompt.tasks.kinds.tags import entity_scores, seqeval_scores
 from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
-from symprompt.tasks.sentences import first_words
-from symprompt.tasks.trainables import make_body
 from tiny.models import PLAIN_WORDS
 from tiny.spans import write_spans
-from tiny.tasks import run_toy, tensorise, write_toy
+from tiny.tasks import run_toy, tensorise, tuned, write_toy
 
 LABELS = LabelSet.of_spans(["LOC", "PER"])
 CONLL04 = """#doc 1
@@ -383,14 +381,14 @@ def _contract(backbone: LanguageModel) -> None:
         SpanExample("b", words[3:], (("LOC", 1, 2),), ()),
     ]
     names = LabelSet.of_spans(["R"])
-    body = make_body(backbone, make_tune_config({"method": "ft"}), seed=(1,))
+    body = tuned(backbone, make_tune_config({"method": "ft"}), seed=1)
     target = Target(LABELS, names, span=SpanConfig(length=3, hidden=8, candidates=6))
     for kind in ("spans", "relations"):
         features = tensorise(
             kind, examples, LABELS, backbone.vocabulary, max_length=24, stride=4, relations=names
         )
         batch = features.batch().to(backbone.device)
-        head = make_task_head(KINDS[kind], target, body, seed=(1,))
+        head = make_task_head(KINDS[kind], target, backbone, seed=(1,))
         loss = head.loss(body.states(batch), batch)
         assert torch.isfinite(loss).all()
         torch.autograd.grad(loss.sum(), list(head.parameters()))

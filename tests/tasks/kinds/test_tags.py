@@ -21,7 +21,7 @@ from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig, make_tune_config
 from symprompt.tasks.data.examples import Example, LabelSet, RolesExample, TaggedExample
-from symprompt.tasks.features import Batch
+from symprompt.tasks.features import Batch, Frame
 from symprompt.tasks.kinds import KINDS
 from symprompt.tasks.kinds.tags import (
     TagHead,
@@ -36,7 +36,6 @@ from symprompt.tasks.kinds.tags import (
     seqeval_scores,
 )
 from symprompt.tasks.predict import predict_file
-from symprompt.tasks.rows import Frame
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.heads import slow_logits, slow_loss
 from tiny.models import FAMILIES

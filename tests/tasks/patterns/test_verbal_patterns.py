@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from symprompt.errors import TemplateError
 from symprompt.models import LanguageModel
 from symprompt.tasks.patterns.layout import VECTOR, Writer, fit
-from symprompt.tasks.patterns.pattern import Pattern, change
-from symprompt.tasks.patterns.published import (
+from symprompt.tasks.patterns.pattern import (
     MANUAL,
     PAIRS,
     PTUNING,
+    Pattern,
+    change,
     manual_patterns,
     reference_pattern,
 )

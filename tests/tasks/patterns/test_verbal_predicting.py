@@ -16,7 +16,7 @@ from symprompt.files.atomic import read_json, read_tensors, write_json
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
-from symprompt.tasks.patterns import folder as patterns
+from symprompt.tasks import folder as patterns
 from symprompt.tasks.patterns.config import PatternRunConfig, make_pattern_config
 from symprompt.tasks.patterns.superglue import TASKS
 from symprompt.tasks.patterns.train import tune_pattern

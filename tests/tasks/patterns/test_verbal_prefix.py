@@ -17,7 +17,7 @@ from symprompt.tasks.patterns.layout import Writer, tensorise
 from symprompt.tasks.patterns.model import VerbalModel, score_split
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
-from symprompt.tasks.patterns.tuner import tuning
+from symprompt.tasks.patterns.train import tuning
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 from tiny.pattern import LEARNING, TEXT, make_problem

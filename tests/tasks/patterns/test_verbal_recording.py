@@ -14,8 +14,8 @@ from symprompt.accel.recorder import Recorder
 from symprompt.models import LanguageModel
 from symprompt.tasks.patterns import training
 from symprompt.tasks.patterns.model import VerbalModel
+from symprompt.tasks.patterns.train import tuning
 from symprompt.tasks.patterns.training import Recipe
-from symprompt.tasks.patterns.tuner import tuning
 from tiny.pattern import LEARNING, make_problem
 
 

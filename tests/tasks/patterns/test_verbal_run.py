@@ -18,14 +18,14 @@ from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
+from symprompt.tasks.folder import load_metrics
 from symprompt.tasks.patterns.config import (
     PatternRunConfig,
     is_pattern_config,
     load_pattern_config,
     make_pattern_config,
 )
-from symprompt.tasks.patterns.folder import load_metrics
-from symprompt.tasks.patterns.published import PTUNING
+from symprompt.tasks.patterns.pattern import PTUNING
 from symprompt.tasks.patterns.superglue import TASKS, VerbalExample, measure
 from symprompt.tasks.patterns.train import tune_pattern
 from tiny.labelled import write_long_model

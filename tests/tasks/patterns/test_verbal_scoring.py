@@ -20,10 +20,18 @@ from symprompt.tasks.patterns.layout import (
     tensorise,
     tensorise_for_head,
 )
-from symprompt.tasks.patterns.model import ClassHead, VerbalModel, make_encoder, passes, score_split
+from symprompt.tasks.patterns.model import (
+    ClassHead,
+    VerbalModel,
+    judge_spans,
+    make_encoder,
+    passes,
+    same_words,
+    score_split,
+    write_spans,
+)
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
-from symprompt.tasks.patterns.writing import judge_spans, same_words, write_spans
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 

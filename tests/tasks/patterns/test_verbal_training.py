@@ -20,8 +20,8 @@ from symprompt.errors import TrainingError
 from symprompt.models import LanguageModel
 from symprompt.tasks.patterns.config import LearningConfig
 from symprompt.tasks.patterns.prepare import VerbalProblem
+from symprompt.tasks.patterns.train import Outcome, VerbalTuner, ask_zero_shot, tuning
 from symprompt.tasks.patterns.training import PatternTraining, Recipe, batch_rows
-from symprompt.tasks.patterns.tuner import Outcome, VerbalTuner, ask_zero_shot, tuning
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 from tiny.pattern import LEARNING, TEXT, make_problem

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from symprompt.tasks.data.build import Read
 from symprompt.tasks.data.classes import read_class_set
-from symprompt.tasks.data.entities import read_entity_set, read_entity_spans
+from symprompt.tasks.data.files import Read
 from symprompt.tasks.data.questions import read_question_set
-from symprompt.tasks.data.roles import read_conll05, read_conll12, read_propbank_set
 from symprompt.tasks.data.spans import read_relation_set
+from symprompt.tasks.data.tags import (
+    read_conll05,
+    read_conll12,
+    read_entity_set,
+    read_entity_spans,
+    read_propbank_set,
+)
 
 Reader = Callable[[str, Path, int], dict[str, Read]]
 """Reads a set by its name from a folder, its splits perhaps drawn by a seed."""

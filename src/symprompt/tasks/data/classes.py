@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from symprompt.files.reading import label_in, load_lines, load_rows, text_in
-from symprompt.tasks.data.build import Read, find_files
 from symprompt.tasks.data.examples import PairExample, TextExample
+from symprompt.tasks.data.files import Read, find_files
 
 _NO_GOLD = "-"  # MNLI's annotators did not agree
 

@@ -9,9 +9,8 @@ from typing import Literal
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.data import SETS
-from symprompt.tasks.data.build import Read, find_unseen, show_labels
 from symprompt.tasks.data.examples import Example, LabelSet, TaskData
-from symprompt.tasks.data.own import Columns, read_own
+from symprompt.tasks.data.files import Columns, Read, find_unseen, read_own, show_labels
 from symprompt.tasks.kinds import KINDS
 
 UnseenLabels = Literal["refuse", "keep"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from symprompt.errors import DataError
 from symprompt.files.reading import Row, load_rows, load_text, shorten, text_in
-from symprompt.tasks.data.build import Read, find_files, has_column
 from symprompt.tasks.data.examples import Answer, QuestionExample
-from symprompt.tasks.data.own import Columns
+from symprompt.tasks.data.files import Columns, Read, find_files, has_column
 
 _FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "squad": {

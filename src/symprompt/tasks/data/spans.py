@@ -9,8 +9,6 @@ from pathlib import Path
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.files.reading import Row, Sentence, load_rows, load_sentences, shorten, words_in
-from symprompt.tasks.data.build import Read, find_files
-from symprompt.tasks.data.columns import check_tags
 from symprompt.tasks.data.examples import (
     NULL,
     Example,
@@ -18,21 +16,16 @@ from symprompt.tasks.data.examples import (
     Relation,
     Span,
     SpanExample,
-    TaggedExample,
     TaskData,
     spans_of,
 )
-from symprompt.tasks.data.own import Columns
+from symprompt.tasks.data.files import Columns, Read, find_files
+from symprompt.tasks.data.tags import check_tags
 
 ANY = "SPAN"
 """The one type of spans that are only to be found."""
 _FILES = {"train": ("train.txt",), "dev": ("dev.txt",), "test": ("test.txt",)}
 _COLUMNS = 5
-
-
-def with_spans(read: Read) -> Read:
-    """Return what was read with spans in place of tags."""
-    return replace(read, examples=[_spanned(entry) for entry in read.examples], in_columns=False)
 
 
 def identified(data: TaskData) -> TaskData:
@@ -104,13 +97,6 @@ def read_spans(
         name = str(row.get(columns.id, f"{split}-{number}"))
         read.add(SpanExample(name, own, found, between), path, number)
     return read
-
-
-def _spanned(example: Example) -> SpanExample:
-    if not isinstance(example, TaggedExample):
-        raise TypeError(f"a {type(example).__name__} has no tags")
-    spans = None if example.tags is None else tuple(spans_of(example.tags))
-    return SpanExample(example.id, example.words, spans)
 
 
 def _identified(example: Example) -> Example:

@@ -11,16 +11,77 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from symprompt.errors import DataError
-from symprompt.tasks.config import HeadConfig, SpanConfig
-from symprompt.tasks.data.build import Read
-from symprompt.tasks.data.examples import Example, LabelSet
-from symprompt.tasks.data.own import Columns
-from symprompt.tasks.features import Features
-from symprompt.tasks.heads import Head
-from symprompt.tasks.rows import Sheet
+from symprompt.tasks.config import HeadConfig, SpanConfig, TuneConfig
+from symprompt.tasks.data.examples import NO_LABEL, Example, LabelSet, TaskData
+from symprompt.tasks.data.files import Columns, Read
+from symprompt.tasks.features import Batch, Features, Sheet
+
+
+class Head(nn.Module, ABC):
+    """Scores from hidden states [b, t, h]; abstract.
+
+    The parameters and the scores are float32 (float64 for float64 states) whatever the body
+    computes in: half precision scores tie.
+
+    Args:
+        width: h, the size of a hidden state.
+        outputs: the number of scores for each position.
+        config: a linear layer, or two with tanh between them; dropout before each of them.
+        generator: draws the weights; without one they come from torch's own.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        config: HeadConfig,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        deep = config.kind == "mlp"
+        self.hidden = make_linear(width, width, generator) if deep else None
+        self.output = make_linear(width, outputs, generator)
+
+    @abstractmethod
+    def loss(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return each row's loss [b]; a row without a label has loss 0."""
+
+    @abstractmethod
+    def scores(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return what decoding needs, at least float32."""
+
+    def weights(self, batch: Batch) -> Tensor:
+        """Return what each row's loss counts in a mean over a batch [b]: 1, or 0 without a label.
+
+        For tags it is the number of labelled tokens, so that every word counts the same.
+        """
+        return (batch.need("labels") != NO_LABEL).float()
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the scores [..., outputs] of states [..., h]."""
+        weight = self.output.weight
+        # Autocast would take the product back to half precision.
+        with torch.autocast(states.device.type, enabled=False):
+            found = self.dropout(states.to(weight.dtype))
+            if self.hidden is not None:
+                found = self.dropout(torch.tanh(self.hidden(found)))
+            return functional.linear(found, weight, self.output.bias)
+
+
+def make_linear(width: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
+    """Make a layer as transformers starts its heads: N(0, 0.02) and no bias."""
+    # Made without memory first: torch's own start would draw from the global generator.
+    layer = nn.Linear(width, outputs, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        layer.weight.normal_(0.0, 0.02, generator=generator)
+        layer.bias.zero_()
+    return layer
+
 
 E = TypeVar("E", bound=Example)
 P = TypeVar("P")
@@ -42,6 +103,12 @@ class Target:
     head: HeadConfig = field(default_factory=HeadConfig)
     span: SpanConfig = field(default_factory=SpanConfig)
     every_token: bool = False
+
+    @classmethod
+    def of(cls, config: TuneConfig, data: TaskData) -> Target:
+        """Return what a run asks for."""
+        every = config.task.label_all_tokens
+        return cls(data.labels, data.relations, config.head, config.span, every_token=every)
 
 
 class Kind(ABC, Generic[E, P]):

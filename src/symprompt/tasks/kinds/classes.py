@@ -15,16 +15,22 @@ from torch.nn import functional
 from symprompt.errors import DataError
 from symprompt.files.reading import TABLES
 from symprompt.tasks.config import HeadConfig
-from symprompt.tasks.data.build import Read
 from symprompt.tasks.data.classes import CLASS_SETS, ClassTable, own_table, read_classes, read_lines
 from symprompt.tasks.data.examples import NO_LABEL, LabelSet, PairExample, TextExample
-from symprompt.tasks.data.own import Columns
-from symprompt.tasks.features import Batch, Features
-from symprompt.tasks.heads import Head
-from symprompt.tasks.kinds.base import Kind, Scores, Target
+from symprompt.tasks.data.files import Columns, Read
+from symprompt.tasks.features import (
+    Batch,
+    Features,
+    Part,
+    Ragged,
+    Sheet,
+    assemble,
+    encode,
+    make_windows,
+    something,
+)
+from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
 from symprompt.tasks.metrics import accuracy, macro_f1, matthews
-from symprompt.tasks.rows import Part, Sheet, assemble, encode, something
-from symprompt.tasks.windows import Ragged, make_windows
 
 C = TypeVar("C", TextExample, PairExample)
 

@@ -24,15 +24,22 @@ from torch.nn import functional
 
 from symprompt.errors import DataError, ModelError
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.tasks.data.build import Read
 from symprompt.tasks.data.examples import NO_LABEL, QuestionExample
-from symprompt.tasks.data.own import Columns
+from symprompt.tasks.data.files import Columns, Read
 from symprompt.tasks.data.questions import read_own_questions
-from symprompt.tasks.features import Batch, Features
-from symprompt.tasks.heads import Head
-from symprompt.tasks.kinds.base import Kind, Scores, Target
-from symprompt.tasks.rows import Part, Sheet, assemble, encode
-from symprompt.tasks.windows import Ints, Ragged, fill, make_windows
+from symprompt.tasks.features import (
+    Batch,
+    Features,
+    Ints,
+    Part,
+    Ragged,
+    Sheet,
+    assemble,
+    encode,
+    fill,
+    make_windows,
+)
+from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
 
 _BATCH = 4096
 _CHUNK = 2048

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.features import Batch
-from symprompt.tasks.heads import Head, make_linear
+from symprompt.tasks.kinds.base import Head, make_linear
 
 Boundary = Literal["plain", "ffn"]
 Summary = Literal["mean", "attention"]

@@ -12,19 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from symprompt.errors import DataError
-from symprompt.tasks.data.build import Read, has_column
-from symprompt.tasks.data.columns import read_own_columns, read_rows_of_words
 from symprompt.tasks.data.examples import LabelSet, Span, SpanExample
-from symprompt.tasks.data.own import IN_COLUMNS, Columns
-from symprompt.tasks.data.spans import read_spans, with_spans
-from symprompt.tasks.features import Features
-from symprompt.tasks.heads import Head
-from symprompt.tasks.kinds.base import Kind, Scores, Target
+from symprompt.tasks.data.files import IN_COLUMNS, Columns, Read, has_column
+from symprompt.tasks.data.spans import read_spans
+from symprompt.tasks.data.tags import read_own_columns, read_rows_of_words, with_spans
+from symprompt.tasks.features import Features, Ints, Sheet, first_words, tensorise_sentences
+from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
 from symprompt.tasks.kinds.span_heads import RelationHead, SpanClassHead, SpanShape
 from symprompt.tasks.metrics import set_scores
-from symprompt.tasks.rows import Sheet
-from symprompt.tasks.sentences import first_words, tensorise_sentences
-from symprompt.tasks.windows import Ints
 
 Overlaps = Literal["flat", "nested", "all"]
 LOWEST = -8.0

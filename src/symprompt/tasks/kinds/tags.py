@@ -22,8 +22,6 @@ from torch import Tensor, nn
 from symprompt.errors import DataError, SympromptError
 from symprompt.files.reading import Row, find_column
 from symprompt.tasks.config import HeadConfig
-from symprompt.tasks.data.build import Read, has_column
-from symprompt.tasks.data.columns import read_own_columns, read_rows_of_words
 from symprompt.tasks.data.examples import (
     NO_LABEL,
     OUTSIDE,
@@ -33,14 +31,16 @@ from symprompt.tasks.data.examples import (
     spans_of,
     to_iob2,
 )
-from symprompt.tasks.data.own import IN_COLUMNS, Columns
-from symprompt.tasks.data.roles import predicate_in, read_propbank
-from symprompt.tasks.features import Batch, Features
-from symprompt.tasks.heads import Head
-from symprompt.tasks.kinds.base import Kind, Target
+from symprompt.tasks.data.files import IN_COLUMNS, Columns, Read, has_column
+from symprompt.tasks.data.tags import (
+    predicate_in,
+    read_own_columns,
+    read_propbank,
+    read_rows_of_words,
+)
+from symprompt.tasks.features import Batch, Features, Sheet, tensorise_sentences
+from symprompt.tasks.kinds.base import Head, Kind, Target
 from symprompt.tasks.metrics import accuracy, f1
-from symprompt.tasks.rows import Sheet
-from symprompt.tasks.sentences import tensorise_sentences
 
 PREDICATE = "V"
 FORBIDDEN = -1e4

@@ -19,11 +19,22 @@ from symprompt.tasks.metrics import accuracy
 from symprompt.tasks.patterns.config import PatternConfig
 from symprompt.tasks.patterns.layout import VerbalLayout, Writer, tensorise, tensorise_for_head
 from symprompt.tasks.patterns.methods import METHODS
-from symprompt.tasks.patterns.model import ClassHead, VerbalModel, score_split
-from symprompt.tasks.patterns.pattern import Pattern
-from symprompt.tasks.patterns.published import MANUAL, PAIRS, PTUNING, Worded, reference_pattern
+from symprompt.tasks.patterns.model import (
+    ClassHead,
+    VerbalModel,
+    judge_spans,
+    score_split,
+    write_spans,
+)
+from symprompt.tasks.patterns.pattern import (
+    MANUAL,
+    PAIRS,
+    PTUNING,
+    Pattern,
+    Worded,
+    reference_pattern,
+)
 from symprompt.tasks.patterns.superglue import VerbalData, VerbalExample, VerbalTask, measure
-from symprompt.tasks.patterns.writing import judge_spans, write_spans
 
 SPLITS = ("train", "dev", "val")
 
