@@ -204,7 +204,7 @@ def test_what_a_run_chose_is_reported_and_undone_by_the_next(
 
 
 def test_a_switch_is_off_within_its_block_alone() -> None:
-    with without("gelu", "norm"):
+    with without("gelu", "query"):
         assert not SWITCHES["gelu"]
     assert all(SWITCHES.values())
     with pytest.raises(KeyError, match="no acceleration is called 'gelo'"), without("gelo"):

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from symprompt.engine.loop import Loop
 
@@ -67,6 +68,7 @@ def run_and_kill(flow: Flow, inputs: Inputs, folder: Path, steps: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a process that used CUDA cannot be forked")
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -97,5 +99,9 @@ def test_a_killed_run_goes_on_with_the_same_numbers(
     assert list(tmp_path.rglob("state.safetensors"))
     found = json.loads(json.dumps(make(with_flags(flow, "--resume"), inputs, tmp_path)))
     assert not list(tmp_path.rglob("state.safetensors"))
-    exact = json.loads(MACHINE.read_text()) == this_machine()
-    assert not differences(load(name), found, exact=exact)
+    unbroken = load(name)
+    if json.loads(MACHINE.read_text()) != this_machine():
+        place = tmp_path / "unbroken"
+        place.mkdir()
+        unbroken = json.loads(json.dumps(make(with_flags(flow), inputs, place)))
+    assert not differences(unbroken, found, exact=True)

@@ -27,6 +27,25 @@ def differences(golden: Any, found: Any, *, exact: bool) -> list[str]:
     return found_lines
 
 
+def shape_differences(golden: Any, found: Any, *, exact: bool = False, path: str = "") -> list[str]:
+    """Return a line for every quantity that is missing, new or of another kind."""
+    if isinstance(golden, Mapping) and isinstance(found, Mapping):
+        lines = [] if set(golden) == set(found) else _other_names(golden, found, path)
+        pairs = [(f"{path}/{key}", golden[key], found[key]) for key in golden if key in found]
+    elif isinstance(golden, list) and isinstance(found, list):
+        # How many spans or candidates an item has follows from its scores.
+        lines = [] if bool(golden) == bool(found) else [f"{path}: nothing is there"]
+        pairs = [(f"{path}/0", golden[0], found[0])] if golden and found else []
+    else:
+        number = int | float | None
+        same = isinstance(golden, number) and isinstance(found, number)
+        same = same or type(golden) is type(found)
+        return [] if same else [f"{path}: {golden!r} was stored, {found!r} is there"]
+    return lines + [
+        line for place, one, other in pairs for line in shape_differences(one, other, path=place)
+    ]
+
+
 def _is_derived(line: str) -> bool:
     path = line.partition(":")[0]
     return any(f"/{part}/" in f"{path}/" for part in _DERIVED)

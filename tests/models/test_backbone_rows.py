@@ -18,7 +18,6 @@ from transformers import (
     XmodConfig,
 )
 
-from symprompt.accel import rows
 from symprompt.accel.packing import Packing, attend_asked, attend_row
 from symprompt.accel.rows import RowLayers
 from symprompt.models import Inputs, LanguageModel, pack
@@ -106,49 +105,6 @@ def test_unusual_models_get_their_own_states(options: dict[str, Any]) -> None:
         wanted = body(inputs_embeds=words).last_hidden_state[0, 4]
         found = layers.states_at(Inputs(words, None, packing=packing), torch.tensor([4]))
     torch.testing.assert_close(found[0], wanted)
-
-
-@pytest.mark.parametrize(
-    ("weight", "bias", "quick"),
-    [(1.0, 0.5, True), (0.0, 0.5, False), (1e-3, 0.1, False), (-1e-3, 0.01, True)],
-)
-def test_norms_give_their_gradient_from_what_they_gave_where_that_tells_enough(
-    weight: float, bias: float, quick: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generator = torch.Generator().manual_seed(6)
-    body = BertModel(BertConfig(**SIZES)).double().eval()
-    for name, value in body.named_parameters():
-        if "LayerNorm" in name:
-            value.data += torch.rand(24, generator=generator, dtype=torch.float64) / 2
-    norm = body.encoder.layer[0].output.LayerNorm
-    norm.weight.data[5], norm.bias.data[5] = weight, bias
-    calls = []
-    plain = functional.layer_norm
-    layers = RowLayers.of(body, 0)
-    assert layers is not None
-    monkeypatch.setattr(rows, "compile_function", lambda work, **_: work)
-    layers.compile()
-    words = torch.randn(1, 6, 24, generator=generator, dtype=torch.float64)
-    packing, _ = pack(torch.tensor([6]), 6, 6)
-
-    def watched(*given: Any) -> Tensor:
-        calls.append(given)
-        return plain(*given)
-
-    results = []
-    for own in (False, True):
-        leaf = words.clone().requires_grad_()
-        if own:
-            monkeypatch.setattr(functional, "layer_norm", watched)
-            state = layers.states_at(Inputs(leaf, None, packing=packing), torch.tensor([4]))[0]
-        else:
-            state = body(inputs_embeds=leaf).last_hidden_state[0, 4]
-        across = torch.linspace(-1, 1, 24, dtype=torch.float64)
-        results.append((state.detach(), *torch.autograd.grad((state * across).sum(), [leaf])))
-    # The embeddings' norm is not of a layer.
-    assert len(calls) == (1 if quick else 5)
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", LIKE_BERT)

@@ -6,10 +6,8 @@ queried is computed, at one position of each sentence, and neither keys nor valu
 keys' weights of a head, q · (W x) = (Wᵀ q) · x, so each query is multiplied instead of every token,
 and so are weighted sums of states instead of values. The keys' bias is left out, since it moves all
 scores of a query alike.
-The weights are frozen, so their joined copies stay true; ``fits`` sees to it. The gradient of a
-norm is computed from its output, which the next product reads anyway, so that its input need not be
-written, where layers are compiled. In bfloat16 on CUDA, GELU is a kernel of its own
-(``gelu_kernels``).
+The weights are frozen, so their joined copies stay true; ``fits`` sees to it. In bfloat16 on CUDA,
+GELU is a kernel of its own (``gelu_kernels``).
 """
 
 from __future__ import annotations
@@ -34,11 +32,7 @@ Pair = tuple[Tensor, Tensor]
 Product = tuple[Tensor, Tensor | None]
 """States [n, h], and the product that the next layer reads; the last reads none."""
 Act = Callable[[Tensor], Tensor]
-Norm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
-"""Takes a sum's two parts, weight, bias and epsilon."""
 _SELF = ("query", "key", "value")
-_MOST_BIAS = 32
-"""Of a norm's weight: beyond it, a norm's output determines its input too badly."""
 _FUSING: dict[str, Any] = {"pattern_matcher": False}
 """A product is never added to what is there: that is copied first, which a sum alone is not."""
 
@@ -71,7 +65,6 @@ class RowLayers:
             self._products: list[Weights] = [*map(_join, self._own[:-1]), ()]
             self._asking = _split_heads(self._own[-1], self._heads, self._size)
         self._rest = [own[6:] for own in self._own]
-        self._norm: Norm = _plain_norm
         self._first_product: Callable[..., Product] = _first_product
         self._layer: Callable[..., Product] = _layer
         self._last: Callable[..., Tensor] = _last_layer
@@ -97,11 +90,6 @@ class RowLayers:
         self._first_product = compile_function(_first_product, options=options)
         self._layer = compile_function(_layer, options=options)
         self._last = compile_function(_last_layer, options=options)
-        # Fused it saves memory's time; one kernel after the other it would cost some.
-        if SWITCHES["norm"] and all(
-            _determines(*pair) for rest in self._rest for pair in (rest[6:8], rest[8:])
-        ):
-            self._norm = _norm
 
     def fits(self, inputs: Inputs) -> bool:
         """Return whether a row can be read: embeddings alone, and the weights as they were."""
@@ -123,7 +111,7 @@ class RowLayers:
         # Not taken out by an index, whose gradient is cleared and copied into.
         words, places = inputs.embeddings.squeeze(0), packing.place + self._first
         self._mark(words, places, packing.within, packing.starts)
-        options = (self._heads, self._size**-0.5, self._act, self._norm, self._epsilon)
+        options = (self._heads, self._size**-0.5, self._act, self._epsilon)
         windows = packing.within, packing.window, *options
         sentences = packing.starts, packing.block, *options
         epsilon, joined = self._embedding_epsilon, iter(self._products)
@@ -161,50 +149,9 @@ def _gelu(states: Tensor) -> Tensor:
     return cast(Tensor, gelu_kernels.gelu(states))
 
 
-def _determines(weight: Tensor, bias: Tensor) -> bool:
-    """Return whether a norm's output determines its input as exactly as a copy would."""
-    return bool(((weight != 0) & (bias.abs() <= _MOST_BIAS * weight.abs())).all())
-
-
-def _plain_norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    return functional.layer_norm(one + other, one.shape[-1:], weight, bias, epsilon)
-
-
 def _norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    found: Tensor = _Norm.apply(one, other, weight, bias, epsilon)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _Norm(torch.autograd.Function):
-    """The norm of a sum, of frozen weights; its gradient reads the output alone."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float
-    ) -> Tensor:
-        wide = _wide(one + other)
-        variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
-        rate = (variance + epsilon).rsqrt()
-        out = (wide - mean) * rate * weight + bias
-        # The compiler of torch 2.11 loses the gradient of a tensor that is cast to its own dtype.
-        if out.dtype != one.dtype:
-            out = out.to(one.dtype)
-        ctx.save_for_backward(out, rate, weight, bias)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        out, rate, weight, bias = ctx.saved_tensors
-        gradient, moved = _wide(gradients[0]), _wide(out) - bias
-        along = (gradient * moved).mean(-1, keepdim=True)
-        own = gradient * weight
-        found = (own - own.mean(-1, keepdim=True) - moved / weight * along) * rate
-        found = found.to(out.dtype)
-        return found, found, None, None, None
-
-
-def _wide(numbers: Tensor) -> Tensor:
-    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
+    """Return the norm of a sum."""
+    return functional.layer_norm(one + other, one.shape[-1:], weight, bias, epsilon)
 
 
 def _embedding_weights(body: Any) -> Weights:
@@ -283,15 +230,14 @@ def _rest(
     attended: Tensor,
     state: Tensor,
     act: Act,
-    norm: Norm,
     epsilon: float,
     weights: Weights,
 ) -> Tensor:
     """Return what follows attention: projection, feed-forward part, and both norms."""
     out, out_bias, up, up_bias, down, down_bias, first, first_bias, last, last_bias = weights
-    mixed = norm(functional.linear(attended, out, out_bias), state, first, first_bias, epsilon)
+    mixed = _norm(functional.linear(attended, out, out_bias), state, first, first_bias, epsilon)
     inner = act(functional.linear(mixed, up, up_bias))
-    return norm(functional.linear(inner, down, down_bias), mixed, last, last_bias, epsilon)
+    return _norm(functional.linear(inner, down, down_bias), mixed, last, last_bias, epsilon)
 
 
 def _layer(
@@ -302,14 +248,13 @@ def _layer(
     heads: int,
     scale: float,
     act: Act,
-    norm: Norm,
     epsilon: float,
     following: Weights,
     weights: Weights,
 ) -> Product:
     """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
     attended = attend_row(product, within, heads, window, scale)
-    state = _rest(attended, state, act, norm, epsilon, weights)
+    state = _rest(attended, state, act, epsilon, weights)
     return state, functional.linear(state, *following) if following else None
 
 
@@ -321,7 +266,6 @@ def _last_layer(
     heads: int,
     scale: float,
     act: Act,
-    norm: Norm,
     epsilon: float,
     query: Tensor,
     query_bias: Tensor,
@@ -334,4 +278,4 @@ def _last_layer(
     asking = functional.linear(asked, query, query_bias).view(len(asked), heads, -1).transpose(0, 1)
     seen = attend_asked(torch.bmm(asking, key), state, starts, block, scale)
     attended = torch.bmm(seen, value).transpose(0, 1).flatten(1) + value_bias
-    return _rest(attended, asked, act, norm, epsilon, weights)
+    return _rest(attended, asked, act, epsilon, weights)

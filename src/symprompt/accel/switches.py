@@ -14,8 +14,6 @@ SWITCHES = {
     "attention": True,
     "query": True,
     "gelu": True,
-    # A norm whose gradient reads the norm's output alone, in compiled layers.
-    "norm": True,
     # The vocabulary product of bfloat16 states on tensor cores.
     "product": True,
     # Triton kernels for prompt encoders: LSTM steps, and Adam from factors of a gradient.
