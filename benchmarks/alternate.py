@@ -105,7 +105,8 @@ def measure(tree: Path, benchmark: Benchmark, flags: argparse.Namespace) -> Meas
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "measured.json"
         words = [sys.executable, str(script), *benchmark.arguments(flags, file)]
-        environment = os.environ | {"PYTHONPATH": str(tree / "src"), "HF_HUB_OFFLINE": "1"}
+        paths = [str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(
             words, cwd=tree, env=environment, capture_output=True, text=True, check=False
         )
