@@ -29,7 +29,47 @@ TuneMethod = Literal["ft", "pt", "pt2", "lora", "mpt2"]
 
 
 @settings
-class TaskConfig:
+class ExamplesConfig:
+    """Which examples are learned from, chosen by and reported on."""
+
+    held_out: Share = 0.1
+    """Share of the training examples that chooses where the data has no split of its own for
+    that."""
+    split_seed: Seed = 0
+    """Seed of what is held out, and of what the limits draw."""
+    train_limit: Count = 0
+    """Most training examples; 0 takes all."""
+    dev_limit: Count = 0
+    """Most examples that the epoch or step is chosen on; 0 takes all."""
+    test_limit: Count = 0
+    """Most examples that are reported, for a trial; 0 takes all."""
+
+
+@settings
+class TaskRunConfig:
+    """What every run on a labelled task takes."""
+
+    model: Common[str] = "shipped"
+    """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
+    one in the package."""
+    data: Common[str] = ""
+    """Folder the task's files are in, or a file of your own."""
+    out: Common[Incidental[str]] = ""
+    """Run folder to write."""
+    device: Common[Incidental[str]] = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    max_tokens: Incidental[Count] = 0
+    """Most tokens in one pass of queries; 0 chooses by device."""
+    checkpoint_seconds: Incidental[Amount] = 60.0
+    """Least time between two checkpoints of an unfinished run."""
+    compile: Common[Incidental[Compile]] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
+
+
+@settings
+class TaskConfig(ExamplesConfig):
     """Which task, and how its texts become features."""
 
     name: Common[str] = ""
@@ -40,7 +80,7 @@ class TaskConfig:
     ] = "auto"
     """What your own files ask for: the class of a text or of two, the tag of every word, every
     word's role to a predicate, the answer to a question, the spans of a sentence, or spans and how
-    they are related; auto: a known task says it itself. Entities can be read as spans too, and
+    they are related; auto: as the known task is read. Entities can be read as spans too, and
     conll2004 as relations."""
     identify: bool = False
     """Only find spans: all their types are one (kind spans)."""
@@ -53,17 +93,6 @@ class TaskConfig:
     """Tokens that two windows of a text share."""
     label_all_tokens: bool = False
     """Tags count for every token of a word, not for its first alone."""
-    held_out: Share = 0.1
-    """Share of the training examples that chooses the epoch where the data has no split of its own
-    for that."""
-    split_seed: Seed = 0
-    """Seed of what is held out, and of what the limits draw."""
-    train_limit: Count = 0
-    """Most training examples; 0 takes all."""
-    dev_limit: Count = 0
-    """Most examples that the epoch is chosen on; 0 takes all."""
-    test_limit: Count = 0
-    """Most test examples, for a trial; 0 takes all."""
     unanswerable: Literal["data", "always"] = "data"
     """always: every question may have no answer, also where no training question is such."""
     choose_threshold: bool = False
@@ -177,34 +206,17 @@ class MixtureConfig:
 
 
 @settings
-class TuneConfig:
+class TuneConfig(TaskRunConfig):
     """One run on a labelled task: a model, data, a method. Flags override the config file."""
 
-    model: Common[str] = "shipped"
-    """Folder or hub name of a masked or causal language model; "shipped" is the one in the
-    package."""
-    data: Common[str] = ""
-    """Folder the task's files are in, or a file of your own."""
-    out: Common[Incidental[str]] = ""
-    """Run folder to write."""
     method: Common[TuneMethod] = "pt2"
     """ft (the weights), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
     mpt2 (a prefix that several tasks learned first)."""
     seed: Common[Seed] = 11
     """Seed of prompts, head and order."""
-    device: Common[Incidental[str]] = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the passes: auto (bfloat16 on CUDA, else float32), float32 or bfloat16. What is learned
     is kept in float32."""
-    max_tokens: Incidental[Count] = 0
-    """Most tokens in one pass when asking; 0 chooses by device."""
-    checkpoint_seconds: Incidental[Amount] = 60.0
-    """Least time between two checkpoints of an unfinished run."""
-    compile: Common[Incidental[Compile]] = "auto"
-    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
-    there where training is long enough to pay for it; off does neither; max-autotune tries more
-    kernels first (minutes)."""
     start_from: Common[str] = ""
     """A finished run on the same model and method whose prompt training goes on from; its head
     too where labels are the same."""

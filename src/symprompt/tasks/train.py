@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def _learn(job: _Job) -> None:
             config.learning,
             model,
             {task.name: task},
-            lambda: evaluator.measure(task),
+            partial(evaluator.measure, task),
             job.tick,
             seed=config.seed,
             record=job.backbone.records,

@@ -107,7 +107,7 @@ class TunedModel(ABC):
         settings: the keys of a config that concern this method, and others perhaps not.
         continues: whether training can go on from a stored prompt.
         mixes: whether several tasks train it together first.
-        backbone: the model; frozen but where a subclass says otherwise.
+        backbone: the model; frozen unless a subclass trains it.
         taken: positions of the model that prompts take from every input.
 
     Args:

@@ -91,7 +91,46 @@ def plan_epoch(
     return [steps[place] for place in shuffle.permutation(len(steps))]
 
 
-class TaskTraining:
+class FlatTraining:
+    """What trainings with one flat optimiser share: the best weights and a checkpoint; abstract.
+
+    Attributes:
+        losses: since the last evaluation; what is not finite in them is found there.
+    """
+
+    optimizer: FlatAdamW
+    stopping: EarlyStopping
+    losses: Tensor
+
+    @property
+    def _weights(self) -> dict[str, Tensor]:
+        return {"weights": self.optimizer.values[None]}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether dev got no better for long enough."""
+        return bool(self.stopping.stopped.all())
+
+    def state_dict(self) -> State:
+        """Return weights, moments, the best weights and the losses since the last evaluation."""
+        best = {f"best/{name}": value for name, value in self.stopping.state_dict().items()}
+        return {**self.optimizer.state_dict(), **best, "losses": self.losses}, {}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Go on from a stored state."""
+        self.optimizer.load_state_dict(tensors)
+        self.stopping.load_state_dict(
+            {name[5:]: own for name, own in tensors.items() if name.startswith("best/")}
+        )
+        fill(self.losses, tensors["losses"])
+
+    def load_best(self) -> None:
+        """Put the weights of the best evaluation in place."""
+        self.stopping.load_best(self._weights)
+        self.optimizer.refresh()
+
+
+class TaskTraining(FlatTraining):
     """Trains a model on the training inputs of one task or several; final, an engine's Trainable.
 
     Args:
@@ -137,25 +176,16 @@ class TaskTraining:
         self.recorder = Recorder(self.device, wanted=record)
         self.stopping = EarlyStopping(self._weights, patience=config.patience)
         self._epoch: _Epoch | None = None
-        self._losses = torch.zeros(self.epoch_steps, device=self.device)
+        self.losses = torch.zeros(self.epoch_steps, device=self.device)
         self._loss = torch.zeros((), device=self.device)
         self._rows = torch.zeros(config.batch, dtype=torch.long, device=self.device)
         self._real = torch.zeros(config.batch, device=self.device)
         self._replays: dict[tuple[str, int], Replay] = {}
 
     @property
-    def _weights(self) -> dict[str, Tensor]:
-        return {"weights": self.optimizer.values[None]}
-
-    @property
     def note(self) -> str:
         """The epoch."""
         return f"epoch {self._epoch.number + 1}" if self._epoch else ""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether dev got no better for long enough."""
-        return bool(self.stopping.stopped.all())
 
     @property
     def best_epoch(self) -> int:
@@ -175,7 +205,7 @@ class TaskTraining:
         self._real.copy_(epoch.real[place])
         torch.manual_seed(derive_seed(self.seed, "draws", epoch.number, place))
         self._replay(epoch.steps[place])()
-        self._losses[place].copy_(self._loss)
+        self.losses[place].copy_(self._loss)
 
     def _plan(self, number: int) -> _Epoch:
         """Return an epoch's batches, drawn once."""
@@ -230,21 +260,21 @@ class TaskTraining:
         self._loss.copy_(loss.detach())
 
     def evaluates_after(self, done: int) -> bool:
-        """Say whether an epoch ends there."""
+        """Return whether an epoch ends there."""
         return done > 0 and done % self.epoch_steps == 0
 
     def evaluate(self, done: int) -> dict[str, Any]:
         """Evaluate dev after an epoch, where that is due, and keep the best weights."""
         number = done // self.epoch_steps
-        row: dict[str, Any] = {"epoch": number, "loss": float(self._losses.mean())}
+        row: dict[str, Any] = {"epoch": number, "loss": float(self.losses.mean())}
         if number % self.config.choose_every == 0 or number == self.config.epochs:
             main, row["dev"] = self.score()
             self.stopping.update(np.array([main]), number, self._weights)
         return row
 
     def failure(self) -> str:
-        """Return what to say if a loss of this epoch or a weight is not finite."""
-        bad = torch.nonzero(~torch.isfinite(self._losses)).flatten().tolist()
+        """Return the message if a loss of this epoch or a weight is not finite."""
+        bad = torch.nonzero(~torch.isfinite(self.losses)).flatten().tolist()
         if not bad and bool(torch.isfinite(self.optimizer.values).all()):
             return ""
         step = bad[0] + 1 if bad else self.epoch_steps
@@ -255,21 +285,7 @@ class TaskTraining:
             "float32."
         )
 
-    def state_dict(self) -> State:
-        """Return weights, moments, the best weights and this epoch's losses."""
-        best = {f"best/{name}": value for name, value in self.stopping.state_dict().items()}
-        return {**self.optimizer.state_dict(), **best, "losses": self._losses}, {}
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Go on from a stored state."""
-        self.optimizer.load_state_dict(tensors)
-        self.stopping.load_state_dict(
-            {name[5:]: own for name, own in tensors.items() if name.startswith("best/")}
-        )
-        fill(self._losses, tensors["losses"])
-
     def load_best(self) -> None:
-        """Put the weights of the best epoch in place."""
-        self.stopping.load_best(self._weights)
-        self.optimizer.refresh()
+        """Put the weights of the best epoch in place, and let go of what was recorded."""
+        super().load_best()
         self._replays.clear()

@@ -17,13 +17,13 @@ from symprompt.tasks.kinds.span_heads import (
     Projection,
     RelationHead,
     SpanClassHead,
-    SpanShape,
+    SpanConfig,
     SpanStates,
     enumerate_spans,
 )
 
 WIDTH = 6
-SHAPE = SpanShape(length=3, hidden=5, candidates=64)
+SHAPE = SpanConfig(length=3, hidden=5, candidates=64)
 KINDS = list(itertools.product(["plain", "ffn"], ["mean", "attention"]))
 
 
@@ -63,13 +63,13 @@ def grown(head: torch.nn.Module) -> None:
             value.normal_(0, 0.7, generator=draws)
 
 
-def make_head(shape: SpanShape = SHAPE) -> SpanClassHead:
+def make_head(shape: SpanConfig = SHAPE) -> SpanClassHead:
     head = SpanClassHead(WIDTH, 3, shape, HeadConfig(dropout=0.0), generator()).double().eval()
     grown(head)
     return head
 
 
-def make_relation_head(shape: SpanShape = SHAPE) -> RelationHead:
+def make_relation_head(shape: SpanConfig = SHAPE) -> RelationHead:
     head = RelationHead(WIDTH, 3, 3, shape, HeadConfig(dropout=0.0), generator()).double().eval()
     grown(head)
     return head

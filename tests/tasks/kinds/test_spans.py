@@ -28,10 +28,11 @@ from symprompt.tasks.kinds.spans import (
     relation_metrics,
     span_metrics,
 )
-from symprompt.tasks.kinds.tags import entity_scores, seqeval_scores
+from symprompt.tasks.kinds.tags import entity_scores
 from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
 from tiny.models import PLAIN_WORDS
+from tiny.oracles import seqeval_scores
 from tiny.spans import write_spans
 from tiny.tasks import run_toy, tensorise, tuned, write_toy
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import random
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.errors import ConfigError, DataError, SympromptError
+from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig, make_tune_config
@@ -33,12 +31,12 @@ from symprompt.tasks.kinds.tags import (
     packed,
     path_score,
     role_scores,
-    seqeval_scores,
 )
 from symprompt.tasks.predict import predict_file
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.heads import slow_logits, slow_loss
 from tiny.models import FAMILIES
+from tiny.oracles import seqeval_scores
 from tiny.tasks import run_toy, tensorise, write_toy
 
 WORDS = ("The", "city", "of", "Paris", "lies", "in", "San-Marino", ",", "Rome", "Xqz.")
@@ -367,19 +365,7 @@ def test_entities_are_counted_as_seqeval_counts_them(seed: int) -> None:
 
 
 def test_no_entities_at_all_score_zero() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert seqeval_scores([["O"]], [["O"]])["f1"] == 0
     assert entity_scores([["O"]], [["O"]])["f1"] == 0
-
-
-def test_a_missing_seqeval_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> object:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(SympromptError, match=r"pip install 'symprompt\[nlu\]'"):
-        seqeval_scores([["O"]], [["O"]])
 
 
 def test_roles_leave_the_predicate_out() -> None:

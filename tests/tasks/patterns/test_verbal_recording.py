@@ -79,7 +79,7 @@ def test_rehearsals_never_ask_beyond_the_width(
     assert int(layout.widths.argmin()) != 0
     with tuning(problem, LEARNING) as tuner:
         asked.clear()
-        tuner.training.begin(Recipe(1, 1e-3, 1), problem.make_extra(1))
+        tuner.training.begin(Recipe(1, 1e-3, 1), problem.make_model(1).extra)
         for number in range(len(layout)):
             tuner.training.step(number)
     assert asked

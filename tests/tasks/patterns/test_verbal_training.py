@@ -80,7 +80,7 @@ def test_steps_are_those_of_a_plain_loop(bert: LanguageModel, micro: int) -> Non
     training = PatternTraining(
         problem.make_model(7), problem.layouts["train"], learning, lambda: (0.0, 0.0)
     )
-    training.begin(recipe, problem.make_extra(7))
+    training.begin(recipe, problem.make_model(7).extra)
     for step in range(5):
         training.step(step)
     assert len(training.parameters) > 20
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(
         assert state.is_file()
         for key, seed, done in (("b", 5, 0), ("a", 6, 0), ("a", 5, 12)):
             about = {"run": key, "recipe": {"seed": seed, "rate": 3e-3, "batch": 4}}
-            tuner.training.begin(Recipe(seed, 3e-3, 4), problem.make_extra(seed))
+            tuner.training.begin(Recipe(seed, 3e-3, 4), problem.make_model(seed).extra)
             assert Loop(tuner.training, checkpoint=state, key=about)._resume().done == done
 
 
@@ -207,7 +207,7 @@ def test_a_loss_that_is_no_number_is_told(bert: LanguageModel) -> None:
 
         def broken(number: int) -> None:
             step(number)
-            tuner.training._loss.fill_(torch.nan)
+            tuner.training.losses.fill_(torch.nan)
 
         tuner.training.step = broken  # type: ignore[method-assign]
         with pytest.raises(TrainingError, match=r"the loss is nan \(seed 1, rate 0.003\)"):

@@ -39,17 +39,26 @@ from symprompt.tasks.data.files import Columns, Read, find_files
 _CELL = re.compile(r"((?:\([^()*\s]+)*)(\*?)((?:[^()*\s]*\))*)")
 
 
-def tags_of_brackets(cells: Sequence[str]) -> tuple[tuple[str, ...] | None, int, str]:
-    """Return IOB2 tags of one bracketed column, or None with the place and what is wrong there.
+def tags_of_brackets(
+    cells: Sequence[str], path: Path, line: int, *, in_columns: bool = True
+) -> tuple[str, ...]:
+    """Return IOB2 tags of one bracketed column, or refuse it with the line of what is wrong.
 
     Of phrases inside each other the outer one is taken, as a word has one tag.
+
+    Args:
+        in_columns: whether every cell stands on a line of its own.
     """
+
+    def wrong(place: int, what: str) -> DataError:
+        return DataError(f"{path}, line {line + place * in_columns}: {what}; correct it.")
+
     tags: list[str] = []
     opened: list[str] = []
     for place, cell in enumerate(cells):
         match = _CELL.fullmatch(cell)
         if match is None or not cell:
-            return None, place, f"{cell!r} is no bracketed tag"
+            raise wrong(place, f"{cell!r} is no bracketed tag")
         names = match[1].split("(")[1:]
         outer = opened[0] if opened else None
         opened += names
@@ -59,11 +68,11 @@ def tags_of_brackets(cells: Sequence[str]) -> tuple[tuple[str, ...] | None, int,
             tags.append(f"B-{opened[0]}" if opened else OUTSIDE)
         closed = match[3].count(")")
         if closed > len(opened):
-            return None, place, f"{cell!r} closes a bracket that was not opened"
+            raise wrong(place, f"{cell!r} closes a bracket that was not opened")
         del opened[len(opened) - closed :]
     if opened:
-        return None, len(cells) - 1, f"the bracket of {opened[0]!r} is never closed"
-    return tuple(tags), 0, ""
+        raise wrong(len(cells) - 1, f"the bracket of {opened[0]!r} is never closed")
+    return tuple(tags)
 
 
 # IOBES and BILOU say more about where phrases end than IOB2, which is all that is kept.
@@ -194,7 +203,7 @@ def read_entities(files: Sequence[Path], split: str) -> Read:
     for path in files:
         for sentence in load_sentences(path):
             words = _words(sentence, path)
-            tags = _tags(sentence, _ENTITY, path)
+            tags = tags_of_brackets([row[_ENTITY] for row in sentence.rows], path, sentence.line)
             name = f"{split}-{len(read.examples)}"
             read.add(TaggedExample(name, words, tags), path, sentence.line)
     return read
@@ -209,7 +218,8 @@ def read_roles(files: Sequence[Path], split: str) -> Read:
             words = _words(sentence, path)
             # The last column is coreference; one column for each predicate stands before it.
             for column in range(_ROLES, len(sentence.rows[0]) - 1):
-                tags = _tags(sentence, column, path)
+                cells = [row[column] for row in sentence.rows]
+                tags = tags_of_brackets(cells, path, sentence.line)
                 if "B-V" not in tags:
                     raise DataError(
                         f"{path}, line {sentence.line}: column {column} has no predicate (V*), so "
@@ -229,13 +239,6 @@ def _words(sentence: Sentence, path: Path) -> tuple[str, ...]:
             f"*gold_conll file has at least {_ROLES + 1}; give files made with skeleton2conll."
         )
     return tuple(row[_WORD] for row in sentence.rows)
-
-
-def _tags(sentence: Sentence, column: int, path: Path) -> tuple[str, ...]:
-    tags, place, wrong = tags_of_brackets([row[column] for row in sentence.rows])
-    if tags is None:
-        raise DataError(f"{path}, line {sentence.line + place}: {wrong}; correct the column.")
-    return tags
 
 
 @dataclass(frozen=True)
@@ -417,9 +420,8 @@ def read_propbank(path: Path, split: str) -> Read:
                     f"{path}, line {number}: frame {place} is {shorten(frame)}, but it needs 'i' "
                     "and a list of 'args'; correct it."
                 )
-            tags, _, wrong = tags_of_brackets([str(cell) for cell in frame["args"]])
-            if tags is None:
-                raise DataError(f"{path}, line {number}: frame {place}: {wrong}; correct it.")
+            cells = [str(cell) for cell in frame["args"]]
+            tags = tags_of_brackets(cells, path, number, in_columns=False)
             name = f"{split}-{number}-{place}"
             example = make_roles(name, words, frame.get("i"), tags, path, number)
             read.add(example, path, number)
@@ -514,8 +516,6 @@ def _add_columns(
         )
     for number, place in enumerate(places):
         cells = [row[column + 1 + number] for row in roles.rows]
-        tags, at, wrong = tags_of_brackets(cells)
-        if tags is None:
-            raise DataError(f"{path}, line {roles.line + at}: {wrong}; correct the column.")
+        tags = tags_of_brackets(cells, path, roles.line)
         example = make_roles(f"{name}-{number}", words, place, tags, path, roles.line)
         read.add(example, path, roles.line)

@@ -14,43 +14,18 @@ that a span attends to its tokens once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds.base import Head, make_linear
 
-Boundary = Literal["plain", "ffn"]
-Summary = Literal["mean", "attention"]
 NULL = 0
 _ROWS = 64
 """Rows whose pairs of spans are scored at once."""
-
-
-@dataclass(frozen=True)
-class SpanShape:
-    """How spans are represented and which there are.
-
-    Attributes:
-        length: most words of a span.
-        boundary: start and end are the tokens' states, or two networks' outputs for them.
-        summary: the mean of the states within, or what a self-attention makes of them.
-        hidden: inner size of the classifier.
-        negatives: about how many spans of no class each row trains on, drawn anew at every step; 0
-            is all of them.
-        candidates: how many spans of a row are kept for decoding.
-    """
-
-    length: int = 8
-    boundary: Boundary = "ffn"
-    summary: Summary = "mean"
-    hidden: int = 256
-    negatives: int = 0
-    candidates: int = 64
 
 
 @dataclass(frozen=True)
@@ -72,7 +47,7 @@ class TokenParts:
 class SpanStates(nn.Module):
     """The parts of span representations, token by token; final."""
 
-    def __init__(self, width: int, shape: SpanShape, generator: torch.Generator | None) -> None:
+    def __init__(self, width: int, shape: SpanConfig, generator: torch.Generator | None) -> None:
         super().__init__()
         self.shape = shape
         ffn = shape.boundary == "ffn"
@@ -137,7 +112,7 @@ class SpanClassHead(Head):
         self,
         width: int,
         labels: int,
-        shape: SpanShape,
+        shape: SpanConfig,
         config: HeadConfig,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -176,7 +151,7 @@ class RelationHead(Head):
         width: int,
         labels: int,
         relations: int,
-        shape: SpanShape,
+        shape: SpanConfig,
         config: HeadConfig,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -267,7 +242,7 @@ class RelationHead(Head):
 class _SpanScorer(nn.Module):
     """All spans of rows, scored: what both heads share; final. The last layer is the head's."""
 
-    def __init__(self, width: int, shape: SpanShape, generator: torch.Generator | None) -> None:
+    def __init__(self, width: int, shape: SpanConfig, generator: torch.Generator | None) -> None:
         super().__init__()
         self.shape = shape
         self.states = SpanStates(width, shape, generator)

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from symprompt.errors import DataError
+from symprompt.tasks.config import SpanConfig
 from symprompt.tasks.data.examples import LabelSet, Span, SpanExample
 from symprompt.tasks.data.files import IN_COLUMNS, Columns, Read, has_column
 from symprompt.tasks.data.spans import read_spans
 from symprompt.tasks.data.tags import read_own_columns, read_rows_of_words, with_spans
 from symprompt.tasks.features import Features, Ints, Sheet, first_words, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
-from symprompt.tasks.kinds.span_heads import RelationHead, SpanClassHead, SpanShape
+from symprompt.tasks.kinds.span_heads import RelationHead, SpanClassHead
 from symprompt.tasks.metrics import set_scores
 
 Overlaps = Literal["flat", "nested", "all"]
@@ -89,17 +90,9 @@ class _SentenceSpans(Kind[SpanExample, SpanPrediction]):
         targets = {**features.targets, **_word_tokens(features), "spans": spans, "pairs": pairs}
         return replace(features, targets=targets, cut=features.cut + lost)
 
-    def shape(self, target: Target) -> SpanShape:
-        """Return how spans are represented."""
-        config = target.span
-        return SpanShape(
-            length=config.length,
-            boundary=config.boundary,
-            summary=config.summary,
-            hidden=config.hidden,
-            negatives=config.negatives,
-            candidates=config.candidates or self.candidates,
-        )
+    def shape(self, target: Target) -> SpanConfig:
+        """Return how spans are represented, and how many of a row are kept for decoding."""
+        return replace(target.span, candidates=target.span.candidates or self.candidates)
 
     def decode(
         self,

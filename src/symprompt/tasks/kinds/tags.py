@@ -8,7 +8,6 @@ the batch; only the steps along the sequence are a loop.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from symprompt.errors import DataError, SympromptError
+from symprompt.errors import DataError
 from symprompt.files.reading import Row, find_column
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import (
@@ -61,7 +60,7 @@ class WordTags(Kind[T, Tags]):
 
     def label_set(self, train: Read) -> LabelSet:
         """Return O, and B- and I- of every type of the training examples."""
-        labels = LabelSet.of_tags(label for entry in train.examples for label in entry.labels)
+        labels = LabelSet.of_tags([label for entry in train.examples for label in entry.labels])
         if len(labels) < 2:
             path, line = train.places[0]
             raise DataError(
@@ -436,26 +435,3 @@ def span_scores(
         found += len(spans)
         given += len(wanted)
     return f1(right, found, given)
-
-
-def seqeval_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Return what ``entity_scores`` does, counted by seqeval.
-
-    Raises:
-        SympromptError: seqeval is not installed.
-    """
-    try:
-        library = importlib.import_module("seqeval.metrics")
-    except ImportError as error:
-        raise SympromptError(
-            f"counting entities with seqeval needs packages that are not installed ({error}); "
-            "install them with: pip install 'symprompt[nlu]'."
-        ) from None
-    tags = [list(entry) for entry in gold], [list(entry) for entry in predicted]
-    names = {"f1": "f1_score", "precision": "precision_score", "recall": "recall_score"}
-    found = {
-        key: float(getattr(library, name)(*tags, zero_division=0)) for key, name in names.items()
-    }
-    return {**found, "word_accuracy": float(library.accuracy_score(*tags))}

@@ -11,7 +11,6 @@ from symprompt.config import build, learning, load, shipped_configs
 from symprompt.config.fields import (
     Amount,
     Common,
-    Compile,
     Count,
     Different,
     Incidental,
@@ -24,6 +23,7 @@ from symprompt.config.fields import (
 )
 from symprompt.config.loading import read_toml
 from symprompt.errors import ConfigError
+from symprompt.tasks.config import ExamplesConfig, TaskRunConfig
 from symprompt.tasks.patterns.methods import METHODS
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import find_task
@@ -33,7 +33,7 @@ VerbalMethod = Literal["ptuning", "pt2", "mp", "zero-shot", "cls"]
 
 
 @settings
-class PatternConfig:
+class PatternConfig(ExamplesConfig):
     """The task, its pattern and what answers in it."""
 
     task: Common[str] = "rte"
@@ -70,16 +70,6 @@ class PatternConfig:
     """Score of an answer of several tokens: sum or mean of their log-likelihoods."""
     mirror: bool = True
     """Train on COPA's examples with their choices exchanged too, as PET does."""
-    held_out: Share = 0.1
-    """Share of the training examples that chooses, where the data has no dev32 file."""
-    split_seed: Seed = 0
-    """Seed of what is held out, and of what the limits draw."""
-    train_limit: Count = 0
-    """Most training examples; 0 takes all."""
-    dev_limit: Count = 0
-    """Most examples that the step is chosen on; 0 takes all."""
-    test_limit: Count = 0
-    """Most examples that are reported, the validation examples; 0 takes all."""
 
 
 @settings
@@ -110,30 +100,15 @@ class LearningConfig(learning.LearningConfig):
 
 
 @settings
-class PatternRunConfig:
+class PatternRunConfig(TaskRunConfig):
     """One run through a pattern: a model, data, a method. Flags override the config file."""
 
-    model: Common[str] = "shipped"
-    """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
-    one in the package."""
     data: Common[str] = ""
     """Folder of the task, or of tasks named as SuperGLUE names them (FewGLUE_32dev)."""
-    out: Common[Incidental[str]] = ""
-    """Run folder to write."""
     seeds: Common[Incidental[Different[Seed]]] = (42,)
     """Seeds of vectors, heads, order and dropout; each is a training of its own."""
-    device: Common[Incidental[str]] = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "float64"] = "auto"
     """Weights: auto is float32, with passes in bfloat16 on a GPU; float64 is for tests."""
-    max_tokens: Incidental[Count] = 0
-    """Most tokens in one pass while asking; 0 chooses by device."""
-    checkpoint_seconds: Incidental[Amount] = 60.0
-    """Least time between two checkpoints of an unfinished training."""
-    compile: Incidental[Compile] = "auto"
-    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
-    there where training is long enough to pay for it; off does neither; max-autotune tries more
-    kernels first (minutes)."""
     save_model: Incidental[bool] = False
     """Store the trained language model of each seed as a transformers folder."""
     keep_weights: Incidental[bool] = True
@@ -169,7 +144,7 @@ def load_pattern_config(name: str) -> PatternRunConfig:
 
 
 def is_pattern_config(name: str) -> bool:
-    """Say whether a shipped config or TOML file has a pattern; what cannot be read has none."""
+    """Return whether a shipped config or TOML file has a pattern; what cannot be read has none."""
     try:
         return "pattern" in read_toml(shipped_configs().get(name, Path(name)))
     except (OSError, ConfigError):
@@ -182,5 +157,5 @@ def make_pattern_config(table: dict[str, Any]) -> PatternRunConfig:
 
 
 def trains_model(pattern: PatternConfig) -> bool:
-    """Say whether a method changes the language model's own weights."""
+    """Return whether a method changes the language model's own weights."""
     return pattern.train_model and METHODS[pattern.method].trains_model

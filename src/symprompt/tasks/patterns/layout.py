@@ -252,21 +252,11 @@ def tensorise(
         DataError: there are none.
         TemplateError: the pattern does not fit.
     """
-    if not examples:
-        raise DataError("a split has no examples to ask about; give at least one.")
     written = [writer.write(example) for example in examples]
     asked = [_ask(one, writer.vocabulary, spans, average) for one in written]
-    labels = [-1 if example.label is None else example.label for example in examples]
-    answers = max(len(one.answers) for one in written)
-    cuts = [one.cut for one in written if one.cut]
-    return _stack(
-        asked,
-        labels,
-        answers=answers,
-        cut=(len(cuts), sum(cuts)),
-        pad=writer.vocabulary.pad_id,
-        device=device or torch.device("cpu"),
-    )
+    answers = max((len(one.answers) for one in written), default=0)
+    cuts = [one.cut for one in written]
+    return _stack(examples, asked, cuts, answers, writer.vocabulary.pad_id, device)
 
 
 def tensorise_for_head(
@@ -284,8 +274,6 @@ def tensorise_for_head(
     Args:
         answers: how many answers an example has.
     """
-    if not examples:
-        raise DataError("a split has no examples to ask about; give at least one.")
     asked, cuts = [], []
     for example in examples:
         written = [writer.write(example) for writer in writers]
@@ -296,14 +284,7 @@ def tensorise_for_head(
             asks.append((which, at, 0, which, 1.0))
         asked.append(_Asked(sentences, asks))
         cuts.append(sum(one.cut for one in written))
-    return _stack(
-        asked,
-        [-1 if example.label is None else example.label for example in examples],
-        answers=answers,
-        cut=(sum(map(bool, cuts)), sum(cuts)),
-        pad=writers[0].vocabulary.pad_id,
-        device=device or torch.device("cpu"),
-    )
+    return _stack(examples, asked, cuts, answers, writers[0].vocabulary.pad_id, device)
 
 
 def _ask(written: Written, vocabulary: Vocabulary, spans: Spans, average: Average) -> _Asked:
@@ -331,15 +312,17 @@ def _ask(written: Written, vocabulary: Vocabulary, spans: Spans, average: Averag
 
 
 def _stack(
+    examples: Sequence[VerbalExample],
     asked: Sequence[_Asked],
-    labels: Sequence[int],
-    *,
+    cuts: Sequence[int],
     answers: int,
-    cut: tuple[int, int],
     pad: int,
-    device: torch.device,
+    device: torch.device | None,
 ) -> VerbalLayout:
-    count = len(asked)
+    if not examples:
+        raise DataError("a split has no examples to query; give at least one.")
+    count, device = len(asked), device or torch.device("cpu")
+    labels = [-1 if example.label is None else example.label for example in examples]
     most = max(len(one.sentences) for one in asked)
     wide = max(len(sentence) for one in asked for sentence in one.sentences)
     questions = max(len(one.asks) for one in asked)
@@ -375,5 +358,5 @@ def _stack(
         labels=send(np.array(labels, dtype=np.int64), device),
         widths=lengths.max(axis=1),
         answers=answers,
-        cut=cut,
+        cut=(sum(map(bool, cuts)), sum(cuts)),
     )

@@ -100,13 +100,14 @@ class DeepPrefix(VerbalMethod):
     ) -> PromptEncoder | ClassHead | None:
         """Make an encoder of the prefix."""
         from symprompt.prompts import PrefixEncoder
+        from symprompt.tasks.trainables import hidden_size
 
         return PrefixEncoder(
             (problem.task.name,),
             problem.backbone.prefix_shape,
             config.prefix_length,
             kind=config.prefix_encoder,
-            hidden=problem.hidden,
+            hidden=hidden_size(problem.backbone),
             dropout=config.prefix_dropout,
             seed=(seed, "prefix"),
         )
@@ -127,9 +128,10 @@ class ClassHeadTuning(VerbalMethod):
     ) -> PromptEncoder | ClassHead | None:
         """Make a head: a class for each label, or one score for each of an example's choices."""
         from symprompt.tasks.patterns.model import ClassHead
+        from symprompt.tasks.trainables import hidden_size
 
         classes = 1 if problem.task.kind == "choices" else len(problem.task.labels)
-        return ClassHead(problem.hidden, classes, seed=seed, task=problem.task.name)
+        return ClassHead(hidden_size(problem.backbone), classes, seed=seed, task=problem.task.name)
 
     def load(self, extra: Any, tensors: Mapping[str, Tensor]) -> None:
         """Put the head's weights in place."""

@@ -57,7 +57,7 @@ class ClassHead(nn.Module):
 
 
 class VerbalModel:
-    """Scores answers of laid out examples; final.
+    """Scores answers of tensorised examples; final.
 
     With an encoder its vectors stand in the pattern, with one of prefixes every layer reads its
     keys and values; with a head the head's classes are scored instead of words. The vocabulary
@@ -78,7 +78,7 @@ class VerbalModel:
         half: bool | None = None,
     ) -> None:
         self.backbone = backbone
-        exact = _exact(backbone.dtype)
+        exact = torch.float64 if backbone.dtype == torch.float64 else torch.float32
         self.extra = None if extra is None else extra.to(backbone.device, exact).eval()
         wide = backbone.dtype == torch.float32 and backbone.decoder is not None
         self.half = (wide and backbone.device.type == "cuda") if half is None else half
@@ -91,15 +91,14 @@ class VerbalModel:
             rows: [b] which of them.
             width: no sentence of theirs is longer.
         """
-        inputs = self._inputs(layout, rows, width)
+        inputs = self.inputs(layout, rows, width)
         sentences = layout.ids.shape[1]
         first = torch.arange(len(rows), device=rows.device)[:, None] * sentences
         which = (first + layout.sentence[rows]).flatten()
         at = layout.at[rows].flatten()
         if isinstance(self.extra, ClassHead):
             return self._classes(self.extra, inputs, at, which, layout.answers)
-        with self._precision():
-            logits = self.backbone.logits_at(inputs, at, rows=which)
+        logits = self.token_logits(inputs, at, which)
         target = layout.target[rows]
         likelihoods = logits.log_softmax(-1).gather(1, target.flatten()[:, None]).view_as(target)
         weighted = likelihoods * layout.weight[rows].to(likelihoods.dtype)
@@ -111,10 +110,6 @@ class VerbalModel:
         with self._precision():
             return self.backbone.logits_at(inputs, at, rows=which)
 
-    def inputs(self, layout: VerbalLayout, rows: Tensor, width: int, ids: Tensor) -> Inputs:
-        """Return what the model reads where ids [b, s, width] take the place of the layout's."""
-        return self._inputs(layout, rows, width, ids)
-
     def loss(self, layout: VerbalLayout, rows: Tensor, width: int) -> Tensor:
         """Return the losses [b]: cross-entropy among the answers, or minus the only one's score."""
         scores = self.scores(layout, rows, width)
@@ -122,9 +117,10 @@ class VerbalModel:
             return -scores[:, 0]
         return functional.cross_entropy(scores, layout.labels[rows], reduction="none")
 
-    def _inputs(
+    def inputs(
         self, layout: VerbalLayout, rows: Tensor, width: int, ids: Tensor | None = None
     ) -> Inputs:
+        """Return what the model reads; ids [b, s, width] may take the place of the layout's."""
         tokens = (layout.ids[rows, :, :width] if ids is None else ids).flatten(0, 1)
         embeddings = self.backbone.embed(tokens)
         prefix = self.extra.prefix() if isinstance(self.extra, PrefixEncoder) else None
@@ -141,15 +137,11 @@ class VerbalModel:
         self, head: ClassHead, inputs: Inputs, at: Tensor, which: Tensor, answers: int
     ) -> Tensor:
         """Return [b, answers]: one state's classes, or one class of each choice's state."""
-        states = self._states_at(inputs, at, which)
-        scores: Tensor = head(states.to(head.outer.dtype))
-        return scores.view(-1, answers)
-
-    def _states_at(self, inputs: Inputs, at: Tensor, which: Tensor) -> Tensor:
-        """Return the body's hidden states at places of sentences, [n, h]."""
         with self._precision():
             hidden = self.backbone.states(inputs, grad_model=True)
-        return hidden.flatten(0, 1).index_select(0, which * hidden.shape[1] + at)
+        states = hidden.flatten(0, 1).index_select(0, which * hidden.shape[1] + at)
+        scores: Tensor = head(states.to(head.outer.dtype))
+        return scores.view(-1, answers)
 
     @contextmanager
     def _precision(self) -> Iterator[None]:
@@ -184,10 +176,6 @@ class VerbalModel:
 def _whole(decoder: nn.Linear, hidden: Tensor) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
         return functional.linear(hidden.to(decoder.weight.dtype), decoder.weight, decoder.bias)
-
-
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype == torch.float64 else torch.float32
 
 
 def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> list[np.ndarray]:
@@ -275,7 +263,7 @@ def _fill(model: VerbalModel, layout: VerbalLayout, rows: Tensor, width: int) ->
 
 
 def same_words(one: str, other: str) -> bool:
-    """Say whether all words of one text are in the other; case, marks and articles aside."""
+    """Return whether all words of one text are in the other; case, marks and articles aside."""
     first, second = _words(one), _words(other)
     if not first or not second:
         return False

@@ -13,14 +13,12 @@ from torch.nn import functional
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.prompts import PromptEncoder
 from symprompt.tasks.data.examples import draw_limited
 from symprompt.tasks.metrics import accuracy
 from symprompt.tasks.patterns.config import PatternConfig
 from symprompt.tasks.patterns.layout import VerbalLayout, Writer, tensorise, tensorise_for_head
 from symprompt.tasks.patterns.methods import METHODS
 from symprompt.tasks.patterns.model import (
-    ClassHead,
     VerbalModel,
     judge_spans,
     score_split,
@@ -101,14 +99,14 @@ class Answers:
 
 
 class VerbalProblem:
-    """A task asked through a pattern on one model, laid out on its device; final.
+    """A task asked through a pattern on one model, as tensors on its device; final.
 
     Args:
         backbone: the model.
         data: the examples.
         config: pattern, method, lengths.
         max_tokens: most tokens in one pass while asking; 0 chooses by device.
-        splits: which of the data are laid out.
+        splits: which of the data are tensorised.
     """
 
     def __init__(
@@ -175,27 +173,13 @@ class VerbalProblem:
             device=device,
         )
 
-    def make_extra(
-        self, seed: int, config: PatternConfig | None = None
-    ) -> PromptEncoder | ClassHead | None:
-        """Make what stands beside the model: encoder of vectors or a prefix, head or nothing.
-
-        Args:
-            config: how its encoder is made, if not as the problem says.
+    def make_model(self, seed: int) -> VerbalModel:
+        """Make the model with what stands beside it: an encoder, a head or nothing.
 
         Raises:
             ModelError: a prefix would not be read by every layer of this kind of model.
         """
-        return self.method.make(self, config or self.config, seed)
-
-    @property
-    def hidden(self) -> int:
-        """The size of the model's hidden states."""
-        return int(self.backbone.model.config.get_text_config().hidden_size)
-
-    def make_model(self, seed: int) -> VerbalModel:
-        """Make the model with what stands beside it."""
-        return VerbalModel(self.backbone, self.make_extra(seed))
+        return VerbalModel(self.backbone, self.method.make(self, self.config, seed))
 
     def answer(self, model: VerbalModel, split: str, *, tick: Tick = silent) -> Answers:
         """Return what the model answers to a split, as it is now."""

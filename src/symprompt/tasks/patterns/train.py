@@ -167,7 +167,9 @@ class VerbalTuner:
 
     def train(self, recipe: Recipe) -> Progress:
         """Train one recipe from its start or its checkpoint; leave its best weights in place."""
-        self.training.begin(recipe, self.problem.make_extra(recipe.seed))
+        self.training.begin(
+            recipe, self.problem.method.make(self.problem, self.problem.config, recipe.seed)
+        )
         return Loop(
             self.training,
             checkpoint=self.state,
@@ -238,7 +240,7 @@ def tune_pattern(
         config: the model, data, pattern and how it is learned.
         resume: go on with an unfinished run, or add seeds to a finished one.
         backbone: the model, if it is loaded already; it is as it was when this returns.
-        tick: told of progress, a seed at a time.
+        tick: called with progress, a seed at a time.
 
     Returns:
         What the run states, and per metric the mean over seeds, their deviation and each one's
@@ -327,13 +329,16 @@ def _outcomes(
         problem,
         config.learning,
         state=folder.path / STATE,
-        key=_key(config, problem),
+        # All that changes what is learned.
+        key=json.dumps([recipe_of(config), problem.backbone.fingerprint]),
         checkpoint_seconds=config.checkpoint_seconds,
     ) as tuner:
         for seed in seeds:
             outcome = tuner.run(seed)
             if config.save_model:
-                _save_model(tuner, folder.path / "models" / str(seed))
+                saved = folder.path / "models" / str(seed)
+                problem.backbone.model.save_pretrained(saved)
+                problem.backbone.vocabulary.tokenizer.save_pretrained(saved)
             if config.keep_weights and trains_model(config.pattern):
                 _keep_weights(tuner, outcome, folder)
             yield outcome
@@ -353,17 +358,6 @@ def _keep_weights(tuner: VerbalTuner, outcome: Outcome, folder: Folder) -> None:
         name: value for name, value in tuner.training.parameters.items() if name.startswith(kinds)
     }
     folder.write_tensors(WEIGHTS, tensors, {"seed": outcome.seed})
-
-
-def _save_model(tuner: VerbalTuner, folder: Path) -> None:
-    backbone = tuner.problem.backbone
-    backbone.model.save_pretrained(folder)
-    backbone.vocabulary.tokenizer.save_pretrained(folder)
-
-
-def _key(config: PatternRunConfig, problem: VerbalProblem) -> str:
-    """Return what a checkpoint is of: all that changes the numbers."""
-    return json.dumps([recipe_of(config), problem.backbone.fingerprint])
 
 
 def _write_outcome(

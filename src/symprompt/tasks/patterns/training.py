@@ -9,7 +9,7 @@ recordings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -20,15 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.accel.recorder import Recorder, Replay
-from symprompt.engine.early_stopping import EarlyStopping, fill
+from symprompt.engine.early_stopping import EarlyStopping
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
-from symprompt.engine.loop import State
 from symprompt.engine.schedule import rate_share
 from symprompt.errors import TrainingError
 from symprompt.runs.environment import derive_seed, send
 from symprompt.tasks.patterns.config import LearningConfig
 from symprompt.tasks.patterns.layout import VerbalLayout
 from symprompt.tasks.patterns.model import ClassHead, VerbalModel
+from symprompt.tasks.training import FlatTraining
 
 _GRAIN = 64
 """Passes are as wide as a multiple of it: fewer widths are recorded."""
@@ -43,7 +43,7 @@ class Evaluation:
     loss: float
 
     def better_than(self, other: Evaluation | None) -> bool:
-        """Say whether this is the one to keep: higher accuracy, or the same at a lower loss."""
+        """Return whether this is the one to keep: higher accuracy, or the same at a lower loss."""
         if other is None:
             return True
         return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
@@ -67,7 +67,7 @@ class _Pass:
     run: Replay
 
 
-class PatternTraining:
+class PatternTraining(FlatTraining):
     """Trains one recipe after the other in the same places; final, an engine's Trainable.
 
     Args:
@@ -102,7 +102,7 @@ class PatternTraining:
         self.optimizer = FlatAdamW(self._groups(), clip=learning.clip)
         self.recorder = Recorder(self.device, wanted=record and model.backbone.records)
         self._start = self.optimizer.values.clone()
-        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.losses = torch.zeros((), dtype=torch.float64, device=self.device)
         self._passes: dict[tuple[int, int], _Pass] = {}
         self._update: Replay | None = None
 
@@ -150,12 +150,8 @@ class PatternTraining:
             for name, own in self.model.extra.named_parameters():
                 views.get(f"extra.{name}", own).copy_(drawn[name])
             self.optimizer.refresh()
-        self._loss.zero_()
+        self.losses.zero_()
         self.stopping = EarlyStopping(self._weights, patience=self.learning.patience)
-
-    @property
-    def _weights(self) -> dict[str, Tensor]:
-        return {"weights": self.optimizer.values[None]}
 
     @property
     def _epoch_steps(self) -> int:
@@ -169,11 +165,6 @@ class PatternTraining:
     @property
     def _every(self) -> int:
         return self.learning.evaluate_every or self._epoch_steps
-
-    @property
-    def stopped(self) -> bool:
-        """Whether dev's accuracy rose no more for long enough."""
-        return bool(self.stopping.stopped.all())
 
     @property
     def best(self) -> Evaluation:
@@ -224,7 +215,7 @@ class PatternTraining:
                 losses = self.model.loss(self.layout, rows, width)
                 loss = (losses * share.to(losses.dtype)).sum()
                 self.optimizer.collect(loss, first=False)
-                self._loss.add_(loss.detach().double())
+                self.losses.add_(loss.detach().double())
 
             self._passes[key] = _Pass(rows, share, self.recorder.capture(run, self._moved()))
         return self._passes[key]
@@ -234,7 +225,7 @@ class PatternTraining:
         self.optimizer.gradients.zero_()
 
     def _moved(self) -> list[Tensor]:
-        return [*self.optimizer.moved(), self._loss]
+        return [*self.optimizer.moved(), self.losses]
 
     def close(self) -> None:
         """Let go of what was recorded, whose memory nothing else would take."""
@@ -244,47 +235,28 @@ class PatternTraining:
     # ------------------------------------------------------------------------------ dev
 
     def evaluates_after(self, done: int) -> bool:
-        """Say whether dev is evaluated there; after the last step it always is."""
+        """Return whether dev is evaluated there; after the last step it always is."""
         return done > 0 and (done % self._every == 0 or done == self.steps)
 
     def evaluate(self, done: int) -> dict[str, Any]:
         """Evaluate dev and keep the best weights."""
         steps = done - (done - 1) // self._every * self._every
-        train_loss = float(self._loss) / steps
-        self._loss.zero_()
+        train_loss = float(self.losses) / steps
+        self.losses.zero_()
         accuracy, loss = self.look()
         number = -(-done // self._every)
         self.stopping.update(np.array([accuracy]), number, self._weights, tie=-loss)
         return {"step": done, "accuracy": accuracy, "loss": loss, "train_loss": train_loss}
 
     def failure(self) -> str:
-        """Return what to say if a loss since the last evaluation is not finite."""
-        loss = float(self._loss)
+        """Return the message if a loss since the last evaluation is not finite."""
+        loss = float(self.losses)
         if np.isfinite(loss):
             return ""
         return (
             f"the loss is {loss} (seed {self.recipe.seed}, rate {self.recipe.rate}); take a lower "
             "rate."
         )
-
-    # ------------------------------------------------------------------------------ state
-
-    def state_dict(self) -> State:
-        """Return weights, moments, the best weights and the loss since the last evaluation."""
-        best = {f"best/{name}": value for name, value in self.stopping.state_dict().items()}
-        return {**self.optimizer.state_dict(), **best, "loss": self._loss}, {}
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Go on from a stored state."""
-        self.optimizer.load_state_dict(tensors)
-        self.stopping.load_state_dict(
-            {name[5:]: own for name, own in tensors.items() if name.startswith("best/")}
-        )
-        fill(self._loss, tensors["loss"])
-
-    def load_best(self) -> None:
-        """Put the weights of the best evaluation in place."""
-        self.load_weights(self.stopping.values["weights"][0])
 
     @torch.no_grad()
     def load_weights(self, values: Tensor) -> None:
