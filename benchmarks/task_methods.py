@@ -32,9 +32,8 @@ from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import TaskModel, make_task_head
-from symprompt.tasks.passes import Step
-from symprompt.tasks.trainables import make_body
-from symprompt.tasks.training import TaskTraining
+from symprompt.tasks.trainables import TRAINABLES
+from symprompt.tasks.training import Step, TaskTraining
 
 METHODS = ("ft", "lora", "pt2", "pt")
 LABELS = 9
@@ -81,7 +80,7 @@ def make_timed(
     config = config_of(method, flags)
     room = backbone.max_length - (flags.length if method == "pt" else 0)
     inputs = make_inputs(backbone, flags.batch, min(width, room))
-    body = make_body(backbone, config, seed=(0,))
+    body = TRAINABLES[method](backbone, config, seed=(0,))
     head = make_task_head(KINDS["tagging"], TARGET, body, seed=(0,))
     model = TaskModel(body, {"made up": head}, {"made up": inputs})
     size = int(inputs.ids.shape[1])
