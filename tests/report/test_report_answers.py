@@ -62,8 +62,6 @@ def metrics(**changed: Any) -> dict[str, Any]:
         "seed": 34,
         "k": 15,
         "weights": {"a": 0.8, "b": 0.8},
-        "candidates": None,
-        "unfilled": [],
         "dropped": {"duplicate": 3},
         "candidates": None,
         "unfilled": [],
