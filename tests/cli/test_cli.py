@@ -270,6 +270,7 @@ def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) ->
     lines = said.err.splitlines()
     assert [line.split(",")[0] for line in lines] == [
         "acceleration: 1/1 plain: rows are packed on CUDA alone",
+        "training: 0/2",
         "training: 1/2 epoch 1",
         "training: 2/2 epoch 2",
         "asking dev: 8/8",

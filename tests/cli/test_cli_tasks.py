@@ -180,7 +180,7 @@ def test_mistakes_are_one_sentence_and_exit_code_two(
     assert "--k is about runs on facts" in fails(["table", run, "--k", "3"], capsys)
     assert "has no figures of 'val'" in fails(["table", run, "--split", "val"], capsys)
     asked = ["ask", run, "--relation", "capital", "--subject", "Rome"]
-    assert "is a config for symprompt tune" in fails(asked, capsys)
+    assert "holds a run of tune; give one made by train or rerank" in fails(asked, capsys)
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "two").exists()
 

@@ -326,7 +326,7 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_one_before(
     monkeypatch.undo()
     assert written == [1, 2]
     assert {path.name for path in (tmp_path / "m.work").iterdir()} == {
-        ".lock",
+        ".running",
         "config.toml",
         "corpus",
         "state.safetensors",

@@ -23,6 +23,8 @@ from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
 from symprompt.report.pages import Page, Section
 from symprompt.report.records import plain_results
+from symprompt.runs.folder import Folder
+from symprompt.runs.manifest import Manifest, Record, validated
 
 AnyPlan = Plan[FactSettings] | Plan[TaskSettings]
 TITLES = {
@@ -113,10 +115,27 @@ def write_tables(plan: AnyPlan, outcome: Outcome) -> tuple[Path, ...]:
     out = Path(plan.out)
     if isinstance(plan.settings, FactSettings):
         page = fact_page(plan, outcome)
-        return (*page.write(out), _write_times(plan, outcome))
-    entries = load_entries(plan, outcome.failed, _describe(plan))
-    outcome.require_some(bool(entries.values))
-    return tuple(_task_page(plan.settings.paper, entries, outcome, out).write(out))
+        files = (*page.write(out), _write_times(plan, outcome))
+    else:
+        entries = load_entries(plan, outcome.failed, _describe(plan))
+        outcome.require_some(bool(entries.values))
+        page = _task_page(plan.settings.paper, entries, outcome, out)
+        files = tuple(page.write(out))
+    _write_manifest(plan, page)
+    return files
+
+
+def _write_manifest(plan: AnyPlan, page: Page) -> None:
+    """State what the reproduction is and what came of it, as every run folder does."""
+    folder, settings = Folder(plan.out), plan.settings
+    about: dict[str, Any] = {"method": "spe", "seeds": settings.seeds}
+    if isinstance(settings, TaskSettings):
+        about = {"method": settings.paper, "seeds": settings.all_seeds}
+    models = ", ".join(model.name for model in plan.models)
+    manifest = Manifest(command="reproduce", model=models, **about)
+    records = validated(list[Record], page.results["records"], folder.path)
+    folder.start(None, manifest)
+    folder.finish(records=records)
 
 
 def report_results(paper: TaskPaper, paths: Sequence[str], out: str) -> Reproduction:

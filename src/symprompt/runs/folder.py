@@ -42,7 +42,7 @@ STATE = "state.safetensors"
 PARTS = "parts"
 """Where an unfinished run may keep what it has finished; removed in the end."""
 PREDICTIONS = "predictions"
-LOCK = ".lock"
+LOCK = ".running"
 _OWN = (MANIFEST, CONFIG, LOCK)
 _SAME = {"model_fingerprint": "model", "data_fingerprint": "data"}
 """What an unfinished run must be gone on with, and what its message calls it."""
@@ -419,10 +419,13 @@ class Folder:
         self._lock = held
 
     def _files(self) -> dict[str, FileEntry]:
+        """Return the run's files; those of runs within it are theirs."""
+        inner = {path.parent for path in self.path.glob(f"*/**/{MANIFEST}")}
         found = {}
         for path in sorted(self.path.rglob("*")):
             name = path.relative_to(self.path).as_posix()
-            if name not in (*_OWN, STATE) and path.parts[-2] != PARTS and path.is_file():
+            own = path.is_file() and inner.isdisjoint(path.parents)
+            if own and name not in (*_OWN, STATE) and path.parts[-2] != PARTS:
                 digest = ""
                 if name.startswith(PREDICTIONS + "/"):
                     digest = hashlib.sha256(path.read_bytes()).hexdigest()
