@@ -81,7 +81,7 @@ def make_timed(
     room = backbone.max_length - (flags.length if method == "pt" else 0)
     inputs = make_inputs(backbone, flags.batch, min(width, room))
     body = TRAINABLES[method](backbone, config, seed=(0,))
-    head = make_task_head(KINDS["tagging"], TARGET, body, seed=(0,))
+    head = make_task_head(KINDS["tagging"], TARGET, body.backbone, seed=(0,))
     model = TaskModel(body, {"made up": head}, {"made up": inputs})
     size = int(inputs.ids.shape[1])
     trainer = TaskTraining(
