@@ -267,15 +267,11 @@ def test_training_with_a_shipped_config_and_flags_writes_that_run(
 
 def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) -> None:
     said = train("my-facts", "--epochs", 2, "--batch", 4)
-    lines = said.err.splitlines()
-    assert [line.split(",")[0] for line in lines] == [
-        "acceleration: 1/1 plain: rows are packed on CUDA alone",
-        "training: 0/2",
-        "training: 1/2 epoch 1",
-        "training: 2/2 epoch 2",
-        "asking dev: 8/8",
-        "asking test: 8/8",
-    ]
+    lines = [line.split(",")[0] for line in said.err.splitlines()]
+    stages = dict.fromkeys(line.split(":")[0] for line in lines)
+    assert list(stages) == ["acceleration", "training", "asking dev", "asking test"]
+    ends = {"training: 2/2 epoch 2", "asking dev: 8/8", "asking test: 8/8"}
+    assert ends <= set(lines)
     assert "training:" not in said.out.split("facts, ")[0]
 
 

@@ -47,7 +47,7 @@ class PretrainResult:
 
     Attributes:
         folder: the model folder.
-        training: its training.json: text, vocabulary, losses, speed, the loss curve.
+        training: what it states: text, vocabulary, losses, speed, the loss curve.
     """
 
     folder: Path
