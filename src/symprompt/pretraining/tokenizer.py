@@ -104,6 +104,8 @@ class Kind(ABC):
 
 
 class WordPiece(Kind):
+    """Words cut into pieces, "##" before those within a word; final."""
+
     specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     pad, unknown, cls, sep, mask = specials
     mask_strips = False
@@ -147,6 +149,8 @@ class WordPiece(Kind):
 
 
 class BytePair(Kind):
+    """Bytes joined by the most frequent pairs; final."""
+
     def untrained(self) -> Tokenizer:
         tokenizer = Tokenizer(models.BPE(ignore_merges=True))
         if not self.config.cased:
@@ -186,6 +190,8 @@ class BytePair(Kind):
 
 
 class Unigram(Kind):
+    """Pieces of a unigram language model; final."""
+
     def untrained(self) -> Tokenizer:
         tokenizer = Tokenizer(models.Unigram())
         folding = normalizers.NFKC() if self.config.cased else _fold_case("NFKD", "NFKC")
