@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,15 +43,42 @@ def make_batches(
             ``max_tokens``: a batch of one length needs no padding. None never ends one so.
         packed: sequences stand one after the other, without padding.
     """
+    return list(
+        each_batch(
+            lengths,
+            max_tokens,
+            width=width,
+            sequences=sequences,
+            order=order,
+            most=most,
+            apart=apart,
+            packed=packed,
+        )
+    )
+
+
+def each_batch(
+    lengths: np.ndarray,
+    max_tokens: int,
+    *,
+    width: Callable[[np.ndarray], np.ndarray] | None = None,
+    sequences: np.ndarray | int = 1,
+    order: Order = "shortest",
+    most: int = 0,
+    apart: float | None = None,
+    packed: bool = False,
+) -> Iterator[Batch]:
+    """Yield what ``make_batches`` returns, so that one is made while another is computed with."""
     widths = (width or multiples_of_8)(lengths)
-    keys = {"shortest": lengths, "longest": -lengths, "given": np.zeros_like(lengths)}
-    rows = np.argsort(keys[order], kind="stable")
+    if order == "given":
+        rows = np.arange(len(lengths))
+    else:
+        rows = np.argsort(lengths if order == "shortest" else -lengths, kind="stable")
     lengths, widths = lengths[rows], widths[rows]
     each = np.broadcast_to(sequences, lengths.shape)[rows]
     # No batch has more rows than this, so no more are looked at for one.
     least = lengths if packed else widths
     reach = min(most or len(rows), max(1, max_tokens // max(1, int(least.min(initial=1)))) + 1)
-    found = []
     start = 0
     while start < len(rows):
         here = slice(start, start + reach)
@@ -63,9 +90,8 @@ def make_batches(
             full = tokens[: count - 1] >= int(max_tokens * apart)
             ends = np.flatnonzero(changes & full)
             count = int(ends[0]) + 1 if len(ends) else count
-        found.append(Batch(rows[start : start + count], int(widest[count - 1])))
+        yield Batch(rows[start : start + count], int(widest[count - 1]))
         start += count
-    return found
 
 
 def multiples_of_8(lengths: np.ndarray) -> np.ndarray:
