@@ -90,13 +90,13 @@ def test_a_run_that_did_not_ask_back_has_no_curve(runs: dict[str, Run]) -> None:
 
 def test_a_question_has_three_orders() -> None:
     forward, backward, joint = question_panels(ANSWERS)
-    assert forward == Panel("forward", ("Peru", "Lima", "Oslo"), (-1.0, -1.5, -3.0))
-    assert backward == Panel("backward", ("Lima", "Oslo", "Peru"), (-2.0, -4.0, -6.0))
+    assert forward == Panel("object", ("Peru", "Lima", "Oslo"), (-1.0, -1.5, -3.0))
+    assert backward == Panel("subject", ("Lima", "Oslo", "Peru"), (-2.0, -4.0, -6.0))
     assert joint == Panel("joint", ("Lima", "Peru", "Oslo"), (-2.5, -4.0, -5.0))
 
 
 def test_candidates_without_a_score_are_not_drawn_as_if_they_had_one() -> None:
-    with pytest.raises(RunError, match="1 candidates have no backward score"):
+    with pytest.raises(RunError, match="1 candidates have no subject score"):
         question_panels([*ANSWERS, Answer("Rome", -2.0)])
 
 

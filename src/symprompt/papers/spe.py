@@ -301,7 +301,7 @@ Pools = dict[int, Summary]
 def pool_means(loaded: Loaded) -> dict[str, Pools]:
     """Return by model the mean over relations for every K that the model's SPE runs have stored.
 
-    The weight of the backward score is each run's own, whatever K is; where weights are fitted, a
+    The weight of the subject score is each run's own, whatever K is; where weights are fitted, a
     larger pool has its own fit.
     """
     found = {}

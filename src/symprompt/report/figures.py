@@ -277,9 +277,9 @@ def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: s
     rows = max(len(panel.texts) for panel in panels)
     figure = make_figure(1.5 + 0.22 * rows, title, caption)
     heads = {
-        "forward": "object prompt:\nobject given subject",
-        "backward": "subject prompt:\nsubject given object",
-        "joint": "both together:\nobject + weight × subject",
+        "object": "object prompt:\nobject given subject",
+        "subject": "subject prompt:\nsubject given object",
+        "joint": "both together:\nobject + w × subject",
     }
     for axes, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
         low, high = min(panel.scores), max(panel.scores)
@@ -301,7 +301,7 @@ def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: s
             head += f"\n{right}: rank {place + 1}"
         axes.set_title(head, fontsize=9)
         # Subject and joint scores may hold an answer's frequency, and are then no probabilities.
-        axes.set_xlabel("log-probability" if panel.title == "forward" else f"{panel.title} score")
+        axes.set_xlabel("log-probability" if panel.title == "object" else f"{panel.title} score")
         _style(axes, grid="x")
     return figure
 

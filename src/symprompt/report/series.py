@@ -64,7 +64,7 @@ class KCurve:
     Attributes:
         values: metric -> one value for each of ``k``.
         forward: metric -> the value without asking back.
-        weights: the smallest and largest weight of the backward score among the relations.
+        weights: the smallest and largest weight of the subject score among the relations.
     """
 
     k: tuple[int, ...]
@@ -108,14 +108,14 @@ class Panel:
 
 
 def question_panels(answers: Sequence[Answer]) -> tuple[Panel, Panel, Panel]:
-    """Return a question's candidates in forward, backward and joint order.
+    """Return a question's candidates by object, subject and joint score.
 
     Args:
         answers: candidates that were asked back.
     """
     return (
-        _panel("forward", [(answer.text, answer.object_score) for answer in answers]),
-        _panel("backward", [(answer.text, answer.subject_score) for answer in answers]),
+        _panel("object", [(answer.text, answer.object_score) for answer in answers]),
+        _panel("subject", [(answer.text, answer.subject_score) for answer in answers]),
         _panel("joint", [(answer.text, answer.joint) for answer in answers]),
     )
 
