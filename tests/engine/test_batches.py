@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.engine.batches import few_widths, join_few, make_batches, multiples_of_8
+from symprompt.engine.batches import Batch, few_widths, join_few, make_batches, multiples_of_8
 
 ROWS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), max_size=60)
+
+
+def batches(*given: Any, **options: Any) -> list[Batch]:
+    return list(make_batches(*given, **options))
 
 
 @given(ROWS, st.integers(1, 400), st.booleans())
@@ -21,7 +26,7 @@ def test_consecutive_rows_keep_to_the_budget(
 ) -> None:
     lengths = np.array([length for length, _ in rows], dtype=np.int64)
     sequences = np.array([count for _, count in rows], dtype=np.int64)
-    found = make_batches(
+    found = batches(
         lengths, budget, sequences=sequences, order="given", apart=0.25 if apart else None
     )
     assert [row for batch in found for row in batch.rows.tolist()] == list(range(len(rows)))
@@ -46,7 +51,7 @@ def test_sorted_rows_are_read_once(lengths: list[int], budget: int, most: int) -
     widest = int(own.max(initial=1))
     for order in ("shortest", "longest"):
         width = partial(few_widths, widest=widest)
-        found = make_batches(own, budget, width=width, order=order, most=most)  # type: ignore[arg-type]
+        found = batches(own, budget, width=width, order=order, most=most)  # type: ignore[arg-type]
         rows = np.concatenate([batch.rows for batch in found] or [own])
         assert sorted(rows.tolist()) == list(range(len(own)))
         read = own[rows] if order == "shortest" else -own[rows]
@@ -60,7 +65,7 @@ def test_sorted_rows_are_read_once(lengths: list[int], budget: int, most: int) -
 @given(st.lists(st.integers(1, 60), max_size=100), st.integers(1, 300))
 def test_packed_rows_have_no_padding(lengths: list[int], budget: int) -> None:
     own = np.array(lengths, dtype=np.int64)
-    found = make_batches(own, budget, order="given", packed=True)
+    found = batches(own, budget, order="given", packed=True)
     assert [row for batch in found for row in batch.rows.tolist()] == list(range(len(own)))
     for batch, after in itertools.pairwise(found):
         assert own[batch.rows].sum() + own[after.rows[0]] > budget
@@ -69,7 +74,7 @@ def test_packed_rows_have_no_padding(lengths: list[int], budget: int) -> None:
 
 def test_widths_stand_apart_where_that_is_wanted() -> None:
     lengths = np.array([8, 16, 8, 24, 16, 8])
-    found = make_batches(lengths, 1000, apart=0.0)
+    found = batches(lengths, 1000, apart=0.0)
     assert [(batch.rows.tolist(), batch.width) for batch in found] == [
         ([0, 2, 5], 8),
         ([1, 4], 16),

@@ -27,10 +27,11 @@ def make_batches(
     most: int = 0,
     apart: float | None = None,
     packed: bool = False,
-) -> list[Batch]:
-    """Return batches of rows whose tokens, padding included, are at most so many.
+) -> Iterator[Batch]:
+    """Yield batches of rows whose tokens, padding included, are at most so many.
 
-    A row that alone has more gets a batch of its own.
+    One is made while a GPU still computes with those before it. A row that alone has more tokens
+    gets a batch of its own.
 
     Args:
         lengths: [n] tokens of each row's sequences.
@@ -43,32 +44,6 @@ def make_batches(
             ``max_tokens``: a batch of one length needs no padding. None never ends one so.
         packed: sequences stand one after the other, without padding.
     """
-    return list(
-        each_batch(
-            lengths,
-            max_tokens,
-            width=width,
-            sequences=sequences,
-            order=order,
-            most=most,
-            apart=apart,
-            packed=packed,
-        )
-    )
-
-
-def each_batch(
-    lengths: np.ndarray,
-    max_tokens: int,
-    *,
-    width: Callable[[np.ndarray], np.ndarray] | None = None,
-    sequences: np.ndarray | int = 1,
-    order: Order = "shortest",
-    most: int = 0,
-    apart: float | None = None,
-    packed: bool = False,
-) -> Iterator[Batch]:
-    """Yield what ``make_batches`` returns, so that one is made while another is computed with."""
     widths = (width or multiples_of_8)(lengths)
     if order == "given":
         rows = np.arange(len(lengths))

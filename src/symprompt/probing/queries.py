@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.engine.batches import each_batch
+from symprompt.engine.batches import make_batches
 from symprompt.models import LanguageModel
 from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question
 
@@ -282,7 +282,7 @@ def score_subjects(
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
     packed = masking == "one" and int(lengths.max()) <= backbone.longest_packed
-    for batch in each_batch(
+    for batch in make_batches(
         lengths,
         max_tokens,
         sequences=sentences,

@@ -8,12 +8,12 @@ each recorded once as a CUDA graph and replayed with new indices; the prompt enc
 optimiser are recorded too. What fills a pass up to its shape counts nothing: its share of the loss
 is zero.
 
-The parts of a method (SPE's way forth and way back with vectors of their own) go through the model
-in the same passes, as if the second part's relations were more relations: one large pass takes less
-time than two. Their encoders and optimisers run side by side: updates are bound by memory, encoders
-by waiting for one kernel after the other, so one part's vectors are made while the next one's
-parameters are still being updated. What a step's first pass reads, but for the vectors, is laid out
-while the step before it updates.
+The parts of a method (SPE's object and subject prompt with vectors of their own) go through
+the model in the same passes, as if the second part's relations were more relations: one large pass
+takes less time than two. Their encoders and optimisers run side by side: updates are bound by memory,
+encoders by waiting for one kernel after the other, so one part's vectors are made while the
+next one's parameters are still being updated. What a step's first pass reads, but for the vectors,
+is tensorised while the step before it updates.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class CapturedPart:
     def _factoring(self, numbers: Numbers) -> Iterator[None]:
         """Update matrices by factors of their gradients, where encoder and optimiser can.
 
-        The updates are bound by memory, what is left of the walk back by waiting for one kernel
+        The updates are bound by memory, what is left of the backward pass by waiting for one kernel
         after the other; so they run at the same time, the walk first wherever both are ready.
         """
         if not isinstance(self.encoder, PromptEncoder) or not self.optimizer.takes_factors:

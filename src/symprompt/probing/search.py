@@ -153,7 +153,7 @@ class WordSearch(FactTraining):
         rows = np.concatenate(batches)
         place = np.concatenate([np.arange(len(batch)) for batch in batches])
         lengths = self.sentences.object_prompt.lengths[rows]
-        passes = make_batches(lengths, self.words.max_tokens, sequences=tokens.shape[1])
+        passes = list(make_batches(lengths, self.words.max_tokens, sequences=tokens.shape[1]))
         order = np.concatenate([batch.rows for batch in passes])
         found = torch.cat(
             [self.words.trial_losses(self.sentences, rows[batch.rows], tokens) for batch in passes]

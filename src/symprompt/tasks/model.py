@@ -200,9 +200,8 @@ def ask(
         What the kind decodes, one entry for each row [n, ...].
     """
     widest = int(features.ids.shape[1])
-    plan = make_batches(
-        features.lengths, max_tokens, width=partial(few_widths, widest=widest), order="longest"
-    )
+    widths = partial(few_widths, widest=widest)
+    plan = list(make_batches(features.lengths, max_tokens, width=widths, order="longest"))
     gathered = Gathered(kind, features)
     for number, step in enumerate(plan):
         rows = torch.from_numpy(step.rows).to(model.device)
