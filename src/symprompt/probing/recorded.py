@@ -11,9 +11,9 @@ is zero.
 The parts of a method (SPE's object and subject prompt with vectors of their own) go through
 the model in the same passes, as if the second part's relations were more relations: one large pass
 takes less time than two. Their encoders and optimisers run side by side: updates are bound
-by memory, encoders by waiting for one kernel after the other, so one part's vectors are made while the
-next one's parameters are still being updated. What a step's first pass reads, but for the vectors,
-is tensorised while the step before it updates.
+by memory, encoders by waiting for one kernel after the other, so one part's vectors are made
+while the next one's parameters are still being updated. What a step's first pass reads, but
+for the vectors, is tensorised while the step before it updates.
 """
 
 from __future__ import annotations
