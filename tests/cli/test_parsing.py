@@ -11,8 +11,7 @@ from symprompt.cli.flags import CheckFlags, RerankFlags, TableFlags, TuneFlags
 from symprompt.cli.help import help_text
 from symprompt.cli.paper_flags import ReproduceFlags
 from symprompt.cli.parsing import parse
-from symprompt.config.explain import allowed_range, plain_type
-from symprompt.config.fields import COMMON, flat_fields
+from symprompt.config import COMMON, allowed_range, flat_fields, plain_type
 from symprompt.errors import ConfigError
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.patterns.config import PatternRunConfig

@@ -13,18 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symprompt.config import (
+    TABLES,
+    allowed_range,
     build,
     differing_keys,
+    flat_fields,
     flatten,
     incidental_keys,
     load,
     override,
+    plain_type,
     recipe_of,
+    tables_of,
     to_toml,
 )
-from symprompt.config.explain import allowed_range, plain_type
-from symprompt.config.fields import flat_fields, tables_of
-from symprompt.config.loading import TABLES
 from symprompt.errors import ConfigError
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.probing.config import (

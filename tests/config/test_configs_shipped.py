@@ -13,9 +13,15 @@ from transformers import AutoConfig
 
 from symprompt import Run, cli
 from symprompt.cli.help import flag_of, short_name
-from symprompt.config import flatten, load, shipped_configs, to_toml
-from symprompt.config.fields import flat_fields
-from symprompt.config.loading import command_of, read_tables
+from symprompt.config import (
+    command_of,
+    flat_fields,
+    flatten,
+    load,
+    read_tables,
+    shipped_configs,
+    to_toml,
+)
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.folder import load_training
 from symprompt.probing.config import RunConfig, load_config

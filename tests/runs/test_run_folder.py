@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from symprompt.config.fields import Incidental, Several, settings
+from symprompt.config import Incidental, Several, settings
 from symprompt.errors import RunError
 from symprompt.runs.folder import CONFIG, LOCK, MANIFEST, STATE, Folder
 from symprompt.runs.manifest import Manifest, Record, records_to_json

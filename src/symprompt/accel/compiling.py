@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import nn
 
-from symprompt.config.fields import Compile
+from symprompt.config import Compile
 
 P = ParamSpec("P")
 R = TypeVar("R")

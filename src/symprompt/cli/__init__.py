@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from symprompt import __version__
 from symprompt.cli.parsing import parse
-from symprompt.config.explain import nearest
+from symprompt.config import nearest
 from symprompt.errors import SympromptError
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from symprompt.cli.flags import ConfigsFlags
-from symprompt.config import shipped_configs
-from symprompt.config.explain import nearest
+from symprompt.config import nearest, shipped_configs
 from symprompt.errors import ConfigError
 
 

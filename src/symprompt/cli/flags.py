@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from symprompt.config.fields import (
+from symprompt.config import (
     Amount,
     Common,
     Count,

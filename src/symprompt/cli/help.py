@@ -11,9 +11,16 @@ from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
 
-from symprompt.config import flatten, shipped_configs
-from symprompt.config.explain import item_type, plain_type
-from symprompt.config.fields import COMMON, POSITIONAL, flat_fields, tables_of
+from symprompt.config import (
+    COMMON,
+    POSITIONAL,
+    flat_fields,
+    flatten,
+    item_type,
+    plain_type,
+    shipped_configs,
+    tables_of,
+)
 
 _INDENT = 26
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symprompt.config.fields import Common, Several, settings
+from symprompt.config import Common, Several, settings
 from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
 
 

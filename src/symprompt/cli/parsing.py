@@ -10,10 +10,19 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from symprompt.cli.help import flag_of, help_text, short_name
-from symprompt.config import build, load, override, shipped_configs
-from symprompt.config.explain import item_type, nearest, plain_type
-from symprompt.config.fields import POSITIONAL, flat_fields, tables_of
-from symprompt.config.loading import read_tables
+from symprompt.config import (
+    POSITIONAL,
+    build,
+    flat_fields,
+    item_type,
+    load,
+    nearest,
+    override,
+    plain_type,
+    read_tables,
+    shipped_configs,
+    tables_of,
+)
 from symprompt.errors import ConfigError
 
 

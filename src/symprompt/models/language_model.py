@@ -21,7 +21,7 @@ from symprompt.accel.packing import Packing, packed
 from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
 from symprompt.accel.switches import SWITCHES
-from symprompt.config.fields import Compile
+from symprompt.config import Compile
 from symprompt.errors import ModelError
 from symprompt.models.inputs import Inputs
 from symprompt.models.layers import LayerInputs

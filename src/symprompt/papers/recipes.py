@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from symprompt.config import shipped_configs
-from symprompt.config.explain import nearest
-from symprompt.config.loading import read_toml
+from symprompt.config import nearest, read_toml, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.report.grid import DASH

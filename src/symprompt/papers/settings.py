@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from symprompt.config.fields import (
+from symprompt.config import (
     Amount,
     Common,
     Compile,

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from symprompt.config import flatten, override
-from symprompt.config.loading import full_key
+from symprompt.config import flatten, full_key, override
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.papers import records

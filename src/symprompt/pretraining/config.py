@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, learning, load
-from symprompt.config.fields import (
+from symprompt.config import (
     Amount,
     Common,
     Compile,
@@ -18,8 +17,11 @@ from symprompt.config.fields import (
     Rate,
     Seed,
     Share,
+    build,
+    load,
     settings,
 )
+from symprompt.config import LearningConfig as BasicLearningConfig
 from symprompt.errors import ConfigError
 
 
@@ -98,7 +100,7 @@ class ShapeConfig:
 
 
 @settings
-class LearningConfig(learning.LearningConfig):
+class LearningConfig(BasicLearningConfig):
     """How the weights are learned."""
 
     rate: Common[Rate] = 1e-3

@@ -6,20 +6,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, load
-from symprompt.config.fields import (
+from symprompt.config import (
     Amount,
     Common,
     Compile,
     Count,
+    EpochLearningConfig,
     Incidental,
     Positive,
     Rate,
     Seed,
     Several,
+    build,
+    load,
     settings,
 )
-from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 from symprompt.probing.methods import METHODS, MethodName
 

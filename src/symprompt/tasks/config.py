@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, load
-from symprompt.config.fields import (
+from symprompt.config import (
     Amount,
     Common,
     Compile,
     Count,
+    EpochLearningConfig,
     Factor,
     Incidental,
     Positive,
@@ -20,9 +20,10 @@ from symprompt.config.fields import (
     Seed,
     Several,
     Share,
+    build,
+    load,
     settings,
 )
-from symprompt.config.learning import EpochLearningConfig
 from symprompt.errors import ConfigError
 
 TuneMethod = Literal["ft", "pt", "pt2", "lora", "mpt2"]

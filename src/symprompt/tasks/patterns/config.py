@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from symprompt.config import build, learning, load, shipped_configs
-from symprompt.config.fields import (
+from symprompt.config import (
     Amount,
     Common,
     Count,
@@ -19,9 +18,13 @@ from symprompt.config.fields import (
     Seed,
     Several,
     Share,
+    build,
+    load,
+    read_toml,
     settings,
+    shipped_configs,
 )
-from symprompt.config.loading import read_toml
+from symprompt.config import LearningConfig as BasicLearningConfig
 from symprompt.errors import ConfigError
 from symprompt.tasks.config import ExamplesConfig, TaskRunConfig
 from symprompt.tasks.patterns.methods import METHODS
@@ -73,7 +76,7 @@ class PatternConfig(ExamplesConfig):
 
 
 @settings
-class LearningConfig(learning.LearningConfig):
+class LearningConfig(BasicLearningConfig):
     """How model and vectors are learned; dev32 chooses the step, the rate and the batch."""
 
     rates: Common[Different[Rate]] = (1e-5,)
