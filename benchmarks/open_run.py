@@ -20,8 +20,7 @@ import numpy as np
 from symprompt.facts.types import Fact
 from symprompt.probing.folder import CARD, write_predictions
 from symprompt.probing.predictions import Predictions
-from symprompt.runs.folder import MANIFEST, Folder
-from symprompt.runs.manifest import Manifest
+from symprompt.runs.folder import MANIFEST, Folder, Manifest
 
 FACTS, RELATIONS, CANDIDATES, VOCABULARY = 34_039, 41, 15, 28_996
 OPEN = """

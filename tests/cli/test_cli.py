@@ -153,7 +153,7 @@ def test_a_stream_that_cannot_show_a_character_gets_its_code(
         print("São Tomé")
         raise symprompt.SympromptError("no Tomé.")
 
-    monkeypatch.setattr("symprompt.cli.configs.run_configs", speak)
+    monkeypatch.setattr("symprompt.cli.table.run_configs", speak)
     with pytest.raises(SystemExit):
         cli.main(["configs"])
     for stream, wanted in ((out, b"S\\xe3o Tom\\xe9\n"), (err, b"symprompt: no Tom\\xe9.\n")):

@@ -8,9 +8,8 @@ import pytest
 
 from symprompt.cli import COMMANDS, load_attribute
 from symprompt.cli.flags import CheckFlags, RerankFlags, TableFlags, TuneFlags
-from symprompt.cli.help import help_text
 from symprompt.cli.paper_flags import ReproduceFlags
-from symprompt.cli.parsing import parse
+from symprompt.cli.parsing import help_text, parse
 from symprompt.config import COMMON, allowed_range, flat_fields, plain_type
 from symprompt.errors import ConfigError
 from symprompt.tasks.config import TuneConfig

@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoConfig
 
 from symprompt import Run, cli
-from symprompt.cli.help import flag_of, short_name
+from symprompt.cli.parsing import flag_of, short_name
 from symprompt.config import (
     command_of,
     flat_fields,

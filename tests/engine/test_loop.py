@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from symprompt.accel.recorder import Recorder
-from symprompt.engine.early_stopping import EarlyStopping, fill
-from symprompt.engine.loop import Loop, State
+from symprompt.engine.loop import EarlyStopping, Loop, State, fill
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
 

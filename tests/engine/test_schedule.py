@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symprompt.engine.schedule import rate_share
+from symprompt.engine.loop import rate_share
 
 
 def test_rates_rise_over_the_warm_up_and_fall_to_zero() -> None:

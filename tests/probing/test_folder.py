@@ -24,8 +24,7 @@ from symprompt.probing.folder import (
     write_predictions,
 )
 from symprompt.probing.predictions import Predictions
-from symprompt.runs.folder import CONFIG, MANIFEST, Folder
-from symprompt.runs.manifest import Manifest
+from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Manifest
 
 RELATIONS = ("capital", "in")
 

@@ -19,8 +19,16 @@ import torch
 
 from symprompt.config import Incidental, Several, settings
 from symprompt.errors import RunError
-from symprompt.runs.folder import CONFIG, LOCK, MANIFEST, STATE, Folder
-from symprompt.runs.manifest import Manifest, Record, records_to_json
+from symprompt.runs.folder import (
+    CONFIG,
+    LOCK,
+    MANIFEST,
+    STATE,
+    Folder,
+    Manifest,
+    Record,
+    records_to_json,
+)
 
 
 @settings
@@ -383,7 +391,7 @@ def test_one_process_works_in_a_folder_at_a_time(folder: Folder) -> None:
     start(folder)
     code = (
         "import sys; from symprompt.runs.folder import Folder\n"
-        "from symprompt.runs.manifest import Manifest\n"
+        "from symprompt.runs.folder import Manifest\n"
         "try:\n    Folder(sys.argv[1])._hold()\n"
         "except Exception as error:\n    print(error)"
     )

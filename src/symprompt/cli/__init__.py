@@ -88,12 +88,12 @@ COMMANDS: dict[str, Command] = {
     "data check": Command(
         "look at facts: counts, what is dropped, what leaks",
         "symprompt.cli.flags:CheckFlags",
-        "symprompt.cli.data:run_check",
+        "symprompt.cli.facts:run_check",
     ),
     "data vocabulary": Command(
         "write the words that are one token of several models",
         "symprompt.cli.flags:VocabularyFlags",
-        "symprompt.cli.data:run_vocabulary",
+        "symprompt.cli.facts:run_vocabulary",
     ),
     "embed": Command(
         "write a contextual vector of every word of a text",
@@ -165,7 +165,7 @@ COMMANDS: dict[str, Command] = {
     "configs": Command(
         "list the configs that ship, or print one",
         "symprompt.cli.flags:ConfigsFlags",
-        "symprompt.cli.configs:run_configs",
+        "symprompt.cli.table:run_configs",
     ),
 }
 

@@ -36,7 +36,7 @@ from symprompt.report.figures import (
     map_caption,
     save_figure,
 )
-from symprompt.runs.manifest import records_to_json
+from symprompt.runs.folder import records_to_json
 
 
 def run_train(flags: SensesTrainFlags) -> None:

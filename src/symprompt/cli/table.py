@@ -1,12 +1,13 @@
-"""``symprompt table`` and ``symprompt runs``: what runs found, read without torch."""
+"""``symprompt table``, ``runs`` and ``configs``: what is there, read without torch."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from symprompt.cli.flags import RunsFlags, TableFlags
+from symprompt.cli.flags import ConfigsFlags, RunsFlags, TableFlags
 from symprompt.cli.output import print_json
+from symprompt.config import nearest, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grids
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
@@ -91,3 +92,20 @@ def _show_tables(tables: Grids, flags: TableFlags) -> None:
         print(tables.to_markdown())
     else:
         show(tables.to_rich())
+
+
+def run_configs(flags: ConfigsFlags) -> None:
+    """List what ships, or print one."""
+    shipped = shipped_configs()
+    if not flags.name:
+        for name, path in shipped.items():
+            first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            print(f"{name:<20} {first}")
+        return
+    if flags.name not in shipped:
+        near = nearest(flags.name, shipped)
+        raise ConfigError(
+            f"no config {flags.name!r} ships{f' (did you mean {near}?)' if near else ''}; shipped "
+            f"are: {', '.join(shipped)}."
+        )
+    print(shipped[flags.name].read_text(encoding="utf-8"), end="")

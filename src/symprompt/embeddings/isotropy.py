@@ -29,8 +29,7 @@ from symprompt.files.progress import Tick, silent
 from symprompt.files.text import read_documents
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import derive_seed, describe_environment, made_with
-from symprompt.runs.folder import Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import Folder, Manifest, Record
 
 Floats = npt.NDArray[np.float64]
 _ROWS = 8192

@@ -36,8 +36,7 @@ from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs import statistics as averages
 from symprompt.runs.environment import describe_environment, made_with
-from symprompt.runs.folder import Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import Folder, Manifest, Record
 
 _LONGEST = 4
 _CLOSED_WORDS = """

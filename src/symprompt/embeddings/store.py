@@ -28,8 +28,7 @@ from symprompt.files.atomic import part_of, read_json, reason, write_json
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import made_with
-from symprompt.runs.folder import PARTS, Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import PARTS, Folder, Manifest, Record
 
 _VECTORS, _WORDS, _TEXTS = "vectors.npy", "words.npy", "texts.jsonl"
 _STATE = f"{PARTS}/state.json"

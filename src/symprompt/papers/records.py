@@ -25,8 +25,7 @@ from symprompt.probing.folder import PROMPTS, load_facts
 from symprompt.report.records import SECONDS, TRAINED, deviation
 from symprompt.report.records import load_results as load_stored
 from symprompt.report.tables import load_scores
-from symprompt.runs.folder import CONFIG, HISTORY, Folder
-from symprompt.runs.manifest import Record
+from symprompt.runs.folder import CONFIG, HISTORY, Folder, Record
 from symprompt.runs.statistics import OVER_RELATIONS, Summary
 from symprompt.runs.statistics import summarise as summarise_ranks
 from symprompt.tasks import folder as tasks

@@ -23,8 +23,7 @@ from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
 from symprompt.report.pages import Page, Section
 from symprompt.report.records import plain_results
-from symprompt.runs.folder import Folder
-from symprompt.runs.manifest import Manifest, Record, validated
+from symprompt.runs.folder import Folder, Manifest, Record, validated
 
 AnyPlan = Plan[FactSettings] | Plan[TaskSettings]
 TITLES = {

@@ -28,8 +28,7 @@ from symprompt.report.pages import Page, Picture, Section
 from symprompt.report.records import plain_results
 from symprompt.report.series import METRIC_NAMES, Bar, KCurve
 from symprompt.report.tables import load_scores, unfilled_notes
-from symprompt.runs.folder import Folder
-from symprompt.runs.manifest import Record
+from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import (
     METRICS,
     OVER_FACTS,

@@ -23,7 +23,7 @@ from symprompt.papers.settings import SweepSettings
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Section
 from symprompt.report.records import deviation, plain_results
-from symprompt.runs.manifest import Record
+from symprompt.runs.folder import Record
 from symprompt.tasks.patterns.config import PatternRunConfig
 
 # Keys of a config that the sweep sets itself.

@@ -17,8 +17,7 @@ from safetensors import SafetensorError
 from symprompt.errors import RunError
 from symprompt.files.atomic import part_of, reason
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.runs.folder import CONFIG, HISTORY, LOCK, MANIFEST, STATE, Folder
-from symprompt.runs.manifest import Manifest
+from symprompt.runs.folder import CONFIG, HISTORY, LOCK, MANIFEST, STATE, Folder, Manifest
 
 COMMAND, PREPARE = "pretrain", "prepare"
 TOKENIZER = "tokenizer"

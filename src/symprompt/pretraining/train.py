@@ -35,8 +35,7 @@ from symprompt.pretraining.prepare import (
 from symprompt.pretraining.tokenizer import find_specials
 from symprompt.pretraining.training import Pretraining
 from symprompt.runs.environment import DTYPES, made_with
-from symprompt.runs.folder import HISTORY, STATE, Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 
 CARD = "README.md"
 

@@ -18,11 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from symprompt.accel.compiling import choose, weights_per_token
 from symprompt.accel.recorder import Recorder
-from symprompt.engine.early_stopping import fill
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
-from symprompt.engine.loop import State
+from symprompt.engine.loop import State, fill, rate_share
 from symprompt.engine.processes import ProcessGroup
-from symprompt.engine.schedule import rate_share
 from symprompt.errors import RunError
 from symprompt.pretraining.batch import Corrupted, DeviceBatch, Feed
 from symprompt.pretraining.config import PretrainConfig

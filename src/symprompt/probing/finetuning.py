@@ -27,8 +27,7 @@ from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem
 from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.training import PromptTraining
-from symprompt.runs.folder import PARTS, Folder
-from symprompt.runs.manifest import validated
+from symprompt.runs.folder import PARTS, Folder, validated
 
 _ASKED: tuple[Split, ...] = ("dev", "test")
 

@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from symprompt.accel.recorder import Recorder
-from symprompt.engine.early_stopping import fill
-from symprompt.engine.loop import State
+from symprompt.engine.loop import State, fill
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.lpaqa import LPAQA
 from symprompt.probing.prepare import Problem

@@ -15,8 +15,7 @@ from typing_extensions import TypedDict
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
 from symprompt.probing.predictions import Array, Predictions
-from symprompt.runs.folder import CONFIG, MANIFEST, Folder
-from symprompt.runs.manifest import Manifest
+from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Manifest
 
 if TYPE_CHECKING:
     from torch import Tensor

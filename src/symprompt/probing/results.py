@@ -35,8 +35,7 @@ from symprompt.probing.score_weights import (
     log_frequencies,
 )
 from symprompt.runs.environment import made_with
-from symprompt.runs.folder import Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import Folder, Manifest, Record
 from symprompt.runs.statistics import by_relation, summarise
 
 ASKED: tuple[Split, ...] = ("dev", "test")

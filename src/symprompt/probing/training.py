@@ -20,9 +20,7 @@ from torch import Tensor, nn
 
 from symprompt.accel.recorder import Recorder
 from symprompt.engine.batches import make_batches
-from symprompt.engine.early_stopping import EarlyStopping, fill
-from symprompt.engine.loop import State
-from symprompt.engine.schedule import rate_share
+from symprompt.engine.loop import EarlyStopping, State, fill, rate_share
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.errors import RunError
 from symprompt.probing.config import LearningConfig, RunConfig

@@ -1,7 +1,7 @@
 """Results of any command as tables: from run folders, or from files of records.
 
 A file of results is a JSON object: "about" (a note, how it was made) and a list "records", see
-``symprompt.runs.manifest.Record``. Neither torch nor the code that made a run is needed.
+``symprompt.runs.folder.Record``. Neither torch nor the code that made a run is needed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import read_json
 from symprompt.report.grid import Grid, Grids
-from symprompt.runs.folder import Folder
-from symprompt.runs.manifest import Manifest, Record, validated
+from symprompt.runs.folder import Folder, Manifest, Record, validated
 
 TRAINED, SECONDS = "trained", "seconds"
 """Figures of every method: how many weights are trained, and how long that takes."""

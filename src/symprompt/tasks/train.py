@@ -23,8 +23,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import derive_seed, made_with
-from symprompt.runs.folder import HISTORY, STATE, Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 from symprompt.tasks.config import LearningConfig, TuneConfig, check_settings
 from symprompt.tasks.folder import (
     CARD,

@@ -20,10 +20,8 @@ from torch import Tensor
 
 from symprompt.accel.recorder import Recorder, Replay
 from symprompt.engine.batches import few_widths
-from symprompt.engine.early_stopping import EarlyStopping, fill
 from symprompt.engine.flat_adamw import FlatAdamW, make_groups
-from symprompt.engine.loop import State
-from symprompt.engine.schedule import rate_share
+from symprompt.engine.loop import EarlyStopping, State, fill, rate_share
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.config import LearningConfig
 from symprompt.tasks.model import TaskModel

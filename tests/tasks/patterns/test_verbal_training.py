@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.engine.loop import Loop
-from symprompt.engine.schedule import rate_share
+from symprompt.engine.loop import Loop, rate_share
 from symprompt.errors import TrainingError
 from symprompt.models import LanguageModel
 from symprompt.tasks.patterns.config import LearningConfig

@@ -26,8 +26,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import made_with
-from symprompt.runs.folder import STATE, Folder
-from symprompt.runs.manifest import Manifest, Record
+from symprompt.runs.folder import STATE, Folder, Manifest, Record
 from symprompt.tasks.folder import (
     COMMAND,
     WEIGHTS,

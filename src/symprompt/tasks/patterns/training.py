@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.accel.recorder import Recorder, Replay
-from symprompt.engine.early_stopping import EarlyStopping
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
-from symprompt.engine.schedule import rate_share
+from symprompt.engine.loop import EarlyStopping, rate_share
 from symprompt.errors import TrainingError
 from symprompt.runs.environment import derive_seed, send
 from symprompt.tasks.patterns.config import LearningConfig
