@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from symprompt import cli
-from symprompt.files.atomic import part_of
 from symprompt.runs.folder import MANIFEST, Folder
 from tiny.runs import other_model, unfinish
 
@@ -178,7 +177,7 @@ def test_what_a_kill_in_the_first_write_leaves_is_no_obstacle(
         for word in runs[command].words
     ]
     (tmp_path / "run").mkdir()
-    part_of(tmp_path / "run" / MANIFEST).write_bytes(b"{")
+    (tmp_path / "run" / f"{MANIFEST}.0a1b2c3d.part").write_bytes(b"{")
     if command == "pretrain":
         shutil.rmtree(tmp_path / "run")
     code, _, err = call(*words)

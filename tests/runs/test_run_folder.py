@@ -322,7 +322,7 @@ def test_what_is_no_run_is_refused_and_left_alone(folder: Folder, there: str) ->
     assert place.read_text() == "years of work"
 
 
-@pytest.mark.parametrize("left", [None, LOCK, CONFIG + ".part", CONFIG])
+@pytest.mark.parametrize("left", [None, LOCK, CONFIG + ".0a1b2c3d.part", CONFIG])
 def test_what_a_kill_in_the_first_moment_leaves_does_not_block_the_folder(
     folder: Folder, left: str | None
 ) -> None:
@@ -335,6 +335,20 @@ def test_what_a_kill_in_the_first_moment_leaves_does_not_block_the_folder(
     start(folder)
     folder.finish()
     assert check(Folder(folder.path)) is True
+    assert not list(folder.path.glob("*.part"))
+
+
+@pytest.mark.parametrize("damage", [lambda rows: rows[:-9], lambda rows: rows.replace(b"1", b"2")])
+def test_predictions_that_are_not_what_the_run_wrote_are_refused(
+    folder: Folder, damage: Callable[[bytes], bytes]
+) -> None:
+    start(folder)
+    folder.write_rows("predictions/test.jsonl", [{"rank": 1}] * 3)
+    folder.finish()
+    path = folder.path / "predictions/test.jsonl"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(RunError, match=r"test\.jsonl is damaged: .*; make the run again"):
+        Folder(folder.path).read_rows("predictions/test.jsonl")
 
 
 def test_reading_wants_a_finished_run(folder: Folder) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,26 +23,36 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Note = Mapping[str, Any]
+_LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.part")
 
 
 def part_of(target: Path) -> Path:
-    """Return where a file is written before it takes its place."""
+    """Return where what is written in several goes stands until it takes its place."""
     return target.with_name(target.name + ".part")
+
+
+def is_leftover(path: Path) -> bool:
+    """Return whether a kill in the middle of a write left this file."""
+    return _LEFTOVER.fullmatch(path.name) is not None
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a path to write a file to; it takes the target's place when the block ends well.
 
-    A kill at any moment leaves the old file or the new one.
+    A kill at any moment leaves the old file or the new one. Two writers do not meet: each has a
+    new file of its own. What was written gets the mode that the umask asks for.
 
     Raises:
         RunError: it cannot be written, for example because the disk is full.
     """
-    part = part_of(target)
+    part = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
         yield part
+        part.chmod(mode)  # safetensors makes the file anew, for its owner alone
         with part.open("rb") as stream:
             os.fsync(stream.fileno())
         part.replace(target)
@@ -91,8 +102,8 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {error}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"cannot read {path}: {reason(error)}.") from error
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -104,8 +115,8 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8") as stream:
             return [json.loads(line) for line in stream]
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {error}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"cannot read {path}: {reason(error)}.") from error
 
 
 def write_tensors(target: Path, tensors: Mapping[str, Tensor], about: Note) -> None:
@@ -147,8 +158,9 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], Any]:
 
 def _read(path: Path, framework: str) -> tuple[dict[str, Any], Any]:
     try:
+        path.open("rb").close()  # safetensors calls a refused permission a missing file
         with safe_open(str(path), framework=framework) as stream:
             found = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
             return found, json.loads(stream.metadata()["about"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"cannot read {path}: {error}.") from error
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"cannot read {path}: {reason(error)}.") from error

@@ -454,6 +454,7 @@ class Folder:
         Raises:
             RunError: the file is missing or damaged.
         """
+        self._refuse_changed_file(name)
         return atomic.read_tensors(self.path / name)
 
     def remove(self, name: str) -> None:
@@ -469,6 +470,7 @@ class Folder:
         seen, found = self._read.get((name, kind), (None, None))
         now = self._stamp(name)
         if seen is None or seen != now:
+            self._refuse_changed_file(name)
             found = reader(self.path / name)
             self._read[name, kind] = (now, found)
         kept: T = found
@@ -508,6 +510,25 @@ class Folder:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 
+    def _refuse_changed_file(self, name: str) -> None:
+        """Refuse a file of a finished run that is not as the run wrote it."""
+        if name in _OWN or not self.has(name) or not self.finished:
+            return
+        entry, path = self.manifest.files.get(name), self.path / name
+        if entry is None:
+            return
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise RunError(
+                f"{path} is damaged: it has {size} bytes, and the run wrote {entry.bytes}; make "
+                "the run again, or take the file from a copy."
+            )
+        if entry.sha256 and hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+            raise RunError(
+                f"{path} is damaged: it is not what the run wrote (its checksum differs); make the "
+                "run again, or take the file from a copy."
+            )
+
     def _refuse_change(self, config: object) -> None:
         changed = self.differing_keys(config)
         if changed:
@@ -533,11 +554,12 @@ class Folder:
 
     def _holds_something_else(self) -> bool:
         """Return whether what is there is neither nothing nor a run killed in its first write."""
-        first = {LOCK, *(atomic.part_of(Path(name)).name for name in _OWN)}
         try:
             if not self.path.is_dir():
                 return self.path.exists()
-            return any(entry.name not in first for entry in self.path.iterdir())
+            return not all(
+                entry.name == LOCK or atomic.is_leftover(entry) for entry in self.path.iterdir()
+            )
         except OSError as error:
             raise RunError(f"cannot read {self.path}: {atomic.reason(error)}.") from error
 
@@ -560,6 +582,8 @@ class Folder:
         except OSError:
             pass  # a file system without locks
         self._lock = held
+        for path in filter(atomic.is_leftover, list(self.path.rglob("*.part"))):
+            path.unlink(missing_ok=True)
 
     def _files(self) -> dict[str, FileEntry]:
         """Return the run's files; those of runs within it are theirs."""
