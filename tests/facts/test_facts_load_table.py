@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from symprompt.errors import DataError
 from symprompt.facts import SPLITS, Dropped, Fact, Relation, load_facts
-from symprompt.facts.filters import split_by_subject
+from symprompt.facts.types import split_by_subject
 
 ROWS = [(f"country {i}", "capital", f"city {i}") for i in range(10)]
 

@@ -120,7 +120,7 @@ def test_a_check_has_a_row_for_each_relation_and_the_sums(facts: FactSet) -> Non
 
 
 def test_a_check_tells_what_was_left_out_and_shows_names_literally(facts: FactSet) -> None:
-    fewer = facts.keep(lambda fact: fact.subject != "Oslo", "too cold [/b]")
+    fewer = facts.drop([x for x in facts.facts() if x.subject == "Oslo"], "too cold [/b]")
     report = check(fewer).to_dict()
     report["source"] = "facts [/b].csv"
     report["relations"][0]["name"] = "[red]capital"
@@ -131,6 +131,6 @@ def test_a_check_tells_what_was_left_out_and_shows_names_literally(facts: FactSe
 
 
 def test_a_check_of_relations_without_train_facts_has_no_majority(facts: FactSet) -> None:
-    bare = facts.keep(lambda fact: fact not in facts.facts("train"), "train taken away")
+    bare = facts.drop(facts.facts("train"), "train taken away")
     text = "\n".join(render(check_table(check(bare).to_dict())))
     assert "majority baseline" not in text

@@ -1,10 +1,20 @@
 """Facts, where they come from, and what to know about them before asking a model."""
 
-from symprompt.facts.filters import at_most, in_word_list, load_word_list, uhn
 from symprompt.facts.load import load_facts
 from symprompt.facts.quality import CheckReport, RelationCheck, check
 from symprompt.facts.templates import find_prompts, load_prompts
-from symprompt.facts.types import SPLITS, Dropped, Fact, FactSet, Relation, Split
+from symprompt.facts.types import (
+    SPLITS,
+    Dropped,
+    Fact,
+    FactSet,
+    Relation,
+    Split,
+    at_most,
+    in_word_list,
+    load_word_list,
+    uhn,
+)
 from symprompt.facts.world import world_facts
 
 __all__ = [

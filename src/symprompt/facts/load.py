@@ -1,20 +1,55 @@
-"""One door to every source of facts: world facts, LAMA folders, your own tables."""
+"""One door to every source of facts: world facts, LAMA folders, your own tables.
+
+A LAMA folder has one of the two layouts in which the benchmark and its training sets are passed
+around, told apart by content: a folder per relation with train.jsonl, dev.jsonl and test.jsonl
+(soft-prompts, AutoPrompt), and a file per relation, P36.jsonl, whose facts are all test facts (the
+original LAMA). A table is a CSV, TSV or JSONL file with subject, relation and object.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from symprompt.errors import DataError
-from symprompt.facts.lama import load_lama
-from symprompt.facts.tables import load_table
-from symprompt.facts.templates import apply_templates, find_templates, load_templates
-from symprompt.facts.types import FactSet, choose_names
+from symprompt.facts.templates import add_templates, find_templates, template_in
+from symprompt.facts.types import (
+    SPLITS,
+    Dropped,
+    Fact,
+    FactSet,
+    Relation,
+    Split,
+    choose_names,
+    split_by_subject,
+)
 from symprompt.facts.world import world_facts
+from symprompt.files.reading import Row, load_rows, parse_row, shorten, text_in
 
 WORLD = "world"
 LAYOUTS = ("auto", "lama", "table", WORLD)
+Files = Mapping[Split, Path]
+
+# The label spellings come first: Google-RE lines hold machine identifiers under "sub" and "obj"
+# and the text under "sub_label" and "obj_label".
+SUBJECT_KEYS = ("sub_label", "subject", "sub")
+OBJECT_KEYS = ("obj_label", "object", "obj")
+
+_RELATION_FILE = re.compile(r"P[0-9]+\.jsonl")
+_SEARCH_DEPTH = 3
+_EXPECTED = "<relation>/train.jsonl, dev.jsonl, test.jsonl, or files such as P36.jsonl"
+_SPLIT_NAMES: dict[str, Split] = {
+    "train": "train",
+    "dev": "dev",
+    "val": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "test": "test",
+}
 
 
 def load_facts(
@@ -55,7 +90,7 @@ def load_facts(
         facts, home = load_lama(Path(source), relations=relations)
         found = found or find_templates(home)
     if found is not None:
-        facts = _add_templates(facts, found, insist=bool(templates))
+        facts = add_templates(facts, found, insist=bool(templates))
     return facts
 
 
@@ -84,11 +119,179 @@ def _tell_layout(source: str, layout: str) -> str:
     return "lama" if os.path.isdir(source) else "table"
 
 
-def _add_templates(facts: FactSet, path: Path, *, insist: bool) -> FactSet:
-    manual = load_templates(path, facts.names)
-    if insist and not manual:
+def load_lama(folder: Path, *, relations: Sequence[str] = ()) -> tuple[FactSet, Path]:
+    """Return the facts in or below ``folder``, and the folder that holds them.
+
+    Every fact is kept, repeats too: the published counts contain them.
+
+    Args:
+        folder: the folder of relations, one above it (if it holds just one such folder), or the
+            folder of a single relation.
+        relations: names to load; none means all.
+    """
+    if not os.path.isdir(folder):
+        got = "is a file" if os.path.exists(folder) else "does not exist"
+        raise DataError(f"{folder} {got}, but a folder is needed that holds {_EXPECTED}.")
+    home, files = _find_relations(folder)
+    names = choose_names(files, relations, str(folder))
+    loaded = []
+    for name in names:
+        facts: dict[str, Any] = {
+            split: tuple(
+                _fact(name, row, path, number) for number, row in load_rows(path, any_case=True)
+            )
+            for split, path in files[name].items()
+        }
+        loaded.append(Relation(name, **facts))
+    return FactSet(tuple(loaded), source=str(folder), layout="lama"), home
+
+
+def _find_relations(folder: Path) -> tuple[Path, dict[str, Files]]:
+    single = _split_files(folder)
+    if single:
+        home = folder.resolve()
+        return home.parent, {home.name: single}
+    homes = _homes(folder, _SEARCH_DEPTH)
+    if not homes:
         raise DataError(
-            f"{path} holds no template for any relation of {facts.source}; it must name "
-            f"relations such as {facts.names[0]!r}."
+            f"{folder} holds no facts that are recognised; give a folder that holds {_EXPECTED}."
         )
-    return apply_templates(facts, manual)
+    if len(homes) > 1:
+        listed = ", ".join(str(home) for home in homes)
+        raise DataError(
+            f"{folder} holds {len(homes)} sets of facts and only one can be loaded; "
+            f"give one of these folders: {listed}."
+        )
+    return homes[0], _relation_files(homes[0])
+
+
+def _homes(folder: Path, depth: int) -> list[Path]:
+    """Return every folder of relations at or below ``folder``."""
+    if _relation_files(folder):
+        return [folder]
+    if depth == 0:
+        return []
+    return [home for below in _subfolders(folder) for home in _homes(below, depth - 1)]
+
+
+def _relation_files(folder: Path) -> dict[str, Files]:
+    folders = {below.name: _split_files(below) for below in _subfolders(folder)}
+    folders = {name: files for name, files in folders.items() if files}
+    flat: dict[str, Files] = {
+        path.stem: {"test": path}
+        for path in _entries(folder)
+        if _RELATION_FILE.fullmatch(path.name) and path.is_file() and not _holds_template(path)
+    }
+    if folders and flat:
+        raise DataError(
+            f"{folder} holds both relation folders ({min(folders)}/) and relation files "
+            f"({min(flat)}.jsonl); keep one kind in a folder."
+        )
+    return folders or flat
+
+
+def _split_files(folder: Path) -> Files:
+    paths = {split: folder / f"{split}.jsonl" for split in SPLITS}
+    return {split: path for split, path in paths.items() if path.is_file()}
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if path.is_dir() and not path.name.startswith(".")]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DataError(f"{folder} cannot be listed ({reason}); give a readable folder.") from None
+
+
+def _holds_template(path: Path) -> bool:
+    """Say whether P36.jsonl is a template file: prompt folders use the same names as LAMA."""
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            row = parse_row(path, 1, stream.readline(), any_case=True)
+    except (OSError, UnicodeDecodeError, DataError):
+        # Not a template file for sure; reading it as facts reports what is wrong with it.
+        return False
+    return "template" in row and not any(key in row for key in (*SUBJECT_KEYS, *OBJECT_KEYS))
+
+
+def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> FactSet:
+    """Return the facts of a table file, split by its split column or else by the seed.
+
+    Repeats of a fact inside a split are dropped and counted as "duplicate".
+
+    Args:
+        path: a .csv or .tsv file with a header, or a .jsonl file.
+        relations: names to load; none means all.
+        seed: makes the split where the file has no split column.
+    """
+    rows = list(load_rows(path, any_case=True))
+    if not rows:
+        raise DataError(f"{path} has a header but no facts; add at least one line.")
+    splits_given = "split" in rows[0][1]
+    templates: dict[str, str] = {}
+    grouped: dict[str, list[tuple[Fact, Split | None]]] = {}
+    for number, row in rows:
+        name = text_in(row, ("relation",), path, number, one_line=True)
+        fact = _fact(name, row, path, number)
+        template = row.get("template", "")
+        # An empty cell is how a table says that a line has no template of its own.
+        if not isinstance(template, str) or template.strip():
+            template = template_in(row, path, number)
+            if templates.setdefault(name, template) != template:
+                raise DataError(
+                    f"{path}, line {number}: relation {name!r} has a second template "
+                    f"{shorten(template)}; keep one template per relation."
+                )
+        split = _read_split(row, path, number, splits_given)
+        grouped.setdefault(name, []).append((fact, split))
+    loaded: list[Relation] = []
+    dropped: list[Dropped] = []
+    for name in choose_names(grouped, relations, str(path)):
+        entries, template = grouped[name], templates.get(name, "")
+        if splits_given:
+            # dict.fromkeys keeps the first of each repeat, in the file's order.
+            given: dict[str, Any] = {
+                split: tuple(dict.fromkeys(fact for fact, own in entries if own == split))
+                for split in SPLITS
+            }
+            relation = Relation(name, **given, template=template)
+        else:
+            facts = [fact for fact, _ in entries]
+            try:
+                relation = split_by_subject(name, facts, seed=seed, template=template)
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
+        place = {fact: split for split in SPLITS for fact in relation.split(split)}
+        lines = Counter(split or place[fact] for fact, split in entries)
+        for split in SPLITS:
+            lost = lines[split] - len(relation.split(split))
+            if lost:
+                dropped.append(Dropped(name, split, "duplicate", lost))
+        loaded.append(relation)
+    return FactSet(tuple(loaded), source=str(path), layout="table", dropped=tuple(dropped))
+
+
+def _read_split(row: Row, path: Path, number: int, splits_given: bool) -> Split | None:
+    if not splits_given:
+        if "split" in row:
+            raise DataError(
+                f"{path}, line {number}: this line says its split but the first one does not; "
+                "give every line a split or none."
+            )
+        return None
+    text = text_in(row, ("split",), path, number, one_line=True)
+    if text.lower() not in _SPLIT_NAMES:
+        raise DataError(
+            f"{path}, line {number}: split is {shorten(text)}, but only train, dev "
+            "(or valid, validation, val) and test are allowed; correct it."
+        )
+    return _SPLIT_NAMES[text.lower()]
+
+
+def _fact(relation: str, row: Row, path: Path, number: int) -> Fact:
+    keys = (SUBJECT_KEYS, OBJECT_KEYS)
+    return Fact(relation, *(text_in(row, own, path, number, one_line=True) for own in keys))

@@ -30,7 +30,7 @@ def easy_facts(facts: FactSet) -> set[Fact]:
     for relation in facts.relations:
         if not relation.train:
             continue
-        majority = Counter(fact.object for fact in relation.train).most_common(1)[0][0]
+        majority = _majority_object(relation.train)
         guesses = naive_bayes(relation, [fact.subject for fact in relation.test])
         easy |= {
             fact
@@ -70,16 +70,20 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+def _majority_object(train: Iterable[Fact]) -> str:
+    # most_common keeps the order of first meeting among equals, so that ties are settled.
+    common = Counter(fact.object for fact in train).most_common(1)
+    return common[0][0] if common else ""
+
+
 @dataclass(frozen=True)
-class RelationCheck:
-    """What was counted for one relation.
+class Counts:
+    """What is counted for one relation, and for all together.
 
     Args:
         facts: number of facts by split.
-        distinct_objects: number of different objects over all splits.
-        majority_object: the most frequent object of train; ties go to the one met first.
-        majority_correct: how many test facts it answers; None where train or test is empty.
-        majority_accuracy: the same as a share of the test facts.
+        distinct_objects: number of different objects over all splits; over all relations less
+            than the sum where relations share objects.
         duplicates: by split, facts that repeat an earlier (subject, object) pair.
         test_pairs_in_train_or_dev: test facts whose pair is also in train or dev.
         test_subjects_in_train: test facts whose subject also occurs in train.
@@ -87,14 +91,8 @@ class RelationCheck:
         object_in_subject: by split, facts whose object is part of the subject, case kept.
     """
 
-    name: str
-    label: str
-    template: str
     facts: Mapping[Split, int]
     distinct_objects: int
-    majority_object: str
-    majority_correct: int | None
-    majority_accuracy: float | None
     duplicates: Mapping[Split, int]
     test_pairs_in_train_or_dev: int
     test_subjects_in_train: int
@@ -103,14 +101,28 @@ class RelationCheck:
 
 
 @dataclass(frozen=True)
-class CheckReport:
-    """What was counted for a fact set: each relation, and the sums over relations.
+class RelationCheck(Counts):
+    """What was counted for one relation.
 
     Args:
-        relations: one entry per relation; see RelationCheck for the counts, which are summed
-            here under the same names.
-        distinct_objects: number of different objects over all relations, which is less than the
-            sum where relations share objects.
+        majority_object: the most frequent object of train; ties go to the one met first.
+        majority_correct: how many test facts it answers; None where train or test is empty.
+        majority_accuracy: the same as a share of the test facts.
+    """
+
+    name: str
+    label: str
+    template: str
+    majority_object: str
+    majority_correct: int | None
+    majority_accuracy: float | None
+
+
+@dataclass(frozen=True)
+class CheckReport(Counts):
+    """What was counted for a fact set: each relation, and all of them together.
+
+    Args:
         majority_mean_over_relations: accuracy of always answering each relation's majority
             object, each relation counting the same; None where it is not known for any.
         majority_mean_over_facts: the same, each test fact counting the same.
@@ -123,13 +135,6 @@ class CheckReport:
     layout: str
     fingerprint: str
     relations: tuple[RelationCheck, ...]
-    facts: Mapping[Split, int]
-    distinct_objects: int
-    duplicates: Mapping[Split, int]
-    test_pairs_in_train_or_dev: int
-    test_subjects_in_train: int
-    test_facts_with_several_objects: int
-    object_in_subject: Mapping[Split, int]
     majority_mean_over_relations: float | None
     majority_mean_over_facts: float | None
     majority_unknown: tuple[str, ...]
@@ -145,93 +150,68 @@ class CheckReport:
 
 
 def check(facts: FactSet) -> CheckReport:
-    """Return what was counted for every relation of the set, and the sums."""
-    relations = tuple(_check_relation(relation) for relation in facts.relations)
-    over_relations, over_facts = _majority_means(relations)
-    objects = {fact.object for relation in facts.relations for fact in relation.all()}
+    """Return what was counted for every relation of the set, and for all together."""
+    relations = tuple(_check_relation(facts, relation) for relation in facts.relations)
+    accuracies = [x.majority_accuracy for x in relations if x.majority_accuracy is not None]
+    over_relations = over_facts = None
+    if accuracies:
+        over_relations = sum(accuracies) / len(accuracies)
+        asked = sum(x.facts["test"] for x in relations if x.majority_correct is not None)
+        over_facts = sum(x.majority_correct or 0 for x in relations) / asked
     return CheckReport(
+        **_count(facts),
         source=facts.source,
         layout=facts.layout,
         fingerprint=facts.fingerprint(),
         relations=relations,
-        facts=_sum_splits(entry.facts for entry in relations),
-        distinct_objects=len(objects),
-        duplicates=_sum_splits(entry.duplicates for entry in relations),
-        test_pairs_in_train_or_dev=sum(entry.test_pairs_in_train_or_dev for entry in relations),
-        test_subjects_in_train=sum(entry.test_subjects_in_train for entry in relations),
-        test_facts_with_several_objects=sum(
-            entry.test_facts_with_several_objects for entry in relations
-        ),
-        object_in_subject=_sum_splits(entry.object_in_subject for entry in relations),
         majority_mean_over_relations=over_relations,
         majority_mean_over_facts=over_facts,
         majority_unknown=tuple(entry.name for entry in relations if entry.majority_correct is None),
         dropped_by_reason=facts.dropped_by_reason(),
-        dropped_by_relation=_dropped_by_relation(facts),
+        dropped_by_relation={
+            name: facts.select([name]).dropped_by_reason()
+            for name in dict.fromkeys(entry.relation for entry in facts.dropped)
+        },
     )
 
 
-def _check_relation(relation: Relation) -> RelationCheck:
-    train, dev, test = relation.train, relation.dev, relation.test
-    seen_pairs = {*train, *dev}
-    seen_subjects = {fact.subject for fact in train}
-    answers: defaultdict[str, set[str]] = defaultdict(set)
-    for fact in test:
-        answers[fact.subject].add(fact.object)
-    majority = _majority_object(train)
-    correct = sum(fact.object == majority for fact in test) if train and test else None
+def _check_relation(facts: FactSet, relation: Relation) -> RelationCheck:
+    majority, test = _majority_object(relation.train), relation.test
+    known = bool(relation.train and test)
+    correct = sum(fact.object == majority for fact in test) if known else None
     return RelationCheck(
+        **_count(facts.select([relation.name])),
         name=relation.name,
         label=relation.label,
         template=relation.template,
-        facts={split: len(relation.split(split)) for split in SPLITS},
-        distinct_objects=len({fact.object for fact in relation.all()}),
         majority_object=majority,
         majority_correct=correct,
         majority_accuracy=None if correct is None else correct / len(test),
-        duplicates={
-            split: len(relation.split(split)) - len(set(relation.split(split))) for split in SPLITS
-        },
-        test_pairs_in_train_or_dev=sum(fact in seen_pairs for fact in test),
-        test_subjects_in_train=sum(fact.subject in seen_subjects for fact in test),
-        test_facts_with_several_objects=sum(len(answers[fact.subject]) > 1 for fact in test),
-        object_in_subject={
-            split: sum(fact.object in fact.subject for fact in relation.split(split))
-            for split in SPLITS
-        },
     )
 
 
-def _majority_object(train: Iterable[Fact]) -> str:
-    # most_common keeps the order of first meeting among equals, so that ties are settled.
-    common = Counter(fact.object for fact in train).most_common(1)
-    return common[0][0] if common else ""
-
-
-def _majority_means(relations: Iterable[RelationCheck]) -> tuple[float | None, float | None]:
-    accuracies: list[float] = []
-    correct = total = 0
-    for entry in relations:
-        if entry.majority_correct is not None and entry.majority_accuracy is not None:
-            accuracies.append(entry.majority_accuracy)
-            correct += entry.majority_correct
-            total += entry.facts["test"]
-    if not accuracies:
-        return None, None
-    return sum(accuracies) / len(accuracies), correct / total
-
-
-def _sum_splits(counts: Iterable[Mapping[Split, int]]) -> dict[Split, int]:
-    total: dict[Split, int] = dict.fromkeys(SPLITS, 0)
-    for count in counts:
-        for split in SPLITS:
-            total[split] += count[split]
-    return total
-
-
-def _dropped_by_relation(facts: FactSet) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {}
-    for entry in facts.dropped:
-        reasons = counts.setdefault(entry.relation, {})
-        reasons[entry.reason] = reasons.get(entry.reason, 0) + entry.count
-    return counts
+def _count(facts: FactSet) -> dict[str, Any]:
+    """Return the fields of ``Counts``; equal pairs of two relations are no repeats."""
+    splits = {split: facts.facts(split) for split in SPLITS}
+    test = splits["test"]
+    seen_pairs = {*splits["train"], *splits["dev"]}
+    seen_subjects = {(fact.relation, fact.subject) for fact in splits["train"]}
+    answers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for fact in test:
+        answers[fact.relation, fact.subject].add(fact.object)
+    several = {subject for subject, objects in answers.items() if len(objects) > 1}
+    return {
+        "facts": {split: len(own) for split, own in splits.items()},
+        "distinct_objects": len({fact.object for fact in facts.facts()}),
+        "duplicates": {split: len(own) - len(set(own)) for split, own in splits.items()},
+        "test_pairs_in_train_or_dev": sum(fact in seen_pairs for fact in test),
+        "test_subjects_in_train": sum(
+            (fact.relation, fact.subject) in seen_subjects for fact in test
+        ),
+        "test_facts_with_several_objects": sum(
+            (fact.relation, fact.subject) in several for fact in test
+        ),
+        "object_in_subject": {
+            split: sum(fact.object in fact.subject for fact in own) for split, own in splits.items()
+        },
+    }

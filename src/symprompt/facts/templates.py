@@ -5,63 +5,66 @@ Several manual templates per relation, in the layouts that LPAQA's files come in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from symprompt.errors import DataError
 from symprompt.facts.types import FactSet
 from symprompt.files.reading import Row, load_rows, shorten, text_in
 
-_USUAL_PLACES = ("relations.jsonl", "LAMA_relations.jsonl", "prompts/trex")
-
-
-@dataclass(frozen=True)
-class ManualTemplate:
-    """A relation's manual template and, where known, its label."""
-
-    template: str
-    label: str = ""
+_TEMPLATE_PLACES = ("relations.jsonl", "LAMA_relations.jsonl", "prompts/trex")
+_PROMPT_PLACES = (
+    "prompts/trex_mine",
+    "prompts/trex_paraphrase",
+    "prompt/mine",
+    "prompt/paraphrase",
+)
 
 
 def find_templates(folder: Path) -> Path | None:
     """Return the template file or folder in ``folder`` or up to two folders above, if any."""
+    return next(iter(_find_near(folder, _TEMPLATE_PLACES, above=2)), None)
+
+
+def find_prompts(source: Path) -> list[Path]:
+    """Return the folders of manual templates in ``source`` or up to three folders above."""
+    return _find_near(source, _PROMPT_PLACES, above=3)
+
+
+def _find_near(folder: Path, usual: Sequence[str], *, above: int) -> list[Path]:
     start = folder.resolve()
-    for place in (start, *start.parents[:2]):
-        for usual in _USUAL_PLACES:
-            if (place / usual).exists():
-                return place / usual
-    return None
+    for place in (start, *start.parents[:above]):
+        found = [place / name for name in usual if (place / name).exists()]
+        if found:
+            return found
+    return []
 
 
-def load_templates(path: Path, names: Collection[str]) -> dict[str, ManualTemplate]:
-    """Return the manual template of each named relation that ``path`` has one for.
+def add_templates(facts: FactSet, path: Path, *, insist: bool) -> FactSet:
+    """Return the set with the manual templates, and labels, that ``path`` has for its relations.
 
     Args:
         path: a JSONL file with the keys relation, template and perhaps label, or a folder with
             one ``<relation>.jsonl`` per relation, whose first line holds the template.
-        names: the relations wanted; entries for others are passed by.
+        insist: refuse a path without a template for any relation.
     """
-    found: dict[str, ManualTemplate] = {}
-    for name, entry, where in _read_entries(path, names, lines=1):
-        if found.setdefault(name, entry).template != entry.template:
+    found: dict[str, dict[str, Any]] = {}
+    for name, template, label, where in _read_entries(path, facts.names, lines=1):
+        entry = {"template": template} | ({"label": label} if label else {})
+        if found.setdefault(name, entry)["template"] != template:
             raise DataError(
                 f"{where}: relation {name!r} has a second template "
-                f"{shorten(entry.template)}; keep one template per relation."
+                f"{shorten(template)}; keep one template per relation."
             )
-    return found
-
-
-def apply_templates(facts: FactSet, templates: Mapping[str, ManualTemplate]) -> FactSet:
-    """Return the set with these templates, and their labels where given, put in place."""
-    relations = []
-    for relation in facts.relations:
-        entry = templates.get(relation.name)
-        if entry is not None:
-            label = entry.label or relation.label
-            relation = replace(relation, template=entry.template, label=label)
-        relations.append(relation)
+    if insist and not found:
+        raise DataError(
+            f"{path} holds no template for any relation of {facts.source}; it must name "
+            f"relations such as {facts.names[0]!r}."
+        )
+    relations = (replace(entry, **found.get(entry.name, {})) for entry in facts.relations)
     return replace(facts, relations=tuple(relations))
 
 
@@ -78,8 +81,8 @@ def template_in(row: Row, path: Path, number: int) -> str:
 
 def _read_entries(
     path: Path, names: Collection[str], *, lines: int | None = None
-) -> Iterator[tuple[str, ManualTemplate, str]]:
-    """Yield each named relation's templates, with the file and line they stand in.
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each named relation's templates, with their labels, files and lines.
 
     Args:
         lines: how many of each file in a folder are read; None reads all.
@@ -94,26 +97,8 @@ def _read_entries(
                 name = text_in(row, ("relation",), file, number, one_line=True)
             if name in names:
                 template, label = template_in(row, file, number), row.get("label")
-                entry = ManualTemplate(template, label.strip() if isinstance(label, str) else "")
-                yield name, entry, f"{file}, line {number}"
-
-
-_USUAL_PROMPT_FILES = (
-    "prompts/trex_mine",
-    "prompts/trex_paraphrase",
-    "prompt/mine",
-    "prompt/paraphrase",
-)
-
-
-def find_prompts(source: Path) -> list[Path]:
-    """Return the folders of manual templates in ``source`` or up to three folders above."""
-    start = source.resolve()
-    for place in (start, *start.parents[:3]):
-        found = [place / usual for usual in _USUAL_PROMPT_FILES if (place / usual).is_dir()]
-        if found:
-            return found
-    return []
+                label = label.strip() if isinstance(label, str) else ""
+                yield name, template, label, f"{file}, line {number}"
 
 
 def load_prompts(paths: Sequence[Path], names: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -143,6 +128,6 @@ def load_prompts(paths: Sequence[Path], names: Collection[str]) -> dict[str, tup
                 f"{path} holds no prompt for any of the relations; it must name relations such as "
                 f"{sorted(names)[0]!r}."
             )
-        for name, entry, _ in read:
-            found.setdefault(name, []).append(entry.template)
+        for name, template, *_ in read:
+            found.setdefault(name, []).append(template)
     return {name: tuple(dict.fromkeys(templates)) for name, templates in found.items()}

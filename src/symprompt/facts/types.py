@@ -1,17 +1,23 @@
-"""Facts and where they come from: Fact -> Relation -> FactSet."""
+"""Facts by relation and split: Fact -> Relation -> FactSet.
+
+Make train, dev and test out of facts that come without splits; leave facts out on purpose, and
+count them.
+"""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from symprompt.errors import DataError
-from symprompt.files.reading import shorten
+from symprompt.files.reading import load_text, shorten
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -85,9 +91,13 @@ class FactSet:
             f"relation {name!r} is not in {self.source}; it has: {', '.join(self.names)}."
         )
 
-    def facts(self, split: Split) -> list[Fact]:
-        """Return one split's facts, relation after relation."""
-        return [fact for relation in self.relations for fact in relation.split(split)]
+    def facts(self, split: Split | None = None) -> list[Fact]:
+        """Return one split's facts, or those of all, relation after relation."""
+        return [
+            fact
+            for relation in self.relations
+            for fact in (relation.split(split) if split else relation.all())
+        ]
 
     def select(self, names: Iterable[str]) -> FactSet:
         """Return the set with only the named relations, in the order of the set."""
@@ -98,30 +108,25 @@ class FactSet:
         dropped = tuple(entry for entry in self.dropped if entry.relation in wanted)
         return replace(self, relations=kept, dropped=dropped)
 
-    def keep(
-        self, wanted: Callable[[Fact], bool], reason: str, splits: Sequence[Split] = SPLITS
+    def drop(
+        self, unwanted: Collection[Fact], reason: str, splits: Sequence[Split] = SPLITS
     ) -> FactSet:
-        """Return the set without the facts that ``wanted`` refuses, counted under ``reason``.
+        """Return the set without some facts, counted under ``reason``.
 
         Args:
             splits: where to look; other splits are kept as they are.
         """
         relations: list[Relation] = []
-        dropped: list[Dropped] = list(self.dropped)
+        dropped = list(self.dropped)
         for relation in self.relations:
-            kept: dict[str, tuple[Fact, ...]] = {}
-            for split in SPLITS:
+            kept: dict[str, Any] = {}
+            for split in splits:
                 before = relation.split(split)
-                after = before
-                if split in splits:
-                    after = tuple(fact for fact in before if wanted(fact))
-                kept[split] = after
-                if len(after) < len(before):
-                    lost = len(before) - len(after)
+                kept[split] = tuple(fact for fact in before if fact not in unwanted)
+                lost = len(before) - len(kept[split])
+                if lost:
                     dropped.append(Dropped(relation.name, split, reason, lost))
-            relations.append(
-                replace(relation, train=kept["train"], dev=kept["dev"], test=kept["test"])
-            )
+            relations.append(replace(relation, **kept))
         return replace(self, relations=tuple(relations), dropped=tuple(dropped))
 
     def dropped_by_reason(self) -> dict[str, int]:
@@ -134,9 +139,8 @@ class FactSet:
     def true_objects(self) -> dict[tuple[str, str], set[str]]:
         """Return every true object of each (relation, subject), over all splits."""
         answers: dict[tuple[str, str], set[str]] = {}
-        for relation in self.relations:
-            for fact in relation.all():
-                answers.setdefault((fact.relation, fact.subject), set()).add(fact.object)
+        for fact in self.facts():
+            answers.setdefault((fact.relation, fact.subject), set()).add(fact.object)
         return answers
 
     def fingerprint(self) -> str:
@@ -171,3 +175,98 @@ def choose_names(available: Iterable[str], wanted: Sequence[str], source: str) -
             listed = "" if close else shorten(", ".join(names), 200) + "."
             raise DataError(f"relation {name!r} is not in {source}; {hint}{listed}")
     return tuple(name for name in names if not wanted or name in wanted)
+
+
+def split_by_subject(
+    name: str, facts: Iterable[Fact], *, seed: int, label: str = "", template: str = ""
+) -> Relation:
+    """Return a relation whose subjects are dealt 60/20/20 to train, dev and test.
+
+    The split depends on the seed, the relation's name and its set of facts, and on nothing else:
+    not on the order of the facts and not on other relations. All facts of one subject stay
+    together, so that no subject of test is seen in training. Repeated facts are kept once.
+
+    Args:
+        name: the relation's name.
+        facts: its facts, with at least three different subjects.
+        seed: another seed gives another split.
+        label: what people call the relation.
+        template: its manual template.
+    """
+    by_subject: dict[str, list[Fact]] = {}
+    for fact in sorted(set(facts), key=lambda fact: (fact.subject, fact.object)):
+        by_subject.setdefault(fact.subject, []).append(fact)
+    if len(by_subject) < 3:
+        raise DataError(
+            f"relation {name!r} has {len(by_subject)} subject(s), but at least 3 are needed so "
+            "that train, dev and test get one each; add facts or a split column."
+        )
+    subjects = list(by_subject)
+    # Written out, because Python promises the same random() for the same seed in every version,
+    # but does not promise the same shuffle().
+    generator = random.Random(f"{seed}/{name}")
+    for last in range(len(subjects) - 1, 0, -1):
+        other = int(generator.random() * (last + 1))
+        subjects[last], subjects[other] = subjects[other], subjects[last]
+    held_out = max(1, round(len(subjects) / 5))
+    ordered = {
+        "test": subjects[:held_out],
+        "dev": subjects[held_out : 2 * held_out],
+        "train": subjects[2 * held_out :],
+    }
+    dealt: dict[str, Any] = {
+        split: tuple(fact for subject in chosen for fact in by_subject[subject])
+        for split, chosen in ordered.items()
+    }
+    return Relation(name, **dealt, label=label, template=template)
+
+
+def uhn(facts: FactSet, splits: Sequence[Split] = SPLITS) -> FactSet:
+    """Return the set without facts whose object is named in the subject, as in LAMA-UHN.
+
+    A fact goes when its lower-cased object is a substring of its lower-cased subject ("Apple
+    Watch" is made by "Apple"). This is the string filter of E-BERT (Poerner et al., 2020). Their
+    second filter, which asks a language model whether a person's name gives the answer away, is
+    not included, so that more facts stay than in the published LAMA-UHN.
+
+    Args:
+        splits: where to look; other splits are kept as they are.
+    """
+    named = {fact for fact in facts.facts() if fact.object.lower() in fact.subject.lower()}
+    return facts.drop(named, "object named in the subject", splits)
+
+
+def in_word_list(facts: FactSet, words: Collection[str]) -> FactSet:
+    """Return the set with only the facts whose object is one of ``words``."""
+    allowed = frozenset(words)
+    others = {fact for fact in facts.facts() if fact.object not in allowed}
+    return facts.drop(others, "object not in the word list")
+
+
+def at_most(facts: FactSet, limits: Mapping[Split, int], *, seed: int = 0) -> FactSet:
+    """Return the set with at most so many facts of each relation in each split, drawn by seed.
+
+    Whether a fact stays depends on the seed, its text and the facts of its own relation's split,
+    and on nothing else. Those that stay keep their order; a repeat stays with its like.
+
+    Args:
+        limits: facts per relation by split; 0, or a split that is not named, takes all.
+    """
+    for split, limit in limits.items():
+        beyond: set[Fact] = set()
+        for relation in facts.relations:
+            drawn = sorted(relation.split(split), key=lambda fact: _draw(fact, seed))
+            beyond |= {*drawn[limit or len(drawn) :]} - {*drawn[:limit]}
+        facts = facts.drop(beyond, f"beyond the {split} limit of {limit}", (split,))
+    return facts
+
+
+def load_word_list(path: str | Path) -> tuple[str, ...]:
+    """Return the words of a file with one word per line, in order, each once."""
+    lines = (line.strip() for line in load_text(Path(path)).split("\n"))
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def _draw(fact: Fact, seed: int) -> bytes:
+    """Return a number of its own for every fact and seed, to sort by."""
+    return hashlib.sha256(f"{seed}/{fact.relation}/{fact.subject}/{fact.object}".encode()).digest()

