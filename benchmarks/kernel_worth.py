@@ -26,7 +26,7 @@ from fact_steps import Case, asking_back, random_base
 from measuring import wait
 
 from symprompt.accel import without
-from symprompt.accel.switches import SWITCHES
+from symprompt.accel.compiling import SWITCHES
 from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
 

@@ -15,12 +15,10 @@ from torch._dynamo.testing import CompileCounter
 from transformers import BertConfig, BertModel
 
 from symprompt.accel import rows, without
-from symprompt.accel.compiling import PAYS_AFTER, choose
+from symprompt.accel.compiling import PAYS_AFTER, SWITCHES, choose
 from symprompt.accel.rows import RowLayers
-from symprompt.accel.switches import SWITCHES
 from symprompt.engine.stacked_adam import StackedAdam
 from symprompt.models import Inputs, LanguageModel, ReadOut, pack
-from symprompt.models.packing import can_pack, find_row_layers
 from symprompt.probing.config import LearningConfig
 from symprompt.prompts import PackedQuestion
 from symprompt.prompts.packed import _compiled
@@ -109,8 +107,8 @@ def test_finding_out_what_a_model_can_do_compiles_nothing(
 ) -> None:
     backbone = LanguageModel.load(str(family_folder("bert")), device="cpu", dtype="float64")
     backbone.compile_layers(backend=counter)  # type: ignore[arg-type]
-    assert can_pack(backbone)
-    assert find_row_layers(backbone) is not None
+    assert backbone.can_pack()
+    assert backbone.find_row_layers() is not None
     assert ReadOut(backbone).width == backbone.width
     assert counter.frame_count == 0
     backbone.logits_at(Inputs(backbone.embed(torch.arange(4)[None]), None), torch.tensor([2]))

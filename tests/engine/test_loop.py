@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder
 from symprompt.engine.loop import EarlyStopping, Loop, State, fill
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError

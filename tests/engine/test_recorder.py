@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder
 
 
 class FakeGraph:

@@ -12,7 +12,6 @@ from transformers import BertConfig, FNetConfig, ModernBertConfig, PretrainedCon
 
 from symprompt.accel.packing import longest_on, packed_attention
 from symprompt.models import Inputs, LanguageModel, pack
-from symprompt.models.packing import can_pack
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 
@@ -25,7 +24,7 @@ def test_a_packed_row_gives_the_answers_of_each_sentence_alone(
     name: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     backbone = load_family(name)
-    if not can_pack(backbone):
+    if not backbone.can_pack():
         assert name not in PACKED
         return
     generator = torch.Generator().manual_seed(3)
@@ -78,12 +77,12 @@ def test_windows_take_as_many_whole_sentences_as_they_have_room_for(
 
 @pytest.mark.parametrize("name", list(CAUSAL_FAMILIES))
 def test_causal_models_are_not_packed(name: str, load_family: Callable[..., LanguageModel]) -> None:
-    assert not can_pack(load_family(name))
+    assert not load_family(name).can_pack()
 
 
 def test_packing_leaves_the_models_own_attention_as_it_was(bert: LanguageModel) -> None:
     before = bert.model.config._attn_implementation
-    assert can_pack(bert)
+    assert bert.can_pack()
     assert bert.model.config._attn_implementation == before
     assert not bert.longest_packed
 

@@ -21,7 +21,6 @@ from transformers import (
 from symprompt.accel.packing import Packing, attend_asked, attend_row
 from symprompt.accel.rows import RowLayers
 from symprompt.models import Inputs, LanguageModel, pack
-from symprompt.models.packing import find_row_layers
 from tiny.causal import CAUSAL_FAMILIES
 from tiny.models import FAMILIES
 
@@ -53,7 +52,7 @@ def with_rows(
 
     def load(name: str) -> LanguageModel:
         backbone = load_family(name)
-        backbone.__dict__["row_layers"] = find_row_layers(backbone)
+        backbone.__dict__["row_layers"] = backbone.find_row_layers()
         changed.append(backbone)
         return backbone
 
@@ -66,7 +65,7 @@ def with_rows(
 def test_layers_of_berts_kind_are_found_and_no_others(
     name: str, load_family: Callable[..., LanguageModel]
 ) -> None:
-    found = find_row_layers(load_family(name))
+    found = load_family(name).find_row_layers()
     assert (found is not None) == (name in LIKE_BERT)
 
 

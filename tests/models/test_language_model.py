@@ -279,5 +279,5 @@ def test_compiled_layers_answer_the_same(name: str, family_folder: Folder) -> No
     ids = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
     inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
     plain = backbone.logits_at(inputs, torch.tensor([1, 2]))
-    backbone.compile_layers("eager")
+    backbone.compile_layers(backend="eager")
     torch.testing.assert_close(backbone.logits_at(inputs, torch.tensor([1, 2])), plain)

@@ -83,18 +83,25 @@ class Odd(nn.Module):
         return hidden
 
 
+def find_layers(body: Odd, count: int, hidden: Tensor) -> LayerInputs:
+    layers = LayerInputs(body, count)
+    with layers.probing(2, 3):
+        body(hidden)
+    return layers
+
+
 def test_a_model_whose_layers_are_not_found_is_refused() -> None:
     body = Odd(3, 3)
     with pytest.raises(ModelError, match="Odd has no list of 4 layers"):
-        LayerInputs(body, 4, shape=(2, 3), run=lambda: body(torch.zeros(2, 3, 4)))
+        find_layers(body, 4, torch.zeros(2, 3, 4))
     # The sentences run together into one axis: whose position is whose could not be known.
     with pytest.raises(ModelError, match="Odd has no list of 3 layers"):
-        LayerInputs(body, 3, shape=(2, 3), run=lambda: body(torch.zeros(6, 4)))
+        find_layers(body, 3, torch.zeros(6, 4))
 
 
 def test_a_pass_that_leaves_layers_out_is_refused() -> None:
     body = Odd(3, 3)
-    places = LayerInputs(body, 3, shape=(2, 3), run=lambda: body(torch.zeros(2, 3, 4)))
+    places = find_layers(body, 3, torch.zeros(2, 3, 4))
     body.used = 2
     with (
         pytest.raises(ModelError, match="Odd called 2 of its 3 layers"),

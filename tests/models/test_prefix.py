@@ -325,10 +325,8 @@ def test_token_types_reach_models_that_know_them(load_family: Callable[..., Lang
         close(zeros, plain, inputs.mask, atol=1e-12)
         typed = backbone.states(replace(inputs, types=types))
         if known is not None:
-            assert backbone.positions.reads_types == known
-        assert (
-            torch.allclose(typed[inputs.mask], plain[inputs.mask]) != backbone.positions.reads_types
-        )
+            assert backbone.reads_types == known
+        assert torch.allclose(typed[inputs.mask], plain[inputs.mask]) != backbone.reads_types
 
 
 MISFIT = "serves only the model it was learned"

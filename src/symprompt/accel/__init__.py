@@ -4,7 +4,6 @@ Packed rows, joined products, Triton kernels, the split vocabulary product, comp
 ``compiling.choose`` decides once per run what is compiled and recorded.
 """
 
-from symprompt.accel.compiling import choose
-from symprompt.accel.switches import without
+from symprompt.accel.compiling import choose, without
 
 __all__ = ["choose", "without"]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, PretrainedConfig
 
-from symprompt.accel.switches import SWITCHES
+from symprompt.accel.compiling import SWITCHES
 
 NAME = "symprompt_packed"
 LONGEST = 128

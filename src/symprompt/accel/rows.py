@@ -20,12 +20,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from symprompt.accel.compiling import SWITCHES, compile_function
 from symprompt.accel.packing import attend_asked, attend_row
-from symprompt.accel.switches import SWITCHES
 
 if TYPE_CHECKING:
-    from symprompt.models.inputs import Inputs
-from symprompt.accel.compiling import compile_function
+    from symprompt.models.language_model import Inputs
 
 Weights = tuple[Tensor, ...]
 Pair = tuple[Tensor, Tensor]

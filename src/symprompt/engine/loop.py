@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
 from symprompt.files.atomic import read_tensors, write_tensors

@@ -8,8 +8,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from symprompt.accel.compiling import compile_function
-from symprompt.accel.switches import SWITCHES
+from symprompt.accel.compiling import SWITCHES, compile_function
 
 Numbers = Tensor
 """What an update takes of each relation, [5, relation]: how far the moments move, step size, bias

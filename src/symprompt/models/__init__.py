@@ -1,8 +1,7 @@
 """The model as a function: load, embed, logits at chosen positions."""
 
 from symprompt.accel.packing import Packing, pack
-from symprompt.models.inputs import Inputs
-from symprompt.models.language_model import LanguageModel
+from symprompt.models.language_model import Inputs, LanguageModel
 from symprompt.models.loading import SHIPPED, load_vocabulary, locate_model
 from symprompt.models.prefix import Prefix, PrefixShape
 from symprompt.models.readout import ReadOut

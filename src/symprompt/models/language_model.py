@@ -1,13 +1,15 @@
 """The language model as a function: embeddings in, logits at the wanted positions out.
 
-The hidden states of a model's body, for heads of one's own.
+Or the hidden states of a model's body, for heads of one's own. Whether a model answers packed rows
+as it answers padded sentences is found out by trying; nothing is compiled for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -16,15 +18,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.modeling_outputs import BaseModelOutput
 
-from symprompt.accel.compiling import choose, compile_often, weights_per_token
-from symprompt.accel.packing import Packing, packed
+from symprompt.accel.compiling import SWITCHES, choose, compile_often, weights_per_token
+from symprompt.accel.packing import Packing, longest_on, pack, packed
 from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
-from symprompt.accel.switches import SWITCHES
 from symprompt.config import Compile
 from symprompt.errors import ModelError
-from symprompt.models.inputs import Inputs
-from symprompt.models.layers import LayerInputs
+from symprompt.models.layers import Added, LayerInputs
 from symprompt.models.loading import (
     HALF,
     cast_model,
@@ -35,8 +35,6 @@ from symprompt.models.loading import (
     load_model,
     load_vocabulary,
 )
-from symprompt.models.packing import find_row_layers, longest_packed
-from symprompt.models.positions import Positions
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.runs.environment import choose_device, choose_dtype
@@ -47,6 +45,29 @@ _CPU_TOKENS = 8192
 _CPU_MEMORY = 2 << 30
 _GPU_TOKENS = 1 << 18
 _PROBED = (2, 3)
+_ENDLESS = 1 << 30
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the model reads: embeddings [b, t, width] and a mask [b, t], true on real tokens.
+
+    Real tokens come first, padding after them; without a mask there is none.
+
+    Attributes:
+        added: layer, from 1 on -> [b, t, h], added to the hidden states that layer reads.
+        types: [b, t] int64, 0 for a pair's first text and 1 for its second; models that know no
+            such types (RoBERTa, DistilBERT, causal models) do not read them.
+        prefix: keys and values that every layer reads before the tokens' own; not of packed rows.
+        packing: where sentences stand one after the other in a single row, b = 1, without mask.
+    """
+
+    embeddings: Tensor
+    mask: Tensor | None
+    added: Added | None = None
+    types: Tensor | None = None
+    prefix: Prefix | None = None
+    packing: Packing | None = None
 
 
 class LanguageModel:
@@ -64,6 +85,8 @@ class LanguageModel:
         compiled: whether layers are compiled.
         records: whether training steps are to be recorded as CUDA graphs.
         acceleration: what ``accelerate`` chose, for people to read.
+        first_position: of a sentence's first token; RoBERTa's kind counts on from the padding.
+        reads_types: whether the two texts of a pair are distinguished by token types.
 
     Example:
         >>> backbone = LanguageModel.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -81,7 +104,7 @@ class LanguageModel:
         self.compiled = False
         self.records = device.type == "cuda"
         self.acceleration = ""
-        self._compiled_by: dict[str, Any] | None = None
+        self._compiled_by: dict[str, Any] = {}
         self._wanted: tuple[Tensor, Tensor | None] | None = None
         self.model = model.requires_grad_(False).eval()
         self.decoder = decoder = find_decoder(model)
@@ -98,6 +121,11 @@ class LanguageModel:
             kept = [decoder.weight, decoder.bias]
         self.last_product = None if decoder is None else (kept[0], kept[1])
         self.model.base_model.register_forward_hook(self._gather)
+        self._config = model.config.get_text_config()
+        self._arguments = frozenset(inspect.signature(model.base_model.forward).parameters)
+        self.first_position, self._positions = _find_positions(model.base_model, self._config)
+        types = int(getattr(self._config, "type_vocab_size", 0) or 0)
+        self.reads_types = types > 1 and "token_type_ids" in self._arguments
 
     @classmethod
     def load(cls, path: str, *, device: str = "auto", dtype: str = "auto") -> LanguageModel:
@@ -154,15 +182,10 @@ class LanguageModel:
         Raises:
             ModelError: this kind of model has none that can be found.
         """
-        with torch.no_grad():
-            return LayerInputs(
-                self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
-            )
-
-    @cached_property
-    def positions(self) -> Positions:
-        """The positions and token types the model's body knows."""
-        return Positions(self.model.base_model, self.model.config.get_text_config())
+        layers = LayerInputs(self.model.base_model, self._config.num_hidden_layers)
+        with layers.probing(*_PROBED):
+            self._probe()
+        return layers
 
     @cached_property
     def attention(self) -> PrefixAttention:
@@ -171,13 +194,10 @@ class LanguageModel:
         Raises:
             ModelError: a prefix would not be read by every layer.
         """
-        return PrefixAttention(
-            self.model.base_model, self._layer_count, shape=_PROBED, run=self._probe
-        )
-
-    @property
-    def _layer_count(self) -> int:
-        return int(self.model.config.get_text_config().num_hidden_layers)
+        attention = PrefixAttention(self.model.base_model, self._config.num_hidden_layers)
+        with attention.probing(*_PROBED):
+            self._probe()
+        return attention
 
     def _probe(self) -> None:
         """Make a pass over nothing in particular."""
@@ -194,7 +214,7 @@ class LanguageModel:
     @property
     def max_length(self) -> int:
         """The longest sequence the model takes, special tokens included."""
-        return min(self.positions.limit, self.vocabulary.max_length)
+        return min(self._positions, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
         """Return how many tokens one pass may hold: in a quarter of a GPU's memory, or 2 GiB.
@@ -209,8 +229,8 @@ class LanguageModel:
             most = _GPU_TOKENS
         per_token = self.vocabulary_size * 4 * 3 / (4 if self.causal else 12)
         if training:
-            config = self.model.config.get_text_config()
-            per_token += 34 * config.hidden_size * config.num_hidden_layers * self.dtype.itemsize
+            width = self._config.hidden_size * self._config.num_hidden_layers
+            per_token += 34 * width * self.dtype.itemsize
         return max(1024, min(most, int(memory / per_token)))
 
     def training_memory(self) -> int:
@@ -240,10 +260,7 @@ class LanguageModel:
         """
         work = tokens * weights_per_token(self.model.base_model)
         choice = choose(wanted, self.device, work=work)
-        if choice.compiled:
-            self.compile_layers(**choice.options)
-        else:
-            self._compile(None)
+        self.compile_layers(choice.compiled, **choice.options)
         self.records = choice.recorded
         longest, reason = self._packing
         parts = [
@@ -258,44 +275,39 @@ class LanguageModel:
         self.acceleration = chosen
         return chosen
 
-    def compile_layers(self, backend: str = "inductor", **options: Any) -> None:
+    def compile_layers(self, on: bool = True, *, backend: Any = "inductor", **options: Any) -> None:
         """Compile the model's layers, one after the other the same code, for any shape.
 
         On a GPU element-wise work is fused; the first passes take some ten seconds longer.
 
         Args:
+            on: False has them run as they are again.
             options: of torch's compiler.
 
         Raises:
             ModelError: the model has no list of as many layers as its config states.
         """
-        if not self._layer_list:
-            raise ModelError(
-                f"{type(self.model).__name__} has no list of {self._layer_count} layers to "
-                "compile; use --compile off."
-            )
-        compile_often()
-        self._compile({"backend": backend, "dynamic": True, "options": options or None})
-
-    def _compile(self, given: dict[str, Any] | None) -> None:
-        """Compile the layers, or have them run as they are."""
-        if given == self._compiled_by:
-            return
-        for layer in self._layer_list:
-            layer._compiled_call_impl = None
-            if given is not None:
-                layer.compile(**given)
-        self.compiled, self._compiled_by = given is not None, given
-        self.__dict__.pop("row_layers", None)
-
-    @property
-    def _layer_list(self) -> list[nn.Module]:
+        count = self._config.num_hidden_layers
         lists = [
             module
             for module in self.model.base_model.modules()
-            if isinstance(module, nn.ModuleList) and len(module) == self._layer_count
+            if isinstance(module, nn.ModuleList) and len(module) == count
         ]
-        return list(lists[0]) if lists else []
+        if on and not lists:
+            raise ModelError(
+                f"{type(self.model).__name__} has no list of {count} layers to compile; use "
+                "--compile off."
+            )
+        given = {"backend": backend, "dynamic": True, "options": options or None} if on else {}
+        if given == self._compiled_by:
+            return
+        compile_often()
+        for layer in lists[0] if lists else ():
+            layer._compiled_call_impl = None
+            if on:
+                layer.compile(**given)
+        self.compiled, self._compiled_by = on, given
+        self.__dict__.pop("row_layers", None)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input embeddings [b, t, width] of token ids [b, t]."""
@@ -389,9 +401,9 @@ class LanguageModel:
     def row_layers(self) -> RowLayers | None:
         """The layers for packed rows, on CUDA, of models whose layers are BERT's kind."""
         quick = self.device.type == "cuda" and SWITCHES["rows"]
-        layers = find_row_layers(self) if quick else None
+        layers = self.find_row_layers() if quick else None
         if layers is not None and self.compiled:
-            layers.compile((self._compiled_by or {}).get("options"))
+            layers.compile(self._compiled_by["options"])
         return layers
 
     @contextmanager
@@ -400,51 +412,125 @@ class LanguageModel:
 
         One pass is made within.
         """
-        rows, tokens, _ = inputs.embeddings.shape
-        prefix = inputs.prefix
-        given = {"inputs_embeds": inputs.embeddings, "return_dict": True}
-        given |= self._options(inputs.mask) if inputs.packing is None else self._row(inputs.packing)
-        if inputs.types is not None and self.positions.reads_types:
-            given["token_type_ids"] = inputs.types
-        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
+        given: dict[str, Any] = {"inputs_embeds": inputs.embeddings, "return_dict": True}
+        mask, prefix, packing = inputs.mask, inputs.prefix, inputs.packing
         reading: AbstractContextManager[None] = nullcontext()
-        if inputs.packing is not None:
+        if packing is not None:
+            given["attention_mask"] = packing.as_mask()
+            given["position_ids"] = packing.place[None] + self.first_position
             reading = packed(self.model)
+        elif self.causal:
+            # Padding stands on the right, where no token sees it. Masking it would only leave
+            # padding with nothing to look at under a sliding window, which is not a number and
+            # spreads.
+            given["use_cache"] = False
+        elif mask is not None:
+            # Of floats: what attention adds, [b, 1, t, t], made by the caller.
+            given["attention_mask"] = mask if mask.is_floating_point() else mask.to(torch.long)
+        if inputs.types is not None and self.reads_types:
+            given["token_type_ids"] = inputs.types
         if prefix is not None and prefix.length > 0:
-            reading = self.attention.reading(prefix, rows)
+            reading = self.attention.reading(prefix, len(inputs.embeddings))
             if prefix.shift_positions:
-                given["position_ids"] = self.positions.shifted(
-                    prefix, rows, tokens, limit=self.max_length
-                )
+                given["position_ids"] = self._shifted(prefix, *inputs.embeddings.shape[:2])
+        deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
         with sdpa_kernel(_ATTENTION), deep, reading:
             yield given
 
-    @cached_property
+    def _shifted(self, prefix: Prefix, rows: int, tokens: int) -> Tensor:
+        """Return the tokens' positions after a prefix, [b, t].
+
+        Raises:
+            ModelError: the model takes no positions, or has not as many.
+        """
+        if "position_ids" not in self._arguments:
+            raise ModelError(
+                f"{type(self.model.base_model).__name__} takes no positions from outside, so a "
+                "prefix cannot shift them; leave the shift of positions out."
+            )
+        if prefix.length + tokens > self.max_length:
+            raise ModelError(
+                f"{tokens} tokens after a prefix of {prefix.length} that shifts positions need "
+                f"{prefix.length + tokens} of them, and the model has {self.max_length}; leave the "
+                "shift of positions out, or take shorter texts."
+            )
+        return prefix.positions(rows, tokens) + self.first_position
+
+    @property
     def longest_packed(self) -> int:
         """How long sentences may be that stand one after the other in a row; 0: none does."""
         return self._packing[0]
 
     @cached_property
     def _packing(self) -> tuple[int, str]:
-        return longest_packed(self)
+        """How long sentences may be that are packed into a row, or 0 and the reason.
 
-    def _row(self, packing: Packing) -> dict[str, Any]:
-        return {
-            "attention_mask": packing.as_mask(),
-            "position_ids": packing.place[None] + self.positions.first,
-        }
+        Rows are packed on CUDA alone, where it is faster, and not for causal models, whose
+        sentences end before what is asked.
+        """
+        if self.device.type != "cuda":
+            return 0, f"rows are packed on CUDA alone, and the device is {self.device.type}"
+        if self.causal:
+            return 0, "the model is causal"
+        if self.dtype.itemsize != 2:
+            return 0, f"rows are packed in half precision alone, and the dtype is {self.dtype}"
+        longest = longest_on(self.device, self.dtype, self.model.config)
+        if not longest or not SWITCHES["packing"]:
+            return 0, "the model's heads do not fit on this GPU"
+        if not self.can_pack():
+            return 0, (
+                f"{type(self.model).__name__} does not answer packed sentences as it answers "
+                "padded ones (relative positions, or an attention of its own)"
+            )
+        return longest, ""
 
-    def _options(self, mask: Tensor | None) -> dict[str, Any]:
-        if mask is None and not self.causal:
-            return {}
-        if mask is not None and not self.causal and mask.is_floating_point():
-            # What attention adds, [b, 1, t, t], made by the caller.
-            return {"attention_mask": mask}
-        if mask is not None and not self.causal:
-            return {"attention_mask": mask.to(torch.long)}
-        # Padding stands on the right, where no token sees it. Masking it would only leave padding
-        # with nothing to look at under a sliding window, which is not a number and spreads.
-        return {"use_cache": False}
+    def can_pack(self) -> bool:
+        """Return whether packed sentences get the answers that padded ones get."""
+        if "position_ids" not in self._arguments:
+            return False
+        lengths, ids, row = self._short_sentences()
+        mask = torch.arange(5, device=self.device) < lengths[:, None]
+        return self._answers_alike(
+            lambda: self.logits_at(Inputs(self.embed(ids), mask), lengths - 1),
+            lambda: self.logits_at(row, lengths.cumsum(0) - 1),
+        )
+
+    def find_row_layers(self) -> RowLayers | None:
+        """Return the model's layers for packed rows if they give the model's own states."""
+        layers = RowLayers.of(self.model.base_model, self.first_position)
+        if layers is None:
+            return None
+        lengths, _, row = self._short_sentences()
+        at = lengths.cumsum(0) - 1
+
+        def own_states() -> Tensor:
+            with self.passing(row) as given:
+                states: Tensor = self.model.base_model(**given).last_hidden_state[0, at]
+            return states
+
+        return (
+            layers if self._answers_alike(own_states, lambda: layers.states_at(row, at)) else None
+        )
+
+    def _short_sentences(self) -> tuple[Tensor, Tensor, Inputs]:
+        """Return the lengths of three sentences, their tokens padded [3, 5], and them in a row."""
+        lengths = torch.tensor([3, 5, 4], device=self.device)
+        ids = torch.arange(15, device=self.device).view(3, 5)
+        packing, owner = pack(lengths, 14, 5)
+        row = Inputs(self.embed(ids[owner, packing.place])[None], None, packing=packing)
+        return lengths, ids, row
+
+    def _answers_alike(self, usual: Callable[[], Tensor], quick: Callable[[], Tensor]) -> bool:
+        """Return whether two ways give the same tensor as far as the dtype goes."""
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            try:
+                one, other = usual(), quick()
+            except Exception:
+                # Whatever a model or the kernels' compiler raises: then the usual way is taken.
+                return False
+        allowed = 0.1 if self.dtype.itemsize == 2 else 1e-3
+        spread, apart = (one - one.mean(0)).abs().max(), (one - other).abs().max()
+        return bool(torch.isfinite(other).all() and apart <= allowed * spread)
 
     @contextmanager
     def without_decoder(self) -> Iterator[None]:
@@ -499,3 +585,14 @@ def _require_causal(backbone: LanguageModel) -> None:
             "change with what comes after them, so it is not causal; give a masked or a causal "
             "language model."
         )
+
+
+def _find_positions(body: nn.Module, config: Any) -> tuple[int, int]:
+    """Return the position of a sentence's first token, and how many tokens have one."""
+    for name, module in body.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            if module.padding_idx is not None:
+                first = module.padding_idx + 1
+                return first, module.num_embeddings - first
+            break
+    return 0, int(getattr(config, "max_position_embeddings", 0) or _ENDLESS)

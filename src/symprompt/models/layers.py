@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from symprompt.errors import ModelError
@@ -28,52 +30,47 @@ class LayerInputs:
     Args:
         body: the model without its head.
         count: how many layers the config states.
-        shape: (b, t) of what ``run`` gives the model.
-        run: makes one pass.
-
-    Raises:
-        ModelError: no such list.
     """
 
-    def __init__(
-        self, body: nn.Module, count: int, *, shape: tuple[int, int], run: Callable[[], object]
-    ) -> None:
+    width: int
+
+    def __init__(self, body: nn.Module, count: int) -> None:
         self.count = count
-        self._name = type(body).__name__
+        self._body = body
         self._added: Added | None = None
         self._calls = 0
-        lists = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
-        found = next((own for own in lists if self._fits(own, shape, run)), None)
-        if found is None:
-            raise ModelError(
-                f"{self._name} has no list of {count} layers that pass hidden states on, so "
-                "nothing can be learned between them; learn vectors at the input alone."
-            )
-        for layer in dict.fromkeys(found):
-            layer.register_forward_pre_hook(self._add, with_kwargs=True)
 
-    def _fits(self, layers: nn.ModuleList, shape: tuple[int, int], run: Callable[[], Any]) -> bool:
-        """Say whether a list is that of the layers; keep the hidden states' width if it is."""
-        seen: list[tuple[int, ...]] = []
+    @contextmanager
+    def probing(self, rows: int, tokens: int) -> Iterator[None]:
+        """Find the layers in the one pass that is made within, of ``rows`` of ``tokens``.
 
-        def look(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            first = args[0] if args else kwargs.get("hidden_states")
-            seen.append(tuple(first.shape) if isinstance(first, Tensor) else ())
-
+        Raises:
+            ModelError: no such list.
+        """
+        lists = [module for module in self._body.modules() if isinstance(module, nn.ModuleList)]
+        seen: list[list[tuple[int, ...]]] = [[] for _ in lists]
         handles = [
-            layer.register_forward_pre_hook(look, with_kwargs=True)
+            layer.register_forward_pre_hook(partial(_note, shapes), with_kwargs=True)
+            for layers, shapes in zip(lists, seen, strict=True)
             for layer in dict.fromkeys(layers)
         ]
         try:
-            run()
+            with torch.no_grad():
+                yield
         finally:
             for handle in handles:
                 handle.remove()
-        alike = len(seen) == self.count and len(set(seen)) == 1
-        if not alike or len(seen[0]) != 3 or seen[0][:2] != shape:
-            return False
-        self.width = seen[0][2]
-        return True
+        for layers, shapes in zip(lists, seen, strict=True):
+            alike = len(shapes) == self.count and len(set(shapes)) == 1
+            if alike and len(shapes[0]) == 3 and shapes[0][:2] == (rows, tokens):
+                self.width = shapes[0][2]
+                for layer in dict.fromkeys(layers):
+                    layer.register_forward_pre_hook(self._add, with_kwargs=True)
+                return
+        raise ModelError(
+            f"{type(self._body).__name__} has no list of {self.count} layers that pass hidden "
+            "states on, so nothing can be learned between them; learn vectors at the input alone."
+        )
 
     def _add(
         self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -106,6 +103,14 @@ class LayerInputs:
             self._added = None
         if self._calls != self.count:
             raise ModelError(
-                f"{self._name} called {self._calls} of its {self.count} layers in a pass, so what "
-                "was to be added between them was not; learn vectors at the input alone."
+                f"{type(self._body).__name__} called {self._calls} of its {self.count} layers in a "
+                "pass, so what was to be added between them was not; learn vectors at the input "
+                "alone."
             )
+
+
+def _note(
+    shapes: list[tuple[int, ...]], _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    first = args[0] if args else kwargs.get("hidden_states")
+    shapes.append(tuple(first.shape) if isinstance(first, Tensor) else ())

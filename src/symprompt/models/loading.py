@@ -17,8 +17,8 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.hub import cached_file
 
+from symprompt.accel.compiling import SWITCHES
 from symprompt.accel.product import SplitProduct
-from symprompt.accel.switches import SWITCHES
 from symprompt.errors import ModelError
 from symprompt.models.vocabulary import Vocabulary
 

@@ -9,14 +9,20 @@ and labels and answer positions need no shift.
 - Every token sees the whole prefix in every layer, under a sliding window too (in a cache of past
   keys it would slide out of sight).
 - Prefix keys are used as they are: no rotary angle, no relative position.
-- DeBERTa computes its attention itself; ``symprompt.models.deberta`` serves it.
-- A family that neither uses the interface nor is served there (MPNet) is refused when its first
-  prefix is to be read: attention calls are counted, at set-up and in every pass. GLM's mask (part
-  of a sentence is seen both ways) is not covered.
+- DeBERTa, v1 and v2, computes its attention itself, which the interface does not reach: its modules
+  are wrapped. Disentangled attention scores a pair by content and by relative position. A learned
+  key has no place among the tokens, so it takes part by its content alone: its score is query times
+  key, scaled as the tokens' scores are, and its position terms are zero (as in the reference code
+  of P-tuning v2).
+- A family that neither uses the interface nor is wrapped (MPNet) is refused when its first prefix
+  is to be read: attention calls are counted, at set-up and in every pass. GLM's mask (part of a
+  sentence is seen both ways) is not covered.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,15 +32,18 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from symprompt.errors import ModelError
-from symprompt.models.deberta import serve
-from symprompt.models.slots import PROBE, Call, Probe, Slot, give_slot, slot_of, widen
 
 _NAME = "symprompt_prefix"
+# The memory-efficient attention kernel copies a mask whose rows are not multiples of this.
+_ALIGNMENT = 8
+Attended = tuple[Tensor, Tensor | None]
+Attend = Callable[..., Attended]
 
 
 class PrefixShape(NamedTuple):
@@ -91,8 +100,75 @@ class Prefix:
         return place + visible.sum(1, keepdim=True)
 
 
+class Slot:
+    """What one attention module reads in a pass; final.
+
+    Attributes:
+        base: the attention function the module had.
+        states: for each call of the module in a pass, [tasks, 2, kv_heads, length, head_dim]; empty
+            outside a pass that reads a prefix. ALBERT calls one module for many layers.
+        row: [b], the task each row reads; None: the first.
+        visible: [b, length], which keys each row sees; None: all.
+        dropout: the share of keys' and values' entries dropped, drawn for each row and call.
+        calls: how often the module was called in this pass by code that is not compiled.
+    """
+
+    def __init__(self, base: Attend) -> None:
+        self.base = base
+        self.states: list[Tensor] = []
+        self.row: Tensor | None = None
+        self.visible: Tensor | None = None
+        self.dropout = 0.0
+        self.calls = 0
+
+    def take(self, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return this call's keys and values, each [b, kv_heads, length, head_dim].
+
+        Raises:
+            ModelError: the module is called more often than at set-up.
+        """
+        call = 0
+        # Compiled code counts nothing: it would be compiled again for every count. Layers that are
+        # compiled have a module of their own each, so that theirs is the first call.
+        if not torch.compiler.is_compiling():
+            call, self.calls = self.calls, self.calls + 1
+            if call >= len(self.states):
+                raise ModelError(
+                    "an attention module was called more often than when the model was set up, so "
+                    "it is not known which layer's prefix it reads; make one pass at a time."
+                )
+        own = self.states[call]
+        if self.row is None:
+            both = own[:1].expand(rows, -1, -1, -1, -1)
+        else:
+            both = own.index_select(0, self.row)
+        both = both.to(dtype)
+        if self.dropout > 0:
+            both = functional.dropout(both, self.dropout)
+        return both[:, 0], both[:, 1]
+
+
+class Call(NamedTuple):
+    """One attention call that was seen at set-up: its slot and the shapes of its tensors."""
+
+    slot: Slot
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
+
+
+# While a model is set up: gives the attention function a module had, and the calls seen so far.
+_PROBE: ContextVar[tuple[Callable[[nn.Module], Attend], list[Call]] | None] = ContextVar(
+    "probe", default=None
+)
+# The length of the prefix that is read now, and what each row sees of it, [b, length].
+_READING: ContextVar[tuple[int, Tensor | None] | None] = ContextVar("reading", default=None)
+
+
 class PrefixAttention:
     """A model's attention calls, each of which can read a prefix; final.
+
+    One pass within ``probing`` finds them.
 
     Attributes:
         shape: layers, key-value heads and head size.
@@ -100,59 +176,54 @@ class PrefixAttention:
     Args:
         body: the model without its head.
         count: how many layers the config states.
-        shape: (b, t) of what ``run`` gives the model.
-        run: makes one pass.
-
-    Raises:
-        ModelError: not every layer calls the attention interface once, or layers differ in size.
     """
 
-    def __init__(
-        self, body: nn.Module, count: int, *, shape: tuple[int, int], run: Callable[[], object]
-    ) -> None:
+    shape: PrefixShape
+
+    def __init__(self, body: nn.Module, count: int) -> None:
         self._name = type(body).__name__
         self._body = body
+        self._count = count
+        self._slots: list[Slot] = []
         configs = [getattr(module, "config", None) for module in body.modules()]
         self._configs = list(
             {id(own): own for own in configs if isinstance(own, PreTrainedConfig)}.values()
         )
-        base = _eager if self._configs[0]._attn_implementation == "eager" else _sdpa
-        calls = self._probe(Probe(base), run)
-        self._check(calls, count, shape)
-        self.shape = PrefixShape(count, *calls[0].keys)
-        self._slots: list[Slot] = []
-        for call in calls:
-            slot = slot_of(call.module)
-            if slot is None:
-                slot = Slot(base(call.module))
-                give_slot(call.module, slot)
-            self._slots.append(slot)
 
-    def _probe(self, probe: Probe, run: Callable[[], object]) -> list[Call]:
-        """Make one pass and return the attention calls in their order."""
+    @contextmanager
+    def probing(self, rows: int, tokens: int) -> Iterator[None]:
+        """Find the attention calls in the one pass that is made within, of ``rows`` of ``tokens``.
+
+        Raises:
+            ModelError: not every layer calls the attention interface once, or layers differ in
+                size.
+        """
         for module in self._body.modules():
-            serve(module)
-        token = PROBE.set(probe)
+            _serve_deberta(module)
+        calls: list[Call] = []
+        eager = self._configs[0]._attn_implementation == "eager"
+        token = _PROBE.set((_eager if eager else lambda _module: sdpa_attention_forward, calls))
         try:
             with self._ours(), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-                run()
+                yield
         finally:
-            PROBE.reset(token)
-        return probe.calls
-
-    def _check(self, calls: list[Call], count: int, shape: tuple[int, int]) -> None:
-        own = [call for call in calls if call.tokens == (*shape, shape[1])]
-        if len(own) != count or len(calls) != count:
+            _PROBE.reset(token)
+        own = [call for call in calls if call.query[0] == rows]
+        own = [call for call in own if call.query[2] == call.key[2] == tokens]
+        if len(own) != self._count or len(calls) != self._count:
             raise ModelError(
                 f"{self._name} called transformers' attention interface {len(own)} times for its "
-                f"{count} layers, so a deep prefix would not be read; learn prompts at the input "
-                "alone, or take another model."
+                f"{self._count} layers, so a deep prefix would not be read; learn prompts at the "
+                "input alone, or take another model."
             )
-        if len({call.keys for call in calls}) > 1 or calls[0].keys != calls[0].values:
+        sizes = {(own[1], own[3]) for call in calls for own in (call.key, call.value)}
+        if len(sizes) > 1:
             raise ModelError(
                 f"the layers of {self._name} have keys and values of different sizes, which one "
                 "prefix does not fit; learn prompts at the input alone, or take another model."
             )
+        self.shape = PrefixShape(self._count, *sizes.pop())
+        self._slots = [call.slot for call in calls]
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
@@ -192,9 +263,10 @@ class PrefixAttention:
         finally:
             _READING.reset(token)
             for slot in slots:
-                slot.clear()
+                slot.states, slot.row, slot.visible = [], None, None
         counted = sum(slot.calls for slot in slots)
-        if counted != self.shape.layers and not _compiled(self._body):
+        compiled = any(module._compiled_call_impl is not None for module in self._body.modules())
+        if counted != self.shape.layers and not compiled:
             raise ModelError(
                 f"{self._name} read the prefix in {counted} of its {self.shape.layers} layers in a "
                 "pass; learn prompts at the input alone, or take another model."
@@ -220,15 +292,7 @@ class PrefixAttention:
             )
 
 
-# The length of the prefix that is read now, and what each row sees of it, [b, length].
-_READING: ContextVar[tuple[int, Tensor | None] | None] = ContextVar("reading", default=None)
-
-
-def _sdpa(_module: nn.Module) -> Callable[..., Any]:
-    return sdpa_attention_forward
-
-
-def _eager(module: nn.Module) -> Callable[..., Any]:
+def _eager(module: nn.Module) -> Attend:
     """Return a family's own attention function; soft caps on scores (Gemma 2) need it."""
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if not callable(own):
@@ -237,13 +301,6 @@ def _eager(module: nn.Module) -> Callable[..., Any]:
             "prefix; learn prompts at the input alone, or take another model."
         )
     return own  # type: ignore[no-any-return]
-
-
-def _compiled(body: nn.Module) -> bool:
-    return any(module._compiled_call_impl is not None for module in body.modules())
-
-
-Attended = tuple[Tensor, Tensor | None]
 
 
 def _attend(
@@ -255,35 +312,36 @@ def _attend(
     **options: Any,
 ) -> Attended:
     """Attend to the prefix and the tokens; options are transformers' own, handed on as they are."""
-    slot = slot_of(module)
-    if slot is None or slot.base is None or not slot.states:
-        return _see(module, query, key, value, attention_mask, **options)
+    slot: Slot | None = getattr(module, "prefix_slot", None)
+    if slot is None or not slot.states:
+        base = _see(module, query, key, value).base
+        return base(module, query, key, value, attention_mask, **options)
     keys, values = slot.take(query.shape[0], key.dtype)
     causal = options.get("is_causal")
     causal = bool(getattr(module, "is_causal", False)) if causal is None else causal
     mask = _mask(attention_mask, query, key, keys.shape[2], slot.visible, causal=causal)
     bias = options.get("position_bias")
     if bias is not None:
-        options["position_bias"] = torch.nn.functional.pad(bias, (keys.shape[2], 0))
+        options["position_bias"] = functional.pad(bias, (keys.shape[2], 0))
     options["is_causal"] = False
     key, value = torch.cat((keys, key), dim=2), torch.cat((values, value), dim=2)
-    found: Attended = slot.base(module, query, key, value, mask, **options)
-    return found
+    return slot.base(module, query, key, value, mask, **options)
 
 
-def _see(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
-) -> Attended:
-    """Attend as the model does without a prefix, and note the call."""
-    probe = PROBE.get()
+def _see(module: nn.Module, *states: Tensor) -> Slot:
+    """Note a call with queries, keys and values at set-up; return the module's slot."""
+    probe = _PROBE.get()
     if probe is None:
         raise ModelError(
             f"{type(module).__name__} attends in a place that was not there when the model was "
             "set up, so it has no prefix; load the model again."
         )
-    probe.see(module, query, key, value)
-    found: Attended = probe.base(module)(module, query, key, value, *rest, **options)
-    return found
+    base, calls = probe
+    if not hasattr(module, "prefix_slot"):
+        module.prefix_slot = Slot(base(module))  # type: ignore[assignment]
+    slot: Slot = module.prefix_slot  # type: ignore[assignment]
+    calls.append(Call(slot, *(tuple(own.shape) for own in states)))
+    return slot
 
 
 def _mask(
@@ -309,7 +367,7 @@ def _mask(
         given = given.tril(tokens - queries)[None, None]
     if given is None and visible is None:
         return None
-    return widen(
+    return _widen(
         given,
         visible,
         length=length,
@@ -335,8 +393,157 @@ def _make_mask(**options: Any) -> Tensor | None:
     dtype, device = options.get("dtype", torch.float32), tokens.device
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
-    return widen(tokens, visible, length=length, sizes=(rows, queries, keys), like=(dtype, device))
+    return _widen(tokens, visible, length=length, sizes=(rows, queries, keys), like=(dtype, device))
+
+
+def _widen(
+    tokens: Tensor | None,
+    visible: Tensor | None,
+    *,
+    length: int,
+    sizes: tuple[int, int, int],
+    like: tuple[torch.dtype, torch.device],
+) -> Tensor:
+    """Return what attention adds to the scores of prefix and tokens.
+
+    Its shape is [b, 1 or heads, q, length + k].
+
+    Args:
+        tokens: what a query sees of the tokens, true or false, or what is added to their scores, of
+            a shape that broadcasts to [b, 1 or heads, q, k]; None: all of them.
+        visible: [b, length], which prefix keys a row sees; None: all.
+        length: of the prefix.
+        sizes: (b, q, k).
+        like: dtype and device.
+    """
+    rows, queries, keys = sizes
+    dtype, device = like
+    # Half of the least number: adding a score or casting to bfloat16 must not make it infinite.
+    low = torch.finfo(dtype).min / 2
+    width = length + keys
+    heads = 1 if tokens is None else tokens.shape[1]
+    padded = -(-width // _ALIGNMENT) * _ALIGNMENT
+    mask = torch.zeros(rows, heads, queries, padded, dtype=dtype, device=device)
+    if tokens is not None and tokens.dtype == torch.bool:
+        mask[..., length:width].masked_fill_(~tokens, low)
+    elif tokens is not None:
+        mask[..., length:width] = tokens.clamp(min=low)
+    if visible is not None:
+        mask[..., :length].masked_fill_(~visible[:, None, None], low)
+    return mask[..., :width]
 
 
 AttentionInterface.register(_NAME, _attend)
 AttentionMaskInterface.register(_NAME, _make_mask)
+
+
+def _serve_deberta(module: nn.Module) -> None:
+    """Have a DeBERTa attention module read its slot's prefix; leave all other modules alone."""
+    parts = _DEBERTAS.get(type(module).__module__)
+    own = getattr(sys.modules[type(module).__module__], "DisentangledSelfAttention", None)
+    if parts is None or type(module) is not own or hasattr(module, "prefix_slot"):
+        return
+    plain = module.forward
+    slot = module.prefix_slot = Slot(plain)  # type: ignore[assignment]
+
+    @functools.wraps(plain)
+    def forward(
+        hidden_states: Tensor,
+        attention_mask: Tensor,
+        output_attentions: bool = False,
+        query_states: Tensor | None = None,
+        relative_pos: Tensor | None = None,
+        rel_embeddings: Tensor | None = None,
+    ) -> Any:
+        if slot.states:
+            found = parts(module, hidden_states, relative_pos, rel_embeddings)
+            return _attend_deberta(module, slot, *found, attention_mask), None
+        if not torch.compiler.is_compiling() and _PROBE.get() is not None:
+            # Something of the shape of the module's keys.
+            heads: Any = (module.num_attention_heads, module.attention_head_size)
+            like = hidden_states.new_empty(*hidden_states.shape[:2], *heads).transpose(1, 2)
+            _see(module, like, like, like)
+        return plain(
+            hidden_states,
+            attention_mask,
+            output_attentions,
+            query_states=query_states,
+            relative_pos=relative_pos,
+            rel_embeddings=rel_embeddings,
+        )
+
+    module.forward = forward
+
+
+def _parts_v1(
+    module: Any, hidden: Tensor, relative: Tensor | None, places: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return scaled queries, keys, values [b, heads, t, size] and the position terms."""
+    all_three = module.transpose_for_scores(module.in_proj(hidden))
+    query, key, value = all_three.chunk(3, dim=-1)
+    query = query + module.transpose_for_scores(module.q_bias[None, None])
+    value = value + module.transpose_for_scores(module.v_bias[None, None])
+    factor = 1 + len(module.pos_att_type)
+    query = query / math.sqrt(query.shape[-1] * factor)
+    bias = None
+    if module.relative_attention and places is not None and relative is not None:
+        dropped = module.pos_dropout(places)
+        bias = module.disentangled_att_bias(query, key, relative, dropped, factor)
+    return query, key, value, bias
+
+
+def _parts_v2(
+    module: Any, hidden: Tensor, relative: Tensor | None, places: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return scaled queries, keys, values [b, heads, t, size] and the position terms."""
+    heads = module.num_attention_heads
+    query, key, value = (
+        module.transpose_for_scores(project(hidden), heads)
+        for project in (module.query_proj, module.key_proj, module.value_proj)
+    )
+    factor = 1 + sum(kind in module.pos_att_type for kind in ("c2p", "p2c"))
+    bias = None
+    if module.relative_attention:
+        dropped = module.pos_dropout(places)
+        bias = module.disentangled_attention_bias(query, key, relative, dropped, factor)
+        bias = bias.unflatten(0, (-1, heads))
+    query, key, value = (own.unflatten(0, (-1, heads)) for own in (query, key, value))
+    return query / math.sqrt(query.shape[-1] * factor), key, value, bias
+
+
+def _attend_deberta(
+    module: Any,
+    slot: Slot,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    mask: Tensor,
+) -> Tensor:
+    """Attend to prefix and tokens, [b, t, heads x size]; talking heads (v1) mix both alike."""
+    rows, _, tokens, _ = query.shape
+    keys, values = slot.take(rows, key.dtype)
+    scores = query @ key.mT
+    if bias is not None:
+        scores = scores + bias
+    scores = torch.cat((query @ keys.mT, scores), dim=-1)
+    if getattr(module, "head_logits_proj", None) is not None:
+        scores = module.head_logits_proj(scores.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    added = _widen(
+        mask.bool(),
+        slot.visible,
+        length=keys.shape[2],
+        sizes=(rows, tokens, tokens),
+        like=(scores.dtype, scores.device),
+    )
+    shares = module.dropout((scores + added).softmax(-1))
+    if getattr(module, "head_weights_proj", None) is not None:
+        shares = module.head_weights_proj(shares.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    context: Tensor = shares @ torch.cat((values, value), dim=2)
+    return context.transpose(1, 2).flatten(2)
+
+
+_DEBERTAS = {
+    "transformers.models.deberta.modeling_deberta": _parts_v1,
+    "transformers.models.deberta_v2.modeling_deberta_v2": _parts_v2,
+}

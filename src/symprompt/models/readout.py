@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from symprompt.accel.compiling import compile_function
 from symprompt.accel.product import Weigh, weigh_losses
-from symprompt.models.inputs import Inputs
-from symprompt.models.language_model import LanguageModel
+from symprompt.models.language_model import Inputs, LanguageModel
 
 
 class ReadOut:

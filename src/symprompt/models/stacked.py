@@ -26,8 +26,7 @@ from torch.func import functional_call, vmap
 from transformers.pytorch_utils import Conv1D
 
 from symprompt.errors import ConfigError, ModelError
-from symprompt.models.inputs import Inputs
-from symprompt.models.language_model import LanguageModel
+from symprompt.models.language_model import Inputs, LanguageModel
 from symprompt.runs.environment import make_generator
 
 

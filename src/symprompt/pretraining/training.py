@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from symprompt.accel.compiling import choose, weights_per_token
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder, choose, weights_per_token
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
 from symprompt.engine.loop import State, fill, rate_share
 from symprompt.engine.processes import ProcessGroup

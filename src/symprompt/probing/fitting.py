@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder
 from symprompt.engine.loop import State, fill
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.lpaqa import LPAQA

@@ -27,8 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.accel.compiling import quick_products
-from symprompt.accel.recorder import Recorder, Replay
+from symprompt.accel.compiling import Recorder, Replay, quick_products
 from symprompt.engine.stacked_adam import Numbers, StackedAdam
 from symprompt.models import ReadOut
 from symprompt.probing.methods.base import Method, Sentences

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder
 from symprompt.engine.batches import make_batches
 from symprompt.engine.loop import EarlyStopping, State, fill, rate_share
 from symprompt.engine.stacked_adam import StackedAdam

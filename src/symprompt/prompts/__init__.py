@@ -4,6 +4,7 @@ from symprompt.prompts.encoders import (
     BiLSTMEncoder,
     FreeVectors,
     MLPEncoder,
+    PrefixEncoder,
     PromptEncoder,
     SoftMixture,
     TriggerTokens,
@@ -13,7 +14,9 @@ from symprompt.prompts.layout import (
     EncodedFacts,
     Frame,
     Layout,
+    Piece,
     Question,
+    Template,
     encode_facts,
     encode_piece,
     fixed_length,
@@ -22,8 +25,6 @@ from symprompt.prompts.layout import (
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
 from symprompt.prompts.packed import PackedQuestion, join_layouts, packed_question, slot_places
-from symprompt.prompts.prefixes import PrefixEncoder
-from symprompt.prompts.template import Piece, Template
 
 __all__ = [
     "BiLSTMEncoder",

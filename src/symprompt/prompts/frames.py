@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from symprompt.models import Vocabulary
-from symprompt.prompts.layout import Frame, Question
-from symprompt.prompts.template import Template
+from symprompt.prompts.layout import Frame, Question, Template
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models import Inputs, LanguageModel, LoraTuning
-from symprompt.prompts.prefixes import PrefixEncoder, PrefixKind
+from symprompt.prompts.encoders import PrefixEncoder, PrefixKind
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.config import TuneConfig, check_settings
 from symprompt.tasks.features import Batch

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.accel.recorder import Recorder, Replay
+from symprompt.accel.compiling import Recorder, Replay
 from symprompt.engine.batches import few_widths
 from symprompt.engine.flat_adamw import FlatAdamW, make_groups
 from symprompt.engine.loop import EarlyStopping, State, fill, rate_share

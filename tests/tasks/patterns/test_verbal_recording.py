@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from symprompt.accel.recorder import Recorder
+from symprompt.accel.compiling import Recorder
 from symprompt.models import LanguageModel
 from symprompt.tasks.patterns import training
 from symprompt.tasks.patterns.model import VerbalModel

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from symprompt.accel.recorder import Recorder, Replay
+from symprompt.accel.compiling import Recorder, Replay
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
 from symprompt.engine.loop import EarlyStopping, rate_share
 from symprompt.errors import TrainingError
