@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What ends a command as Ctrl-C does: a termination, and a terminal that is gone."""
+
 
 class SympromptError(Exception):
     """Base of every error raised on purpose; the command line prints it and exits with 2."""
@@ -29,3 +35,10 @@ class RunError(SympromptError):
 
 class TrainingError(SympromptError):
     """Training cannot go on, for example because a loss is not finite."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether the device's or the machine's memory did not suffice."""
+    torch = sys.modules.get("torch")
+    of_device = torch is not None and isinstance(error, torch.OutOfMemoryError)
+    return of_device or isinstance(error, MemoryError) or "can't allocate memory" in str(error)

@@ -308,12 +308,36 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
     assert Folder(tmp_path / "run").finished
 
 
-def test_out_of_memory_is_one_sentence(train: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("much text"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_out_of_memory_is_one_sentence(
+    error: Exception, train: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("much text")
+        raise error
 
     monkeypatch.setattr("symprompt.cli.facts.train", fail)
-    assert "lower --max-tokens" in assert_one_sentence(train("my-facts"))
+    assert "lower --max-tokens or --batch or --train-limit" in assert_one_sentence(
+        train("my-facts")
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_termination_ends_as_an_interruption_does(
+    number: signal.Signals, train: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(number)
+    monkeypatch.setattr("symprompt.cli.facts.train", lambda *_, **__: os.kill(os.getpid(), number))
+    said = train("my-facts")
+    assert said.code == 130
+    assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."
+    assert signal.getsignal(number) is before
 
 
 # ------------------------------------------------------------------------- bad input to training
@@ -861,4 +885,4 @@ def test_a_pretraining_out_of_memory_is_one_sentence(
         raise torch.OutOfMemoryError("much text")
 
     monkeypatch.setattr("symprompt.cli.pretraining.pretrain", fail)
-    assert "lower --micro-batch (now 16)" in assert_one_sentence(pretrain())
+    assert "lower --micro-batch or --batch" in assert_one_sentence(pretrain())

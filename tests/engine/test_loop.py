@@ -115,7 +115,7 @@ def test_a_training_goes_on_from_any_step(killed: int, tmp_path: Path) -> None:
     assert torch.equal(walk.place, whole.place)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_after_a_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     before = signal.getsignal(number)

@@ -141,7 +141,7 @@ def test_too_few_subjects_are_refused_unless_not_wanted(tmp_path: Path) -> None:
         ("subject,relation,object\n,,\n", r"line 2: 'relation' is empty"),
         ('subject,relation,object\n"a"b,r,c\n', r"line 2: the cells cannot be read"),
         ('subject,relation,object\n"a,r,c\n', r"line 2: the cells cannot be read"),
-        ('subject,relation,object\n"a\nb",r,c\n', r"line 3: 'subject' is 'a\\nb', but tabs"),
+        ('subject,relation,object\n"a\nb",r,c\n', r"line 2: 'subject' is 'a\\nb', but tabs"),
         ("subject,relation,object,split\na,r,b,holdout\n", r"line 2: split is 'holdout', but"),
         ("subject,relation,object,split\na,r,b,\n", r"line 2: 'split' is empty"),
         ("subject,relation,object,template\na,r,b,[X] is\n", r"line 2: the template '\[X\] is'"),

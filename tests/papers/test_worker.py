@@ -140,7 +140,7 @@ def test_errors_are_told_and_only_odd_ones_end_the_worker(
     assert [answer["job"] for answer in told if answer["kind"] == "failed"] == ["0", "1", "2"]
     assert "/no/such does not exist" in told[0]["note"]
     assert told[1]["note"] == "RuntimeError: odd"
-    assert "ran out of memory; raise --memory-gib" in told[2]["note"]
+    assert "not enough memory; raise --memory-gib" in told[2]["note"]
 
 
 def test_the_end_of_the_input_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import io
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from types import FrameType
 from typing import Any, Literal
 
 from symprompt import __version__
 from symprompt.cli.parsing import parse
-from symprompt.config import nearest
-from symprompt.errors import SympromptError
+from symprompt.config import flat_fields, nearest
+from symprompt.errors import STOPPING, SympromptError, is_out_of_memory
+
+# What lowers a command's need of memory, whichever of them it has.
+_MEMORY = ("max_tokens", "micro_batch", "batch", "memory_gib", "train_limit", "limit", "most")
 
 
 @dataclass(frozen=True)
@@ -184,13 +191,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(__version__)
         return
     try:
-        _run(words)
+        with _stopped_by_signals():
+            _run(words)
     except SympromptError as error:
         _fail(str(error))
-    except RuntimeError as error:
-        if not _is_out_of_memory(error):
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
-        _fail("the device ran out of memory; lower --max-tokens (now chosen by device) or --batch.")
+        _fail(f"there is not enough memory; {_what_needs_less(words)}.")
     except KeyboardInterrupt:
         print(how_to_go_on(words), file=sys.stderr)
         raise SystemExit(130) from None
@@ -272,9 +280,32 @@ def _help(group: str = "") -> str:
     )
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+def _what_needs_less(words: Sequence[str]) -> str:
+    """Return which flags of a command lower its need of memory."""
+    command = COMMANDS[_find(words) or ""]
+    kinds = [load_attribute(kind) for kind in (command.flags, *command.configs)]
+    names = [key.rpartition(".")[2] for kind in kinds for key in flat_fields(kind)]
+    found = [f"--{name.replace('_', '-')}" for name in _MEMORY if name in names]
+    return f"lower {' or '.join(found)}" if found else "give it less at a time"
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Take a termination and a lost terminal as Ctrl-C, but where they are shielded from."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    wanted = [number for number in STOPPING if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        wanted = []
+    for number in wanted:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in wanted:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _silence_transformers() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-import torch
-
 from symprompt.cli.flags import PretrainFlags
 from symprompt.engine.processes import is_first_process
-from symprompt.errors import ConfigError, SympromptError
+from symprompt.errors import ConfigError
 from symprompt.files.progress import silent
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.prepare import prepare_pretraining, refuse_contradiction
@@ -30,13 +28,7 @@ def run_pretrain(flags: PretrainFlags, config: PretrainConfig) -> None:
             _prepare(flags, config)
         return
     with show_progress() if first else nullcontext(silent) as tick:
-        try:
-            run = pretrain(config, flags.text, resume=flags.resume, tick=tick)
-        except torch.OutOfMemoryError:
-            now = config.learning.micro_batch or config.learning.batch
-            raise SympromptError(
-                f"the device ran out of memory; lower --micro-batch (now {now})."
-            ) from None
+        run = pretrain(config, flags.text, resume=flags.resume, tick=tick)
     if not first:
         return
     show(pretrain_summary(run.training))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from symprompt.accel.compiling import Recorder
 from symprompt.engine.processes import ProcessGroup
-from symprompt.errors import RunError, TrainingError
+from symprompt.errors import STOPPING, RunError, TrainingError
 from symprompt.files.atomic import read_tensors, write_tensors
 from symprompt.files.progress import Tick, silent
 
@@ -139,7 +139,8 @@ class Loop:
 
         Raises:
             TrainingError: a loss or a parameter is not finite.
-            KeyboardInterrupt: Ctrl-C or a termination; a checkpoint was written first.
+            KeyboardInterrupt: Ctrl-C, a termination or a lost terminal; a checkpoint was written
+                first.
             RunError: a checkpoint cannot be read or written.
         """
         trainable, progress = self.trainable, self._resume()
@@ -220,7 +221,7 @@ class Loop:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Take Ctrl-C and a termination as a wish to stop after the step.
+        """Take Ctrl-C, a termination and a lost terminal as a wish to stop after the step.
 
         In one process a second Ctrl-C stops at once.
         """
@@ -232,7 +233,7 @@ class Loop:
 
         before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
         if threading.current_thread() is threading.main_thread():
-            for wanted in (signal.SIGINT, signal.SIGTERM):
+            for wanted in (signal.SIGINT, *STOPPING):
                 # A process that its parent shields from Ctrl-C stays so.
                 if signal.getsignal(wanted) is not signal.SIG_IGN:
                     before[wanted] = signal.signal(wanted, hear)

@@ -26,6 +26,8 @@ _BREAKS = ("#doc", "#begin", "#end")
 def load_text(path: Path) -> str:
     """Return a file's text; a missing, unreadable, binary or empty file is refused."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise DataError(f"{path} is a pipe or a device; give a file on disk.")
         data = path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; give the path of an existing file.") from None
@@ -122,12 +124,14 @@ def parse_row(path: Path, number: int, line: str, *, any_case: bool = False) -> 
 
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(load_text(path), newline=""), strict=True)
+    first = 1
     try:
         for cells in reader:
-            yield reader.line_num, cells
+            yield first, cells
+            first = reader.line_num + 1  # a quoted cell may hold line breaks
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {reader.line_num}: the cells cannot be read ({error}); write a quote "
+            f"{path}, line {first}: the cells cannot be read ({error}); write a quote "
             "inside a quoted cell twice."
         ) from None
 

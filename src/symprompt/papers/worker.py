@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import torch
 from transformers.utils import logging as transformers_logging
 
-from symprompt.errors import SympromptError
+from symprompt.errors import SympromptError, is_out_of_memory
 from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
 from symprompt.papers import records
@@ -180,10 +180,10 @@ def serve(worker: Worker, inbox: queue.Queue[str]) -> None:
         except SympromptError as error:
             fail(str(error))
             worker.forget()
-        except torch.OutOfMemoryError:
-            fail("the device ran out of memory; raise --memory-gib, or lower --jobs.")
-            os._exit(1)
         except Exception as error:  # whatever it is, the other jobs go on in a fresh process
+            if is_out_of_memory(error):
+                fail("there is not enough memory; raise --memory-gib, or lower --jobs.")
+                os._exit(1)
             traceback.print_exc()
             first = str(error).strip().splitlines()[:1] or [""]
             fail(f"{type(error).__name__}: {first[0]}")
