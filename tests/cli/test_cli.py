@@ -225,12 +225,16 @@ def test_a_flag_with_a_bad_value_is_refused(
 # -------------------------------------------------------------------------------------- configs
 
 
-def test_configs_are_listed_with_what_they_are(call: Call) -> None:
+def test_configs_are_listed_by_command_with_what_they_are(call: Call) -> None:
     said = call("configs")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert [line.split()[0] for line in lines] == list(shipped_configs())
-    assert all(len(line.split()) > 4 for line in lines)
+    named = [line.split() for line in lines if line.startswith("  ")]
+    assert sorted(words[0] for words in named) == sorted(shipped_configs())
+    assert all(len(words) > 1 for words in named)
+    assert max(map(len, lines)) <= 80
+    heads = [line for line in lines if line.startswith("for ")]
+    assert heads == [f"for symprompt {command}:" for command in ("train", "pretrain", "tune")]
 
 
 def test_a_shipped_config_is_printed_as_it_is(call: Call) -> None:

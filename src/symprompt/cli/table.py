@@ -7,7 +7,7 @@ from typing import Any
 
 from symprompt.cli.flags import ConfigsFlags, RunsFlags, TableFlags
 from symprompt.cli.output import print_json
-from symprompt.config import nearest, shipped_configs
+from symprompt.config import TABLES, nearest, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.report.grid import Grids
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
@@ -98,9 +98,13 @@ def run_configs(flags: ConfigsFlags) -> None:
     """List what ships, or print one."""
     shipped = shipped_configs()
     if not flags.name:
-        for name, path in shipped.items():
-            first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-            print(f"{name:<20} {first}")
+        width = max(map(len, shipped))
+        for command in TABLES:
+            print(f"for symprompt {command}:")
+            for name, path in shipped_configs(command).items():
+                first = path.read_text(encoding="utf-8").splitlines()[0].strip("#. ")
+                print(f"  {name:<{width}} {first}")
+        print("symprompt configs NAME prints one; save it, change it and give its path instead.")
         return
     if flags.name not in shipped:
         near = nearest(flags.name, shipped)

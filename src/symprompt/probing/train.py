@@ -81,9 +81,9 @@ def train(
     Raises:
         SympromptError: one clear sentence; an interrupted run keeps what it had.
     """
-    for name in ("model", "data", "out"):
+    for name, what in (("model", "model"), ("data", "facts"), ("out", "run folder to write")):
         if not getattr(config, name):
-            raise ConfigError(f"--{name} is missing; say which {name} the run is for.")
+            raise ConfigError(f"--{name} is missing; name the {what}.")
     if config.rerank:
         config = with_subject_prompt(config, Folder(config.rerank))
     folder = Folder(config.out)
