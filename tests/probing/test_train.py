@@ -128,10 +128,11 @@ def test_training_with_the_models_dropout_also_depends_on_the_seed_alone(
 
 def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_path: Path) -> None:
     ticks: list[tuple[str, int, int]] = []
-    symprompt.train(
+    run = symprompt.train(
         make(tmp_path / "run"),
         tick=lambda stage, done, total, _: ticks.append((stage, done, total)),
     )
+    assert run.folder.manifest.acceleration.startswith("plain: rows are packed on CUDA alone")
     last = {stage: (done, total) for stage, done, total in ticks}
     assert list(last) == ["acceleration", "training", "asking dev", "asking test"]
     # Three epochs of two steps, and eight facts in each split.

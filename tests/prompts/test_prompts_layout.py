@@ -95,8 +95,12 @@ def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(bert: Lang
         width = layout.ids.shape[1]
         for row in range(count):
             template = templates[facts.relation[row]]
-            frame = Frame(bert.vocabulary, template.swapped() if swapped else template)
-            wanted = frame.fill(facts.subjects[row], facts.names[row])
+            wanted = Frame(
+                bert.vocabulary,
+                template.swapped() if swapped else template,
+                subject=facts.subjects[row],
+                answer=facts.names[row],
+            )
             more = width - len(wanted.ids)
             assert layout.ids[row].tolist() == wanted.ids + [bert.vocabulary.pad_id] * more
             assert layout.slots[row].tolist() == wanted.slots + [-1] * more

@@ -70,6 +70,7 @@ def test_a_run_folder_says_how_it_was_made(bert: Path, tagged: Path, tmp_path: P
     card, metrics = load_card(run.folder), load_metrics(run.folder)
     assert card["labels"] == ["O", "B-LAND", "I-LAND", "B-TONGUE", "I-TONGUE"]
     assert card["file"] == "prompt.safetensors"
+    assert run.folder.manifest.acceleration.startswith("plain: rows are packed on CUDA alone")
     assert {"symprompt", "torch", "transformers"} <= set(metrics["versions"])
     assert metrics["trainable_parameters"] < metrics["model_parameters"]
     assert metrics["counts"] == {"train": 96, "dev": 16, "test": 24}

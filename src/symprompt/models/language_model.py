@@ -456,7 +456,7 @@ class LanguageModel:
             )
         return prefix.positions(rows, tokens) + self.first_position
 
-    @property
+    @cached_property
     def longest_packed(self) -> int:
         """How long sentences may be that stand one after the other in a row; 0: none does."""
         return self._packing[0]

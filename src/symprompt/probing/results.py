@@ -192,6 +192,7 @@ def describe_run(
         data_fingerprint=facts.fingerprint(),
         method=method_name(config),
         seeds=(config.seed,),
+        acceleration=backbone.acceleration,
         **made_with(backbone.device, backbone.dtype),
     )
 

@@ -139,7 +139,7 @@ def _distinct(vocabulary: Vocabulary, templates: Sequence[Template]) -> tuple[Te
     for written in templates:
         template = _readable(vocabulary, written)
         if template is not None:
-            row = Frame(vocabulary, template).fill([], [vocabulary.pad_id])
+            row = Frame(vocabulary, template, answer=[vocabulary.pad_id])
             places = (row.subject_at, row.object_at)
             spaces = (template.space_before("subject"), template.space_before("object"))
             found.setdefault((*row.ids, *row.slots, *places, *spaces), template)

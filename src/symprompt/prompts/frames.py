@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from symprompt.models import Vocabulary
-from symprompt.prompts.layout import Frame, Question, Template
+from symprompt.prompts.layout import Frame, Question, Template, pad_rows
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,17 @@ class Frames:
 
 def make_names(vocabulary: Vocabulary, subjects: Sequence[str], device: torch.device) -> Names:
     """Tokenise subjects in both ways."""
-    both = [vocabulary.encode_names(subjects, [spaced] * len(subjects)) for spaced in (False, True)]
-    lengths = np.array([[len(tokens) for tokens in way] for way in both], dtype=np.int64)
-    ids = np.full((2, len(subjects), int(lengths.max(initial=1))), vocabulary.pad_id, np.int64)
-    for way, listed in enumerate(both):
-        for row, tokens in enumerate(listed):
-            ids[way, row, : len(tokens)] = tokens
-    return Names(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device), lengths)
+    both = [
+        tokens
+        for spaced in (False, True)
+        for tokens in vocabulary.encode_names(subjects, [spaced] * len(subjects))
+    ]
+    table, lengths = pad_rows(both, vocabulary.pad_id)
+    ids, length = (
+        torch.from_numpy(values.reshape(2, len(subjects), -1)).to(device)
+        for values in (table, lengths)
+    )
+    return Names(ids, length[..., 0], lengths.reshape(2, -1))
 
 
 def make_frames(
@@ -128,16 +132,18 @@ def make_frames(
         TemplateError: an anchor word is a mask token.
     """
     flat = [(row, template) for row, own in enumerate(templates) for template in own]
-    filled = [Frame(vocabulary, template).fill([], [vocabulary.pad_id]) for _, template in flat]
-    lengths = np.array([len(row.ids) for row in filled], dtype=np.int64)
-    ids = np.full((len(flat), int(lengths.max()) + 1), vocabulary.pad_id, dtype=np.int64)
-    slots = np.full_like(ids, -1)
-    used = dict.fromkeys(range(len(templates)), 0)
-    for place, ((relation, template), row) in enumerate(zip(flat, filled, strict=True)):
-        ids[place, : len(row.ids)] = row.ids
-        own = np.array(row.slots)
-        slots[place, : len(own)] = np.where(own >= 0, own + used[relation], -1)
+    frames = [Frame(vocabulary, template, answer=[vocabulary.pad_id]) for _, template in flat]
+    used = [0] * len(templates)
+    numbered = []
+    for (relation, template), frame in zip(flat, frames, strict=True):
+        numbered.append([slot if slot < 0 else slot + used[relation] for slot in frame.slots])
         used[relation] += template.vectors
+    # One more column, of padding.
+    ids, lengths = pad_rows(
+        [[*frame.ids, vocabulary.pad_id] for frame in frames], vocabulary.pad_id
+    )
+    slots, _ = pad_rows([[*row, -1] for row in numbered], -1)
+    lengths = lengths - 1
     spaced = np.array([int(template.space_before("subject")) for _, template in flat])
 
     def there(values: Sequence[int] | np.ndarray) -> Tensor:
@@ -147,8 +153,8 @@ def make_frames(
         ids=there(ids),
         slots=there(slots),
         relation=there([relation for relation, _ in flat]),
-        subject_at=there([row.subject_at for row in filled]),
-        object_at=there([row.object_at for row in filled]),
+        subject_at=there([frame.subject_at for frame in frames]),
+        object_at=there([frame.object_at for frame in frames]),
         length=there(lengths),
         spaced=there(spaced),
         lengths=lengths,

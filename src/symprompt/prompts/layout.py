@@ -437,19 +437,19 @@ def make_layout(
     frames = [
         Frame(vocabulary, template.swapped() if swapped else template) for template in templates
     ]
-    objects = facts.names or [[token] for token in facts.objects.tolist()]
-    subject, answer = _Names.of(facts.subjects), _Names.of(objects)
-    empty = [frame.fill([], []) for frame in frames]
-    widest = max([1, *(len(row.ids) for row in empty)])
-    words, slots = _table(empty, widest, vocabulary.pad_id)
+    subjects, subject_lengths = pad_rows(facts.subjects)
+    names = facts.names or [[token] for token in facts.objects.tolist()]
+    objects, object_lengths = pad_rows(names)
+    words, lengths = pad_rows([frame.ids for frame in frames])
+    slots, _ = pad_rows([frame.slots for frame in frames])
     relation = facts.relation
     first = np.array([frame.subject_first for frame in frames])[relation]
-    about = [(row.subject_at, row.object_at, len(row.ids)) for row in empty]
-    subject_at, object_at, lengths = np.array(about, dtype=np.int64)[relation].T
+    about = [(frame.subject_at, frame.object_at) for frame in frames]
+    subject_at, object_at = np.array(about, dtype=np.int64)[relation].T
     # Where the blanks are once names stand in them: what comes first moves the other on.
-    subject_at = subject_at + np.where(first, 0, answer.lengths)
-    object_at = object_at + np.where(first, subject.lengths, 0)
-    lengths = lengths + subject.lengths + answer.lengths
+    subject_at = subject_at + np.where(first, 0, object_lengths)
+    object_at = object_at + np.where(first, subject_lengths, 0)
+    lengths = lengths[relation] + subject_lengths + object_lengths
     longest = int(lengths.max(initial=1))
     if longest > max_length:
         raise DataError(
@@ -457,92 +457,77 @@ def make_layout(
             "shorten the subject or the template."
         )
     steps = np.arange(min(round_up(longest), max_length))[None, :]
-    within = [
-        (at[:, None] <= steps) & (steps < (at + name.lengths)[:, None])
-        for at, name in ((subject_at, subject), (object_at, answer))
-    ]
     # All other places hold what stands so many places earlier in the frame.
-    earlier = sum(
-        np.where(steps >= at[:, None], name.lengths[:, None], 0)
-        for at, name in ((subject_at, subject), (object_at, answer))
-    )
-    source = np.clip(steps - earlier, 0, words.shape[1] - 1)
-    fixed = (steps < lengths[:, None]) & ~within[0] & ~within[1]
-    ids = np.where(fixed, words[relation[:, None], source], vocabulary.pad_id)
-    ids = np.where(within[0], subject.at(steps - subject_at[:, None]), ids)
-    ids = np.where(within[1], answer.at(steps - object_at[:, None]), ids)
+    source = steps.repeat(len(relation), 0)
+    for at, count in ((subject_at, subject_lengths), (object_at, object_lengths)):
+        source = source - np.where(steps >= at[:, None], count[:, None], 0)
+    source = np.clip(source, 0, words.shape[1] - 1)
+    is_word = steps < lengths[:, None]
+    ids = np.where(is_word, words[relation[:, None], source], vocabulary.pad_id)
+    for table, at, count in (
+        (subjects, subject_at, subject_lengths),
+        (objects, object_at, object_lengths),
+    ):
+        place = steps - at[:, None]
+        inside = (place >= 0) & (place < count[:, None])
+        own = np.take_along_axis(table, np.clip(place, 0, table.shape[1] - 1), 1)
+        ids, is_word = np.where(inside, own, ids), is_word & ~inside
     return Layout(
         ids=torch.from_numpy(ids),
-        slots=torch.from_numpy(np.where(fixed, slots[relation[:, None], source], -1)),
+        slots=torch.from_numpy(np.where(is_word, slots[relation[:, None], source], -1)),
         relation=torch.from_numpy(relation),
         object_at=torch.from_numpy(object_at),
         subject_at=torch.from_numpy(subject_at),
         length=torch.from_numpy(lengths),
-        subject_length=torch.from_numpy(subject.lengths),
-        object_length=torch.from_numpy(answer.lengths),
+        subject_length=torch.from_numpy(subject_lengths),
+        object_length=torch.from_numpy(object_lengths),
         lengths=lengths,
-        subject_lengths=subject.lengths,
-        object_lengths=answer.lengths,
+        subject_lengths=subject_lengths,
+        object_lengths=object_lengths,
         relations=relation,
         limit=max_length,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Names:
-    """The tokens of many names, one after the other.
-
-    Shapes: tokens [t]; starts, lengths [n].
-    """
-
-    tokens: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-
-    @classmethod
-    def of(cls, names: Sequence[Sequence[int]]) -> _Names:
-        lengths = np.array([len(name) for name in names], dtype=np.int64)
-        # One more, so that there is something to take where no name has a token.
-        tokens = np.fromiter(chain(chain.from_iterable(names), [0]), dtype=np.int64)
-        return cls(tokens, np.cumsum(lengths) - lengths, lengths)
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the tokens at places [n, w] of each name, any tokens where it has none."""
-        found: np.ndarray = self.tokens[
-            np.clip(self.starts[:, None] + places, 0, len(self.tokens) - 1)
-        ]
-        return found
-
-
-def _table(rows: Sequence[_Row], width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.full((len(rows), width), pad_id, dtype=np.int64)
-    slots = np.full((len(rows), width), -1, dtype=np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row.ids)] = row.ids
-        slots[index, : len(row.slots)] = row.slots
-    return ids, slots
+def pad_rows(rows: Sequence[Sequence[int]], filler: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows filled up to the longest, [n, t], one column at least, and their lengths [n]."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    table = np.full((len(rows), int(lengths.max(initial=1))), filler, dtype=np.int64)
+    inside = np.arange(table.shape[1]) < lengths[:, None]
+    table[inside] = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+    return table, lengths
 
 
 def fixed_length(vocabulary: Vocabulary, template: Template) -> int:
     """Return how many tokens a template takes besides its subject, with an object of one token."""
-    return len(Frame(vocabulary, template).fill([], [vocabulary.pad_id]).ids)
-
-
-@dataclass
-class _Row:
-    ids: list[int]
-    slots: list[int]
-    object_at: int = -1
-    subject_at: int = -1
+    return len(Frame(vocabulary, template, answer=[vocabulary.pad_id]).ids)
 
 
 class Frame:
-    """A template with its words tokenised, to be filled by facts."""
+    """A template as tokens, its blanks empty unless names are given.
 
-    def __init__(self, vocabulary: Vocabulary, template: Template) -> None:
-        self.parts: list[tuple[str, list[int]]] = [("words", vocabulary.prefix)]
-        self.pad_id = vocabulary.pad_id
+    Attributes:
+        ids, slots: each position's token and the number of its vector, -1 for a word.
+        subject_at, object_at: where the blanks begin.
+        subject_first: whether the subject stands before the object.
+
+    Raises:
+        TemplateError: an anchor word is a mask token.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        template: Template,
+        *,
+        subject: Sequence[int] = (),
+        answer: Sequence[int] = (),
+    ) -> None:
+        self.ids, self.slots = list(vocabulary.prefix), [-1] * len(vocabulary.prefix)
+        self.subject_at = self.object_at = -1
+        vectors = 0
         for index, piece in enumerate(template.pieces):
+            ids: Sequence[int] = [vocabulary.pad_id] * piece.count
             if piece.kind == "words":
                 ids = encode_piece(vocabulary, piece, first=index == 0)
                 if vocabulary.mask_id in ids:
@@ -550,32 +535,17 @@ class Frame:
                         f"template {str(template)!r} contains the mask token; the blanks are "
                         "written [X] and [Y]."
                     )
-                self.parts.append(("words", ids))
-            elif piece.kind == "vectors":
-                self.parts.append(("vectors", [self.pad_id] * piece.count))
-            else:
-                self.parts.append((piece.kind, []))
-        self.parts.append(("words", vocabulary.suffix))
-        kinds = [kind for kind, _ in self.parts]
-        self.subject_first = kinds.index("subject") < kinds.index("object")
-
-    def fill(self, subject: list[int], answer: list[int]) -> _Row:
-        row = _Row([], [])
-        slot = 0
-        for kind, ids in self.parts:
-            if kind == "subject":
-                row.subject_at = len(row.ids)
-                ids = subject
-            elif kind == "object":
-                row.object_at = len(row.ids)
-                ids = answer
-            if kind == "vectors":
-                row.slots.extend(range(slot, slot + len(ids)))
-                slot += len(ids)
-            else:
-                row.slots.extend([-1] * len(ids))
-            row.ids.extend(ids)
-        return row
+            elif piece.kind == "subject":
+                self.subject_at, ids = len(self.ids), subject
+                self.subject_first = self.object_at < 0
+            elif piece.kind == "object":
+                self.object_at, ids = len(self.ids), answer
+            self.ids += ids
+            slots = range(vectors, vectors + piece.count) if piece.count else [-1] * len(ids)
+            self.slots += slots
+            vectors += piece.count
+        self.ids += vocabulary.suffix
+        self.slots += [-1] * len(vocabulary.suffix)
 
 
 def encode_piece(vocabulary: Vocabulary, piece: Piece, *, first: bool) -> list[int]:

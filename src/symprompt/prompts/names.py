@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from symprompt.models import Vocabulary
+from symprompt.prompts.layout import pad_rows
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,7 @@ def make_name_table(
         if ids is not None and places.setdefault(tuple(ids), len(texts)) == len(texts):
             texts.append(name)
             spacing.append(spaced)
-    lengths = np.array([len(ids) for ids in places], dtype=np.int64)
-    tokens = np.zeros((len(texts), int(lengths.max(initial=1))), dtype=np.int64)
-    for row, key in enumerate(places):
-        tokens[row, : len(key)] = key
+    tokens, lengths = pad_rows(list(places))
     of_pair = {
         pair: places[tuple(ids)] for pair, ids in zip(pairs, read, strict=True) if ids is not None
     }

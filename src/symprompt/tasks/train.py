@@ -140,7 +140,9 @@ def _tune_task(
                 'prefix.encoder = "mlp" cannot go on from stored keys and values; use "free".'
             )
         model.load(task.name, start)
+    chosen = backbone.accelerate(config.compile)
     folder.start(config, _describe(config, backbone, tasks))
+    tick("acceleration", 1, 1, chosen)
     _learn(job)
     _finish(job, asked)
 
@@ -188,6 +190,7 @@ def _describe(
         data_fingerprint=digest.hexdigest(),
         method=config.method,
         seeds=(config.seed,),
+        acceleration=backbone.acceleration,
         **made_with(backbone.device, backbone.dtype),
     )
 
@@ -237,7 +240,6 @@ def _learn(job: _Job) -> None:
     """Train, or take up where a killed run was; write the prompt and its card."""
     folder, model, config, task = job.folder, job.model, job.config, job.task
     name = TRAINABLES[config.method].file
-    job.tick("acceleration", 1, 1, job.backbone.accelerate(config.compile))
     if not folder.has(name):
         evaluator = Evaluator(model, config)
         history = _train(
@@ -407,8 +409,9 @@ def _share(
     if not (folder.holds_run and shared.has(PROMPT) and shared.has(HISTORY)):
         backbone = session.backbone(config)
         model, tasks = _prepare(config, backbone, parts, session)
+        chosen = backbone.accelerate(config.compile)
         folder.start(config, _describe(config, backbone, tasks))
-        tick("acceleration", 1, 1, backbone.accelerate(config.compile))
+        tick("acceleration", 1, 1, chosen)
         evaluator = Evaluator(model, config)
 
         def score() -> tuple[float, dict[str, float]]:

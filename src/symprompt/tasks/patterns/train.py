@@ -305,6 +305,7 @@ def _describe(config: PatternRunConfig, problem: VerbalProblem, seeds: tuple[int
         data_fingerprint=digest.hexdigest(),
         method=config.pattern.method,
         seeds=seeds,
+        acceleration=backbone.acceleration,
         **made_with(backbone.device, backbone.dtype),
     )
 
