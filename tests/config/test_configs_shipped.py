@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Callable
@@ -84,8 +85,9 @@ def test_a_shipped_config_loads_is_stored_and_leaves_the_users_part_open(
 def test_a_shipped_config_begins_with_a_sentence_and_mentions_flags_there_are(name: str) -> None:
     text = shipped_configs()[name].read_text()
     lines = text.splitlines()
-    header = [line for line in lines[:4] if line.startswith("# ")]
+    header = list(itertools.takewhile(lambda line: line.startswith("# "), lines[2:]))
     assert lines[0].startswith("# ")
+    assert lines[1] == "#"
     assert all(len(line) <= 102 for line in header)
     told = " ".join(line.removeprefix("# ") for line in header)
     assert len(told.split()) >= 8
