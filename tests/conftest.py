@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from tiny.calling import Call, Said
-from tiny.causal import CAUSAL_FAMILIES, save_causal
-from tiny.models import FAMILIES, make_facts, save_family, save_knowing_bert
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, make_facts, save_family, save_knowing_bert
+from tiny.runs import Call, Said
 
 # The models are so small that threads only wait for each other.
 torch.set_num_threads(1)
@@ -36,8 +35,7 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
     def folder(name: str) -> Path:
         if name not in written:
-            save = save_causal if name in CAUSAL_FAMILIES else save_family
-            written[name] = save(name, tmp_path_factory.mktemp(name))
+            written[name] = save_family(name, tmp_path_factory.mktemp(name))
         return written[name]
 
     return folder

@@ -26,8 +26,8 @@ from symprompt.probing.config import load_config
 from symprompt.probing.results import load_metrics
 from symprompt.report import load_scores
 from symprompt.runs.folder import Folder
-from tiny.calling import Call, Said
 from tiny.models import make_facts, run_config
+from tiny.runs import Call, Said
 from tiny.text import flags_of, pretrain_config, write_text
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tiny.calling import Call
-from tiny.lama import write_lama
+from tiny.runs import Call, write_lama
 
 RESULTS = Path(__file__).parents[2] / "experiments/results"
 

@@ -13,9 +13,8 @@ from symprompt.cli import reproduce as cli_reproduce
 from symprompt.errors import SympromptError
 from symprompt.papers import report, worker
 from symprompt.tasks.config import TuneConfig
-from tiny.calling import Call
-from tiny.inline import InlineExecutor
 from tiny.labelled import write_labelled, write_long_model
+from tiny.runs import Call, InlineExecutor
 
 
 @pytest.fixture(scope="module")

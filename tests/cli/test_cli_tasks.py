@@ -10,7 +10,7 @@ import pytest
 
 from symprompt import cli
 from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
-from tiny.tasks import write_toy
+from tiny.labelled import write_toy
 
 CONFIG = """
 method = "pt2"

@@ -15,9 +15,8 @@ import pytest
 from symprompt.cli import main
 from symprompt.runs.folder import Folder
 from symprompt.tasks.data.load import load_task
+from tiny.labelled import write_spans, write_toy
 from tiny.models import CITIES, COUNTRIES, FUNCTION_WORDS
-from tiny.spans import write_spans
-from tiny.tasks import write_toy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -13,7 +13,7 @@ import pytest
 from symprompt.cli import main
 from symprompt.config import load
 from symprompt.pretraining.config import PretrainConfig
-from tiny.entities import write_entities
+from tiny.labelled import write_entities
 from tiny.models import CITIES, COUNTRIES
 from tiny.text import pretrain_config, write_text
 

@@ -23,7 +23,7 @@ from symprompt.embeddings.words import Tokens, make_windows, tokenise
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.runs.folder import Folder
-from tiny.causal import CAUSAL_FAMILIES
+from tiny.models import CAUSAL_FAMILIES
 from tiny.runs import unfinish
 
 TEXTS = (

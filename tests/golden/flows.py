@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import extract
 
 from symprompt import cli
-from tiny.causal import TEMPLATE, save_causal
-from tiny.entities import write_entities
-from tiny.lama import write_lama
+from tiny.labelled import write_entities, write_spans, write_task, write_toy
 from tiny.models import (
+    CAUSAL_TEMPLATE,
     WORLD_WORDS,
     make_facts,
     make_model,
@@ -35,10 +34,8 @@ from tiny.models import (
     names_facts,
     save_family,
 )
-from tiny.runs import write_csv, write_prompts
-from tiny.spans import write_spans
-from tiny.superglue import write_task
-from tiny.tasks import KINDS, write_toy
+from tiny.runs import write_csv, write_lama, write_prompts
+from tiny.tasks import KINDS
 from tiny.text import flags_of, pretrain_config, write_text
 from tiny.wordnet import write_semcor, write_test_set, write_wordnet
 
@@ -117,7 +114,7 @@ def _test_sets(path: Path) -> Path:
 INPUTS: dict[str, Callable[[Path], Path]] = {
     "bert": lambda path: save_family("bert", path),
     "worldly": _worldly,
-    "gpt2": lambda path: save_causal("gpt2", path),
+    "gpt2": lambda path: save_family("gpt2", path),
     "facts": lambda path: write_csv(make_facts().select(["capital", "in"]), path),
     "names": lambda path: write_csv(names_facts(), path),
     "prompts": write_prompts,
@@ -220,7 +217,7 @@ def _facts(*commands: Words, out: str = "run") -> Flow:
 
 _SHORT = {"template": "<2> [X] <1> [Y] <2>"}
 _PROMPTS = {"prompts": "@prompts"}
-_CAUSAL = {"model": "@gpt2", "template": TEMPLATE}
+_CAUSAL = {"model": "@gpt2", "template": CAUSAL_TEMPLATE}
 _SPE = _train("lama-spe", "spe", **_SHORT, choose_weight="fixed", weight=1.7)
 
 TRAIN = {

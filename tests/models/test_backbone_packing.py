@@ -12,8 +12,7 @@ from transformers import BertConfig, FNetConfig, ModernBertConfig, PretrainedCon
 
 from symprompt.accel.packing import longest_on, packed_attention
 from symprompt.models import Inputs, LanguageModel, pack
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
 
 PACKED = ["bert", "roberta", "albert", "electra"]
 """Families that must pack; of the others it is enough that they answer right or are refused."""

@@ -21,8 +21,7 @@ from transformers import (
 from symprompt.accel.packing import Packing, attend_asked, attend_row
 from symprompt.accel.rows import RowLayers
 from symprompt.models import Inputs, LanguageModel, pack
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
 
 LIKE_BERT = ["bert", "roberta", "xlm-roberta", "electra"]
 """Families that must be found; the others are refused."""

@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 from symprompt.errors import ModelError
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
-from tiny.causal import CAUSAL_FAMILIES, causal_config
-from tiny.models import FAMILIES, HIDES_DECODER, run_config, train
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER, causal_config, run_config, train
 
 Load = Callable[..., LanguageModel]
 Folder = Callable[[str], Path]
@@ -34,7 +33,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def near(family: str) -> dict[str, float]:
-    """How far equal computations may be apart: see ``CausalFamily.exact``."""
+    """How far equal computations may be apart: see ``Family.exact``."""
     exact = family in FAMILIES or CAUSAL_FAMILIES[family].exact
     return {"rtol": 0, "atol": 1e-9 if exact else 2e-5}
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.models.layers import LayerInputs
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.layers import slow_bert_layer, slow_gpt2_layer
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.oracles import slow_bert_layer, slow_gpt2_layer
 
 
 def make_inputs(backbone: LanguageModel, added: Tensor | None = None) -> Inputs:

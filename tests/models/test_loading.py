@@ -35,10 +35,8 @@ from symprompt.models.loading import FOLDER
 from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_facts
 from symprompt.probing.folder import run_config as stored_config
-from tiny.calling import Call
-from tiny.causal import make_byte_level
-from tiny.models import HIDES_DECODER, make_facts, make_wordpiece, run_config
-from tiny.runs import other_model, write_csv
+from tiny.models import HIDES_DECODER, make_byte_level, make_facts, make_wordpiece, run_config
+from tiny.runs import Call, other_model, write_csv
 
 Folder = Callable[[str], Path]
 LOADERS = pytest.mark.parametrize("load", [LanguageModel.load, load_vocabulary])

@@ -15,8 +15,7 @@ from torch._dynamo.utils import counters
 
 from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel, Prefix
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES, HIDES_DECODER
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER
 from tiny.prefix import by_cache, by_pairs, by_tokens
 
 REFUSED = "mpnet"

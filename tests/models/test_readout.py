@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from symprompt.models import Inputs, LanguageModel, ReadOut
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES, HIDES_DECODER
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER
 
 # Gemma 2 caps its logits softly; the other keeps its product hidden.
 LOGITS_ARE_STATES = (HIDES_DECODER, "gemma2")

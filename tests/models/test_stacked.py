@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from symprompt.errors import ConfigError, ModelError
 from symprompt.models import FullTuning, LanguageModel, LoraTuning, StackedModel, Tuning
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
 
 REFUSED = "modernbert"  # its windows of attention are lost in a stack
 

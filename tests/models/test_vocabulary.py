@@ -9,8 +9,7 @@ from tokenizers import AddedToken
 
 from symprompt.errors import ModelError
 from symprompt.models import LanguageModel, Vocabulary
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import CITIES, COUNTRIES, FAMILIES, make_wordpiece
+from tiny.models import CAUSAL_FAMILIES, CITIES, COUNTRIES, FAMILIES, make_wordpiece
 
 
 @pytest.fixture(params=[*FAMILIES, *CAUSAL_FAMILIES])

@@ -14,7 +14,7 @@ import pytest
 from symprompt.probing.folder import load_card
 from symprompt.probing.folder import run_config as stored_config
 from symprompt.runs.folder import Folder
-from tiny.lama import write_lama, write_lama_prompts
+from tiny.runs import write_lama, write_lama_prompts
 
 FILES = ("report.md", "report.html", "results.json")
 RUNS = 15

@@ -26,8 +26,7 @@ from symprompt.papers.fact_jobs import (
 from symprompt.papers.folder import hold_folder
 from symprompt.papers.settings import FactSettings
 from symprompt.prompts import Template
-from tiny.lama import make_lama, write_lama, write_lama_prompts
-from tiny.runs import other_model
+from tiny.runs import make_lama, other_model, write_lama, write_lama_prompts
 
 
 @pytest.fixture(scope="module")

@@ -38,8 +38,7 @@ from symprompt.report import load_scores
 from symprompt.report.records import load_results
 from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
-from tiny.inline import InlineExecutor
-from tiny.lama import make_lama, write_lama
+from tiny.runs import InlineExecutor, make_lama, write_lama
 
 
 @pytest.fixture(scope="module")

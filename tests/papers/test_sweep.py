@@ -18,10 +18,8 @@ from symprompt.papers.settings import SweepSettings
 from symprompt.papers.sweep import make_sweep_plan, sweep
 from symprompt.probing.results import load_metrics
 from symprompt.runs.folder import Folder
-from tiny.calling import Call
-from tiny.inline import InlineExecutor
 from tiny.labelled import write_labelled, write_long_model
-from tiny.lama import write_lama
+from tiny.runs import Call, InlineExecutor, write_lama
 
 
 @pytest.fixture(scope="module")

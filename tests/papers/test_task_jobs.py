@@ -18,8 +18,8 @@ from symprompt.papers.task_jobs import VERBALIZED, make_task_plan, task_recipe
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
 from symprompt.tasks.patterns.superglue import TASKS
-from tiny.inline import InlineExecutor
 from tiny.labelled import write_labelled, write_long_model
+from tiny.runs import InlineExecutor
 
 
 @pytest.fixture(scope="module")

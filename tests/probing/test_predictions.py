@@ -17,7 +17,7 @@ from symprompt.probing.rank import ranks, top_k
 from symprompt.probing.score_weights import WEIGHTS, choose_weights
 from symprompt.runs.statistics import hits
 from tiny.models import as_predictions
-from tiny.ranks import reranked_ranks
+from tiny.oracles import reranked_ranks
 
 FACTS, WORDS, STORED = 12, 14, 10
 

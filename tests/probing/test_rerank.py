@@ -26,9 +26,8 @@ from symprompt.probing.rerank import rerank_run
 from symprompt.probing.score_weights import choose_weights
 from symprompt.prompts import Template
 from symprompt.report import load_scores
-from tiny.causal import TEMPLATE
-from tiny.models import CITIES, COUNTRIES, run_config
-from tiny.ranks import reranked_ranks
+from tiny.models import CAUSAL_TEMPLATE, CITIES, COUNTRIES, run_config
+from tiny.oracles import reranked_ranks
 from tiny.runs import SEPARATE, Make, metrics_of, other_model, unfinish
 
 OTHERS = ("manual", "ptuning", "finetune")
@@ -162,7 +161,11 @@ def test_a_causal_models_runs_are_reranked(
     family_folder: Callable[[str], Path], data: Path, tmp_path: Path
 ) -> None:
     place = {"model": str(family_folder("gpt2")), "data": str(data), "dtype": "float32"}
-    base: dict[str, Any] = {**place, "prompt": {"template": TEMPLATE}, "learning": {"epochs": 1}}
+    base: dict[str, Any] = {
+        **place,
+        "prompt": {"template": CAUSAL_TEMPLATE},
+        "learning": {"epochs": 1},
+    }
     spe = symprompt.train(
         run_config(out=str(tmp_path / "spe"), method={"name": "spe", "weight": 2.0}, **base)
     )

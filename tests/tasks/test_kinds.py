@@ -30,8 +30,9 @@ from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.model import Gathered, TaskModel, make_task_head
 from symprompt.tasks.trainables import TRAINABLES
+from tiny.labelled import write_toy
 from tiny.models import PLAIN_WORDS
-from tiny.tasks import run_toy, tuned, write_toy
+from tiny.tasks import run_toy, tuned
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "gpt2", "llama")
 WORDS = tuple(PLAIN_WORDS[place % len(PLAIN_WORDS)] for place in range(24))

@@ -14,7 +14,7 @@ from symprompt.config import shipped_configs
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import load_tune_config
 from symprompt.tasks.data import SETS
-from tiny.entities import write_entities
+from tiny.labelled import write_entities
 
 # Configs with a pattern are another module's.
 OWN = [

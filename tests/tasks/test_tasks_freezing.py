@@ -15,7 +15,8 @@ from symprompt.tasks.config import make_tune_config
 from symprompt.tasks.features import Batch
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.trainables import TunedModel, trained_parameters
-from tiny.tasks import full_weights, run_toy, write_toy
+from tiny.labelled import write_toy
+from tiny.tasks import full_weights, run_toy
 
 # One module called twice: its weights are both layers'.
 SHARED = "albert"

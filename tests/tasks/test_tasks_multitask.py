@@ -15,7 +15,7 @@ from symprompt.runs.folder import Folder
 from symprompt.tasks.config import TuneConfig, make_tune_config
 from symprompt.tasks.folder import load_card
 from symprompt.tasks.train import tune
-from tiny.entities import write_entities
+from tiny.labelled import write_entities
 
 
 def mixture_config(data: Path, model: Path, out: Path, **changes: Any) -> TuneConfig:

@@ -18,7 +18,8 @@ from symprompt.tasks.folder import load_card, load_metrics
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.prepare import Session, read_task
 from symprompt.tasks.train import tune
-from tiny.tasks import KINDS, run_toy, toy_config, write_toy
+from tiny.labelled import write_toy
+from tiny.tasks import KINDS, run_toy, toy_config
 
 MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1"}
 

@@ -15,7 +15,8 @@ from symprompt.prompts.exchange import read_peft, write_peft
 from symprompt.tasks.data.load import load_examples
 from symprompt.tasks.predict import StoredPrompt
 from symprompt.tasks.serve import Server
-from tiny.tasks import KINDS, run_toy, write_toy
+from tiny.labelled import write_toy
+from tiny.tasks import KINDS, run_toy
 
 LENGTHS = {"sequence": 2, "pair": 5, "tagging": 3, "roles": 7, "question": 4}
 

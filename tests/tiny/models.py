@@ -22,15 +22,22 @@ from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 from transformers import (
     AlbertConfig,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     BertConfig,
     DebertaConfig,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    Gemma2Config,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
     ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
     RobertaConfig,
     XLMRobertaConfig,
 )
@@ -59,6 +66,7 @@ FUNCTION_WORDS = ("is", "the", "capital", "of", "in", "lies", "located", "city",
 WORDS = COUNTRIES + CITIES + OTHERS + FUNCTION_WORDS
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MARKS = ".,'-"
+CAUSAL_TEMPLATE = "<2> [X] <1> [Y]"
 
 
 @dataclass(frozen=True)
@@ -113,22 +121,35 @@ def make_wordpiece(
     return wrap(tokenizer, specials, eats_space=False)
 
 
-def make_byte_bpe(specials: Specials = ROBERTA_SPECIALS) -> PreTrainedTokenizerFast:
-    """Byte-level BPE as RoBERTa's: a word and the same word after a space are two tokens."""
-    tokenizer = Tokenizer(models.BPE(unk_token=specials.unknown))
+def _train_bytes(model: models.BPE, specials: Sequence[str | AddedToken]) -> Tokenizer:
+    """Byte-level BPE: a word and the same word after a space are two tokens."""
+    tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
         vocab_size=5000,
-        special_tokens=[
-            AddedToken(token, lstrip=token == specials.mask, normalized=False, special=True)
-            for token in specials.order
-        ],
+        special_tokens=list(specials),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator([text for word in WORDS for text in (word, " " + word)], trainer)
+    return tokenizer
+
+
+def make_byte_bpe(specials: Specials = ROBERTA_SPECIALS) -> PreTrainedTokenizerFast:
+    """Byte-level BPE as RoBERTa's."""
+    listed = [
+        AddedToken(token, lstrip=token == specials.mask, normalized=False, special=True)
+        for token in specials.order
+    ]
+    tokenizer = _train_bytes(models.BPE(unk_token=specials.unknown), listed)
     return wrap(tokenizer, specials, eats_space=True)
+
+
+def make_byte_level() -> PreTrainedTokenizerFast:
+    """Byte-level BPE as GPT-2's and Qwen's: one special token, put nowhere; no padding token."""
+    tokenizer = _train_bytes(models.BPE(), ["<|endoftext|>"])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
 
 
 def make_unigram(specials: Specials) -> PreTrainedTokenizerFast:
@@ -143,6 +164,31 @@ def make_unigram(specials: Specials) -> PreTrainedTokenizerFast:
     return wrap(tokenizer, specials, eats_space=True)
 
 
+def make_metaspace(*, prepend: bool) -> PreTrainedTokenizerFast:
+    """SentencePiece's kind, with a token before every sentence.
+
+    Args:
+        prepend: put the space mark before every text, as Llama 2 does; Gemma does not.
+    """
+    specials = ("<pad>", "<s>", "</s>", "<unk>")
+    pieces = [(token, 0.0) for token in specials]
+    pieces += [(word, -2.5) for word in WORDS] + [("▁" + word, -2.0) for word in WORDS]
+    pieces += [("▁", -6.0)] + [(letter, -8.0) for letter in LETTERS + MARKS]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3, byte_fallback=False))
+    steps: list[Any] = [normalizers.Prepend("▁")] if prepend else []
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    tokenizer.decoder = decoders.Replace("▁", " ")
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token=AddedToken("<unk>", special=True),
+    )
+
+
 SMALL = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -155,14 +201,24 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 
 @dataclass(frozen=True)
 class Family:
-    """How to make one family's model and tokenizer."""
+    """How to make one family's model and tokenizer.
+
+    Attributes:
+        exact: whether a float64 model computes in float64 throughout (root-mean-square norms and
+            rotary angles of transformers are float32 whatever the dtype).
+    """
 
     config: Callable[..., Any]
     tokenizer: Callable[[], PreTrainedTokenizerFast]
+    exact: bool = True
 
 
-def _bert(kind: Any, **more: Any) -> Callable[..., Any]:
+def _small(kind: Any, **more: Any) -> Callable[..., Any]:
     return lambda **common: kind(**{**SMALL, **common, **more})
+
+
+def _grouped(kind: Any, **more: Any) -> Callable[..., Any]:
+    return _small(kind, num_key_value_heads=2, **more)
 
 
 def _distilbert(**common: Any) -> Any:
@@ -171,19 +227,23 @@ def _distilbert(**common: Any) -> Any:
     )
 
 
+def _gpt2(**common: Any) -> Any:
+    return GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=48, **common)
+
+
 FAMILIES: dict[str, Family] = {
-    "bert": Family(_bert(BertConfig), make_wordpiece),
-    "roberta": Family(_bert(RobertaConfig), make_byte_bpe),
-    "xlm-roberta": Family(_bert(XLMRobertaConfig), lambda: make_unigram(ROBERTA_SPECIALS)),
-    "albert": Family(_bert(AlbertConfig, embedding_size=16), lambda: make_unigram(BERT_SPECIALS)),
-    "electra": Family(_bert(ElectraConfig, embedding_size=16), make_wordpiece),
+    "bert": Family(_small(BertConfig), make_wordpiece),
+    "roberta": Family(_small(RobertaConfig), make_byte_bpe),
+    "xlm-roberta": Family(_small(XLMRobertaConfig), lambda: make_unigram(ROBERTA_SPECIALS)),
+    "albert": Family(_small(AlbertConfig, embedding_size=16), lambda: make_unigram(BERT_SPECIALS)),
+    "electra": Family(_small(ElectraConfig, embedding_size=16), make_wordpiece),
     "distilbert": Family(_distilbert, make_wordpiece),
     "deberta": Family(
-        _bert(DebertaConfig, **RELATIVE, position_biased_input=True),
+        _small(DebertaConfig, **RELATIVE, position_biased_input=True),
         lambda: make_byte_bpe(BERT_SPECIALS),
     ),
     "deberta-v2": Family(
-        _bert(
+        _small(
             DebertaV2Config,
             **RELATIVE,
             position_biased_input=False,
@@ -194,11 +254,11 @@ FAMILIES: dict[str, Family] = {
         lambda: make_unigram(BERT_SPECIALS),
     ),
     "deberta-v2-new": Family(
-        _bert(DebertaV2Config, **RELATIVE, legacy=False), lambda: make_unigram(BERT_SPECIALS)
+        _small(DebertaV2Config, **RELATIVE, legacy=False), lambda: make_unigram(BERT_SPECIALS)
     ),
-    "mpnet": Family(_bert(MPNetConfig), lambda: make_wordpiece(ROBERTA_SPECIALS)),
+    "mpnet": Family(_small(MPNetConfig), lambda: make_wordpiece(ROBERTA_SPECIALS)),
     "modernbert": Family(
-        _bert(ModernBertConfig, global_attn_every_n_layers=2, local_attention=4),
+        _small(ModernBertConfig, global_attn_every_n_layers=2, local_attention=4),
         lambda: make_byte_bpe(BERT_SPECIALS),
     ),
 }
@@ -206,17 +266,55 @@ FAMILIES: dict[str, Family] = {
 HIDES_DECODER = "deberta-v2-new"
 
 
+CAUSAL_FAMILIES: dict[str, Family] = {
+    "gpt2": Family(_gpt2, make_byte_level),
+    "llama": Family(
+        _grouped(LlamaConfig, tie_word_embeddings=False),
+        lambda: make_metaspace(prepend=True),
+        exact=False,
+    ),
+    "llama-tied": Family(
+        _grouped(LlamaConfig, tie_word_embeddings=True), make_byte_level, exact=False
+    ),
+    "qwen2": Family(_grouped(Qwen2Config, tie_word_embeddings=True), make_byte_level, exact=False),
+    "qwen3": Family(
+        _grouped(Qwen3Config, head_dim=8, tie_word_embeddings=False), make_byte_level, exact=False
+    ),
+    "gemma": Family(
+        _grouped(GemmaConfig, head_dim=8), lambda: make_metaspace(prepend=False), exact=False
+    ),
+    # Soft caps on attention scores and on the logits themselves, and a window of six tokens.
+    "gemma2": Family(
+        _grouped(
+            Gemma2Config,
+            head_dim=8,
+            sliding_window=6,
+            final_logit_softcapping=3.0,
+            attn_logit_softcapping=2.0,
+        ),
+        lambda: make_metaspace(prepend=False),
+        exact=False,
+    ),
+}
+
+
 def make_model(family: str, tokenizer: PreTrainedTokenizerFast) -> Any:
     """A random model of a family; weights are wide so that logits differ clearly."""
-    config = FAMILIES[family].config(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-    )
-    model = AutoModelForMaskedLM.from_config(config).eval()
+    if family in FAMILIES:
+        head: Any = AutoModelForMaskedLM
+        ids = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
+        config = FAMILIES[family].config
+    else:
+        head, ids = AutoModelForCausalLM, {"bos": "bos", "eos": "eos"}
+        config = CAUSAL_FAMILIES[family].config
+    model = head.from_config(
+        config(
+            # Qwen's kind has more rows than tokens.
+            vocab_size=len(tokenizer) + (0 if family in FAMILIES else 3),
+            pad_token_id=tokenizer.pad_token_id,
+            **{f"{to}_token_id": getattr(tokenizer, f"{own}_token_id") for to, own in ids.items()},
+        )
+    ).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -228,7 +326,7 @@ def make_model(family: str, tokenizer: PreTrainedTokenizerFast) -> Any:
 
 def save_family(name: str, folder: Path) -> Path:
     """Write one family's tiny checkpoint and return its folder."""
-    tokenizer = FAMILIES[name].tokenizer()
+    tokenizer = (FAMILIES | CAUSAL_FAMILIES)[name].tokenizer()
     make_model(name, tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -293,6 +391,14 @@ def make_facts() -> FactSet:
     )
 
 
+def overlay(table: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's table with other sections laid over it, key by key."""
+    return {**table} | {
+        key: {**table.get(key, {}), **value} if isinstance(value, dict) else value
+        for key, value in sections.items()
+    }
+
+
 def run_config(**sections: Any) -> RunConfig:
     """A small run config; keyword arguments are the TOML tables and top-level keys."""
     table: dict[str, Any] = {
@@ -301,9 +407,12 @@ def run_config(**sections: Any) -> RunConfig:
         "method": {"name": "spe", "k": 5},
         "learning": {"batch": 4, "epochs": 3, "rate": 0.01, "drop_last": False},
     }
-    for key, value in sections.items():
-        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
-    return make_config(table)
+    return make_config(overlay(table, sections))
+
+
+def causal_config(**sections: Any) -> RunConfig:
+    """A small run config whose template ends with the object."""
+    return run_config(**overlay({"prompt": {"template": CAUSAL_TEMPLATE}}, sections))
 
 
 @dataclass

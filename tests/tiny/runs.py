@@ -1,21 +1,38 @@
-"""Small helpers for tests that make whole runs."""
+"""Small helpers for tests that make whole runs, and a made-up LAMA folder for them."""
 
 from __future__ import annotations
 
 import csv
 import json
+import queue
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.torch import load_file, save_file
 
 from symprompt import Run
-from symprompt.facts import FactSet
+from symprompt.errors import SympromptError
+from symprompt.facts import FactSet, Relation
+from symprompt.papers.executor import Event, Executor
+from symprompt.papers.jobs import Job
+from symprompt.papers.worker import Worker
 from symprompt.probing.config import RunConfig
 from symprompt.runs.folder import HISTORY, MANIFEST, Folder
-from tiny.models import run_config
+from tiny.models import CITIES, COUNTRIES, facts_of, overlay, run_config
+
+
+class Said(NamedTuple):
+    """What one call of the command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Said]
+
 
 # A weight that no dev facts choose, so that asking back moves the answers.
 SEPARATE = {"vectors": "separate", "weight": 1.7}
@@ -90,9 +107,7 @@ def soft_config(folder: Path, **sections: Any) -> RunConfig:
         "ensemble": {"prompts": [str(folder)]},
         "dtype": "float64",
     }
-    for key, value in sections.items():
-        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
-    return run_config(**table)
+    return run_config(**overlay(table, sections))
 
 
 def unfinish(path: str | Path) -> None:
@@ -111,3 +126,71 @@ def timeless(path: str | Path) -> list[dict[str, Any]]:
         history = dict(folder.read_json(HISTORY))
         found.append({key: own for key, own in history.items() if key != "seconds"})
     return found
+
+
+class InlineExecutor(Executor):
+    """Runs jobs here; final."""
+
+    def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
+        """Run jobs, each after its source; see ``Executor.run``."""
+        told: queue.Queue[Mapping[str, Any]] = queue.Queue()
+        worker = Worker("cpu", told.put)
+        for job in jobs:
+            try:
+                worker.make(job.name, job.config, job.source.config.out if job.source else "")
+            except SympromptError as error:
+                told.put({"job": job.name, "kind": "failed", "note": str(error)})
+                worker.forget()
+            while not told.empty():
+                yield Event(**told.get())
+
+
+PEOPLE = ("Old York", "San Oslo", "Saint Marino", "New Angeles", "Los Lucia", "Angeles Lima")
+
+
+def make_lama() -> FactSet:
+    """Three relations with LAMA's names, so that rewordings and names are asked too."""
+    capital = list(zip(COUNTRIES, CITIES, strict=True))
+    country = [(city, place) for place, city in capital]
+    country += [("New " + city, "France") for city in CITIES[:4]]
+    born = [(name, CITIES[number % 3]) for number, name in enumerate(PEOPLE)]
+    born += [("Lima York", "Lima"), ("Oslo San", "Paris"), ("Marino New", "Rome")]
+    return FactSet(
+        (
+            _relation("P17", country, "[X] is located in [Y] ."),
+            _relation("P19", born, "[X] was born in [Y] ."),
+            _relation("P36", capital, "The capital of [X] is [Y] ."),
+        ),
+        source="made up",
+        layout="lama",
+    )
+
+
+def _relation(name: str, pairs: list[tuple[str, str]], template: str) -> Relation:
+    listed = facts_of(name, pairs)
+    half = len(listed) // 2
+    return Relation(name, listed[:half], listed[1 : half - 1], listed[half:], template=template)
+
+
+def write_lama(folder: Path, *, without_dev: tuple[str, ...] = ()) -> Path:
+    """Write the facts as P*/{train,dev,test}.jsonl, with their templates beside them."""
+    lines = []
+    for relation in make_lama().relations:
+        (folder / relation.name).mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            if split == "dev" and relation.name in without_dev:
+                continue
+            rows = [
+                json.dumps({"sub_label": fact.subject, "obj_label": fact.object}) + "\n"
+                for fact in relation.split(split)  # type: ignore[arg-type]
+            ]
+            (folder / relation.name / f"{split}.jsonl").write_text("".join(rows))
+        lines.append(json.dumps({"relation": relation.name, "template": relation.template}))
+    (folder / "relations.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def write_lama_prompts(folder: Path) -> Path:
+    """Write two prompts for each of the relations, as LPAQA's files have them."""
+    texts = ("[X] is the city of [Y] .", "[X] lies in [Y] .")
+    return write_prompts(folder, dict.fromkeys(make_lama().names, texts))

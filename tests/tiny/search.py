@@ -19,22 +19,21 @@ from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.search import WordSearch
 from symprompt.prompts import Template
 from symprompt.runs.environment import derive_seed
-from tiny.models import run_config, run_training
+from tiny.models import overlay, run_config, run_training
 
 TEMPLATE = "<1> [X] <2> [Y] <1> ."
 
 
 def search_config(**sections: Any) -> RunConfig:
     """A small config of a search; keyword arguments are tables."""
-    defaults: dict[str, dict[str, Any]] = {
+    defaults: dict[str, Any] = {
+        "dtype": "float64",
         "method": {"name": "autoprompt"},
         "prompt": {"template": TEMPLATE, "encoder": "free"},
         "learning": {"batch": 4, "epochs": 4, "select": "mrr"},
         "search": {"steps": 3, "candidates": 5},
     }
-    for name, table in defaults.items():
-        sections[name] = {**table, **sections.get(name, {})}
-    return run_config(**{"dtype": "float64", **sections})
+    return run_config(**overlay(defaults, sections))
 
 
 @dataclass

@@ -1,10 +1,12 @@
-"""Small labelled tasks of every kind that a tiny model can learn, as files, and runs on them."""
+"""Small labelled tasks of every kind that a tiny model can learn, as files, and runs on them.
+
+One is asked through a pattern: entailed where the premise says "old".
+"""
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from symprompt.tasks.data.examples import Example, LabelSet
 from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS as ALL_KINDS
 from symprompt.tasks.kinds import Target
+from symprompt.tasks.patterns.config import LearningConfig, PatternConfig
+from symprompt.tasks.patterns.prepare import VerbalProblem
+from symprompt.tasks.patterns.superglue import TASKS, VerbalData, VerbalExample
 from symprompt.tasks.train import TaskRun, tune
 from symprompt.tasks.trainables import TRAINABLES, TunedModel
-from tiny.models import LANDS, PLAIN_WORDS, TONGUES
+from tiny.models import CITIES
 
 KINDS = ("sequence", "pair", "tagging", "roles", "question")
-SIZES = {"train": 96, "dev": 16, "test": 24}
 
 
 def tuned(backbone: LanguageModel, config: TuneConfig, *, seed: int = 1) -> TunedModel:
@@ -31,44 +35,6 @@ def tuned(backbone: LanguageModel, config: TuneConfig, *, seed: int = 1) -> Tune
 def full_weights(backbone: LanguageModel, layers: int = -1) -> TunedModel:
     """Return a model whose weights are trained, or those of its last layers."""
     return tuned(backbone, make_tune_config({"method": "ft", "weights": {"layers": layers}}))
-
-
-def write_toy(
-    folder: Path, kind: str, *, seed: int = 0, sizes: dict[str, int] | None = None
-) -> Path:
-    """Write train, dev and test files of a kind; return their folder."""
-    draw = random.Random(seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, size in (sizes or SIZES).items():
-        rows = [example(kind, draw) for _ in range(size)]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{split}.jsonl").write_text(lines)
-    return folder
-
-
-def example(kind: str, draw: random.Random) -> dict[str, Any]:
-    """Return one example whose label follows from its words."""
-    words = [draw.choice(PLAIN_WORDS) for _ in range(draw.randint(2, 4))]
-    place = draw.randrange(len(words))
-    is_land = draw.random() < 0.5
-    words[place] = draw.choice(LANDS[:3] if is_land else TONGUES[:3])
-    if kind == "sequence":
-        return {"text": " ".join(words), "label": "land" if is_land else "tongue"}
-    if kind == "pair":
-        label = "land" if is_land else "tongue"
-        return {"first": draw.choice(PLAIN_WORDS), "second": " ".join(words), "label": label}
-    if kind == "tagging":
-        tag = "B-LAND" if is_land else "B-TONGUE"
-        return {"words": words, "tags": [tag if at == place else "O" for at in range(len(words))]}
-    if kind == "roles":
-        tags = ["B-ARG0" if at == place else "O" for at in range(len(words))]
-        verb = (place + 1) % len(words)
-        tags[verb] = "B-V"
-        return {"words": words, "predicate": verb, "tags": tags}
-    text = " ".join(words)
-    start = len(" ".join(words[:place])) + (place > 0)
-    answers = [{"text": words[place], "start": start}]
-    return {"question": "in the", "context": text, "answers": answers}
 
 
 def toy_config(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TuneConfig:
@@ -112,3 +78,33 @@ def tensorise(
     """Return examples of a kind as rows."""
     sheet = Sheet.make(vocabulary, max_length=max_length, stride=stride, token_types=token_types)
     return ALL_KINDS[kind].tensorise(examples, sheet, Target(labels, **target))
+
+
+TEXT = "{hypothesis} is <1> {premise} <1> : [MASK] ."
+LEARNING = LearningConfig(
+    rates=(3e-3,), prompt_rate=1e-2, batches=(4,), steps=12, evaluate_every=4, patience=0
+)
+
+
+def make_data() -> VerbalData:
+    """Entailed where the premise says "old": learnt from four cities, asked of others."""
+
+    def example(number: int) -> VerbalExample:
+        city, old = CITIES[number % 8], (number // 8 + number) % 2
+        fields = {"premise": "the old city" if old else "the river", "hypothesis": city}
+        return VerbalExample(str(number), fields, old)
+
+    examples = [example(number) for number in range(16)]
+    splits = {
+        "train": [one for one in examples if int(one.id) % 8 < 4],
+        "dev": [one for one in examples if int(one.id) % 8 in (4, 5)],
+        "val": [one for one in examples if int(one.id) % 8 in (6, 7)],
+    }
+    return VerbalData(TASKS["rte"], splits)
+
+
+def make_problem(backbone: LanguageModel, **changes: object) -> VerbalProblem:
+    config = PatternConfig(
+        template=TEXT, words=("Kenya", "Japan"), encoder="bilstm", lstm_hidden=4, max_length=48
+    )
+    return VerbalProblem(backbone, make_data(), replace(config, **changes))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 
 from symprompt.config import build, flatten
 from symprompt.pretraining.config import PretrainConfig
+from tiny.models import overlay
 
 COLOURS = {
     "grass": "green",
@@ -51,9 +52,7 @@ def pretrain_config(out: Path | str = "", **changes: Any) -> PretrainConfig:
         "shape": {"layers": 1, "hidden": 16, "heads": 2},
         "learning": {"batch": 16, "steps": 12, "rate": 2e-3, "warmup": 0.1},
     }
-    for key, value in changes.items():
-        table[key] = {**table[key], **value} if isinstance(value, dict) else value
-    return build(PretrainConfig, table)
+    return build(PretrainConfig, overlay(table, changes))
 
 
 def flags_of(config: PretrainConfig) -> list[str]:

@@ -13,8 +13,7 @@ from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.prepare import Problem, prepare
 from symprompt.probing.queries import TokenLikelihoods, object_logits, subject_likelihoods
-from tiny.causal import causal_config
-from tiny.models import run_config
+from tiny.models import causal_config, run_config
 
 
 @pytest.fixture

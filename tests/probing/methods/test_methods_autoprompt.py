@@ -22,8 +22,7 @@ from symprompt.probing.methods.autoprompt import first_order, placeholder, usabl
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.report import load_scores
 from symprompt.report.answers import run_summary
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES, facts_of
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, facts_of
 from tiny.runs import Make
 from tiny.search import make_search, search_config, slow_gradient, slow_loss
 

@@ -16,8 +16,7 @@ from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
-from tiny.causal import causal_config
-from tiny.models import make_facts, make_trainer, run_training, train
+from tiny.models import causal_config, make_facts, make_trainer, run_training, train
 from tiny.runs import write_csv
 
 SEPARATE = {"name": "spe", "vectors": "separate"}

@@ -22,9 +22,8 @@ from symprompt.probing.inspect import describe_prompts
 from symprompt.probing.methods import METHODS, method_class
 from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import Problem, make_method, prepare
-from tiny.causal import CAUSAL_FAMILIES, causal_config
 from tiny.loops import answer_text
-from tiny.models import FAMILIES, run_config
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, causal_config, run_config
 from tiny.runs import Killed, Make, kill_at, metrics_of
 
 VARIANTS = {

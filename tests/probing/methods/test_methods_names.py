@@ -18,9 +18,9 @@ from symprompt.probing.evaluate import predict
 from symprompt.probing.methods.base import Method
 from symprompt.probing.predictions import Predictions
 from symprompt.probing.prepare import Problem, make_method, prepare
-from tiny.causal import CAUSAL_FAMILIES
 from tiny.loops import Loops, randomise
 from tiny.models import (
+    CAUSAL_FAMILIES,
     FAMILIES,
     facts_of,
     make_trainer,

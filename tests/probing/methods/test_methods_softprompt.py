@@ -25,8 +25,8 @@ from symprompt.probing.methods.softprompt import SoftPrompt
 from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.probing.templates import words_to_vectors
 from symprompt.prompts import Template, encode_facts, make_layout
-from tiny.layers import slow_bert_layer, slow_gpt2_layer
 from tiny.models import Trained, run_config, train, world_facts
+from tiny.oracles import slow_bert_layer, slow_gpt2_layer
 from tiny.runs import PROMPTS, Killed, Make, kill_at, soft_config, write_prompts
 
 

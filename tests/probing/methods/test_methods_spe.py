@@ -17,9 +17,16 @@ from symprompt.probing.methods.spe import SPE
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.queries import object_logits
 from symprompt.prompts import FreeVectors
-from tiny.causal import CAUSAL_FAMILIES, causal_config
 from tiny.loops import Loops, randomise
-from tiny.models import CITIES, COUNTRIES, Trained, run_config, train
+from tiny.models import (
+    CAUSAL_FAMILIES,
+    CITIES,
+    COUNTRIES,
+    Trained,
+    causal_config,
+    run_config,
+    train,
+)
 
 K = 6
 

@@ -23,9 +23,8 @@ from symprompt.tasks.features import Batch, Features, Frame, takes_types
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.classes import ClassPrediction, class_scores
 from symprompt.tasks.metrics import macro_f1, matthews, multirc_scores
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.heads import WIDTH, generator, make_states, slow_logits, slow_loss
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.oracles import WIDTH, generator, make_states, slow_logits, slow_loss
 from tiny.tasks import tensorise
 
 

@@ -28,9 +28,8 @@ from symprompt.tasks.kinds.questions import (
     question_scores,
     squad_scores,
 )
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.heads import WIDTH, generator, make_states, slow_logits, slow_loss
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.oracles import WIDTH, generator, make_states, slow_logits, slow_loss
 from tiny.tasks import tensorise
 
 CONTEXT = (

@@ -31,10 +31,10 @@ from symprompt.tasks.kinds.spans import (
 from symprompt.tasks.kinds.tags import entity_scores
 from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
+from tiny.labelled import write_spans, write_toy
 from tiny.models import PLAIN_WORDS
 from tiny.oracles import seqeval_scores
-from tiny.spans import write_spans
-from tiny.tasks import run_toy, tensorise, tuned, write_toy
+from tiny.tasks import run_toy, tensorise, tuned
 
 LABELS = LabelSet.of_spans(["LOC", "PER"])
 CONLL04 = """#doc 1

@@ -33,11 +33,10 @@ from symprompt.tasks.kinds.tags import (
     role_scores,
 )
 from symprompt.tasks.predict import predict_file
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.heads import slow_logits, slow_loss
-from tiny.models import FAMILIES
-from tiny.oracles import seqeval_scores
-from tiny.tasks import run_toy, tensorise, write_toy
+from tiny.labelled import write_toy
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.oracles import seqeval_scores, slow_logits, slow_loss
+from tiny.tasks import run_toy, tensorise
 
 WORDS = ("The", "city", "of", "Paris", "lies", "in", "San-Marino", ",", "Rome", "Xqz.")
 LOC = LabelSet.of_tags(["B-LOC"])

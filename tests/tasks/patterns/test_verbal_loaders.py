@@ -11,7 +11,7 @@ import pytest
 from symprompt.errors import DataError
 from symprompt.tasks.patterns.data import load_verbal
 from symprompt.tasks.patterns.superglue import TASKS, VerbalData
-from tiny.superglue import rows_of, write_lines, write_task
+from tiny.labelled import rows_of, write_lines, write_task
 
 
 @pytest.mark.parametrize("task", list(TASKS))

@@ -21,9 +21,8 @@ from symprompt.tasks.patterns.config import PatternRunConfig, make_pattern_confi
 from symprompt.tasks.patterns.superglue import TASKS
 from symprompt.tasks.patterns.train import tune_pattern
 from symprompt.tasks.predict import predict_file
-from tiny.calling import Call
-from tiny.runs import unfinish
-from tiny.superglue import rows_of, write_lines, write_task
+from tiny.labelled import rows_of, write_lines, write_task
+from tiny.runs import Call, unfinish
 
 TEXTS = {
     "ptuning": "{hypothesis} <1> {premise} <1> [MASK]",

@@ -18,10 +18,9 @@ from symprompt.tasks.patterns.model import VerbalModel, score_split
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
 from symprompt.tasks.patterns.train import tuning
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES
-from tiny.pattern import LEARNING, TEXT, make_problem
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
 from tiny.prefix import by_cache, by_pairs, by_tokens
+from tiny.tasks import LEARNING, TEXT, make_problem
 
 REFUSED = "mpnet"
 BESIDE = ("albert", "distilbert", "modernbert")

@@ -16,7 +16,7 @@ from symprompt.tasks.patterns import training
 from symprompt.tasks.patterns.model import VerbalModel
 from symprompt.tasks.patterns.train import tuning
 from symprompt.tasks.patterns.training import Recipe
-from tiny.pattern import LEARNING, make_problem
+from tiny.tasks import LEARNING, make_problem
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -28,8 +28,7 @@ from symprompt.tasks.patterns.config import (
 from symprompt.tasks.patterns.pattern import PTUNING
 from symprompt.tasks.patterns.superglue import TASKS, VerbalExample, measure
 from symprompt.tasks.patterns.train import tune_pattern
-from tiny.labelled import write_long_model
-from tiny.superglue import write_task
+from tiny.labelled import write_long_model, write_task
 
 NAMES = [name for name in shipped_configs("tune") if is_pattern_config(name)]
 

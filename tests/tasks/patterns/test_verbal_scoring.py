@@ -32,8 +32,7 @@ from symprompt.tasks.patterns.model import (
 )
 from symprompt.tasks.patterns.pattern import Pattern
 from symprompt.tasks.patterns.superglue import VerbalExample
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
 
 PREMISES = ("Rome is old .", "Paris", "The old river lies in Peru .", "San Marino")
 EXAMPLES = [

@@ -21,9 +21,8 @@ from symprompt.tasks.patterns.config import LearningConfig
 from symprompt.tasks.patterns.prepare import VerbalProblem
 from symprompt.tasks.patterns.train import Outcome, VerbalTuner, ask_zero_shot, tuning
 from symprompt.tasks.patterns.training import PatternTraining, Recipe, batch_rows
-from tiny.causal import CAUSAL_FAMILIES
-from tiny.models import FAMILIES
-from tiny.pattern import LEARNING, TEXT, make_problem
+from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.tasks import LEARNING, TEXT, make_problem
 
 
 def own_copy(backbone: LanguageModel) -> LanguageModel:
