@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from symprompt.facts import check as check
     from symprompt.facts import load_facts as load_facts
     from symprompt.facts import world_facts as world_facts
+    from symprompt.files.progress import show_progress as show_progress
     from symprompt.models import LanguageModel as LanguageModel
     from symprompt.papers.report import reproduce as reproduce
     from symprompt.papers.settings import FactSettings as FactSettings
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from symprompt.prompts import Template as Template
     from symprompt.prompts.exchange import read_peft as read_peft
     from symprompt.prompts.exchange import write_peft as write_peft
-    from symprompt.report import show_progress as show_progress
     from symprompt.tasks.config import TuneConfig as TuneConfig
     from symprompt.tasks.config import load_tune_config as load_tune_config
     from symprompt.tasks.predict import StoredPrompt as StoredPrompt
@@ -58,6 +58,7 @@ _PUBLIC = {
         "load_facts",
         "world_facts",
     ),
+    "symprompt.files.progress": ("show_progress",),
     "symprompt.models": ("LanguageModel",),
     "symprompt.papers.report": ("reproduce",),
     "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
@@ -83,7 +84,6 @@ _PUBLIC = {
         "read_peft",
         "write_peft",
     ),
-    "symprompt.report": ("show_progress",),
     "symprompt.tasks.config": (
         "TuneConfig",
         "load_tune_config",

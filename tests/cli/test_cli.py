@@ -24,7 +24,7 @@ from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.training import Pretraining
 from symprompt.probing.config import load_config
 from symprompt.probing.results import load_metrics
-from symprompt.report import load_scores
+from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import Call, Said

@@ -22,8 +22,8 @@ from symprompt.embeddings.sense_map import (
 )
 from symprompt.embeddings.words import Text
 from symprompt.errors import DataError
-from symprompt.report.embeddings import map_page
 from symprompt.report.figures import can_draw, legend_labels, map_caption
+from symprompt.report.pages import map_page
 from tiny.runs import Call
 from tiny.wordnet import MONEY, RIVER, write_semcor, write_test_set, write_wordnet
 

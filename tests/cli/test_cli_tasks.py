@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from symprompt import cli
-from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
+from symprompt.report.answers import prediction_grid
+from symprompt.report.records import run_notes
 from tiny.labelled import write_toy
 
 CONFIG = """
@@ -245,7 +246,7 @@ def test_tags_that_training_has_not_are_told(
 
 def test_examples_that_a_pattern_cut_are_told() -> None:
     cut = {"train": {"examples": 0, "tokens": 0}, "val": {"examples": 3, "tokens": 40}}
-    assert pattern_notes({"cut": cut}) == [
+    assert run_notes({"pattern": "p", "cut": cut}) == [
         "examples too long, the ends of their longest fields left out: 3 of val (40 tokens)"
     ]
-    assert pattern_notes({}) == []
+    assert run_notes({}) == []

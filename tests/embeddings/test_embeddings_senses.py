@@ -30,7 +30,7 @@ from symprompt.embeddings.senses import (
 from symprompt.embeddings.wordnet import WordNet
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.models import LanguageModel
-from symprompt.report.embeddings import senses_notes
+from symprompt.report.answers import senses_notes
 from tiny.wordnet import (
     MONEY,
     RIVER,

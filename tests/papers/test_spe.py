@@ -34,8 +34,8 @@ from symprompt.papers.spe import (
 from symprompt.papers.subsets import given_away_by_name, uhn_keys
 from symprompt.probing.folder import load_asked, load_predictions, load_weights
 from symprompt.probing.results import load_metrics
-from symprompt.report import load_scores
 from symprompt.report.records import load_results
+from symprompt.report.tables import load_scores
 from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
 from tiny.runs import InlineExecutor, make_lama, write_lama
@@ -272,7 +272,7 @@ def test_the_report_is_whole_in_every_form(plan: Plan[FactSettings]) -> None:
 def test_stored_results_print_again(plan: Plan[FactSettings], loaded: Loaded) -> None:
     write_tables(plan, Outcome())
     stored = load_results(str(Path(plan.settings.out) / "results.json"))
-    text = stored.to_markdown()
+    text = stored.tables().to_markdown()
     value = loaded.groups["toy", "lama-spe"].means[OVER_RELATIONS].mrr
     row = next(line for line in text.splitlines() if line.startswith("| toy: SPE | 2 |"))
     assert f"{value:.2f} (" in row

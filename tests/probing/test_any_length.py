@@ -17,7 +17,7 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_asked
 from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.rerank import rerank_run
-from symprompt.report import load_scores
+from symprompt.report.tables import load_scores
 from tiny.models import PAIRS, names_facts
 from tiny.runs import Killed, Make, kill_at, write_csv
 

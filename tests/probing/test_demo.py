@@ -23,8 +23,8 @@ from symprompt.probing.demo import (
 from symprompt.probing.folder import load_facts, load_weights
 from symprompt.probing.folder import run_config as stored_config
 from symprompt.prompts import Template
-from symprompt.report import comparison, load_scores
 from symprompt.report.demo import write_figures
+from symprompt.report.tables import comparison, load_scores
 from tiny.models import save_taught_bert
 from tiny.runs import other_model
 

@@ -25,7 +25,7 @@ from symprompt.probing.rank import ranks
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.score_weights import choose_weights
 from symprompt.prompts import Template
-from symprompt.report import load_scores
+from symprompt.report.tables import load_scores
 from tiny.models import CAUSAL_TEMPLATE, CITIES, COUNTRIES, run_config
 from tiny.oracles import reranked_ranks
 from tiny.runs import SEPARATE, Make, metrics_of, other_model, unfinish

@@ -21,7 +21,7 @@ from symprompt.probing.evaluate import predict
 from symprompt.probing.folder import load_card
 from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.results import load_metrics
-from symprompt.report import comparison, load_scores
+from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import STATE, Folder
 from tiny.models import make_facts, run_training, world_facts
 from tiny.runs import write_csv
@@ -289,7 +289,7 @@ def test_a_run_is_asked_and_compared_like_any_other(
     cli.main(["ask", str(unbroken), "--relation", "in", "--subject", "Oslo", "--device", "cpu"])
     assert len(capsys.readouterr().out.splitlines()) > 5
     found = comparison([load_scores(unbroken)], by_relation=False, draws=10)
-    assert [row.facts for row in found.runs] == [8]
+    assert [row["facts"] for row in found.values["runs"]] == [8]
 
 
 def test_a_state_of_other_words_is_refused(

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from symprompt.facts import FactSet, check
-from symprompt.report.answers import answer_table, check_table, run_summary
+from symprompt.report.answers import answer_table, check_table
+from symprompt.report.records import run_summary
 
 
 def render(table: RenderableType, width: int = 160) -> list[str]:

@@ -13,8 +13,9 @@ import symprompt
 from symprompt import Answer, Run
 from symprompt.cli import main
 from symprompt.errors import RunError, SympromptError
-from symprompt.report import comparison, figures, load_scores
-from symprompt.report.series import Bar, KCurve, Panel, k_curve, method_bars, question_panels
+from symprompt.report import figures
+from symprompt.report.figures import Bar, KCurve, Panel, k_curve, method_bars, question_panels
+from symprompt.report.tables import comparison, load_scores
 from tiny.models import make_facts, run_config
 from tiny.runs import write_csv
 
@@ -56,8 +57,8 @@ def runs(
 
 def test_bars_are_the_comparisons_means_and_intervals(runs: dict[str, Run]) -> None:
     found = comparison([load_scores(str(run.folder.path)) for run in runs.values()], draws=50)
-    plain = found.to_dict()["runs"]
-    bars = method_bars(found)
+    plain = found.values["runs"]
+    bars = method_bars(plain)
     assert [(bar.metric, bar.run) for bar in bars] == [
         (metric, run) for metric in ("P@1", "P@10", "MRR") for run in ("P-tuning", "SPE")
     ]
@@ -74,10 +75,10 @@ def test_the_curve_is_what_the_table_says_for_every_k(runs: dict[str, Run]) -> N
     assert curve.k == tuple(range(1, 13))
     assert curve.weights == (5.0, 5.0)
     for k in curve.k:
-        (row,) = comparison([load_scores(path, k=k)], draws=1).runs
-        means = row.means["mean over relations"]
+        (row,) = comparison([load_scores(path, k=k)], draws=1).values["runs"]
+        means = row["mean over relations"]
         for name, metric in (("P@1", "p1"), ("P@10", "p10"), ("MRR", "mrr")):
-            assert curve.values[name][k - 1] == getattr(means, metric)
+            assert curve.values[name][k - 1] == means[metric]["value"]
     # One candidate cannot change places with itself.
     assert {name: values[0] for name, values in curve.values.items()} == curve.forward
     assert len(set(curve.values["MRR"])) > 1

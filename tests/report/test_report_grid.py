@@ -6,8 +6,7 @@ import io
 
 from rich.console import Console
 
-from symprompt.report import show
-from symprompt.report.grid import Grid
+from symprompt.report.grid import Grid, show
 
 GRID = Grid(
     "A <title>",
@@ -39,7 +38,7 @@ def test_html_escapes_cells_and_marks_the_columns_of_others() -> None:
 def test_long_texts_break_over_lines_and_hide_no_other_column() -> None:
     rows = (("first", "O " * 100 + "B-PER", "0.5"),)
     console = Console(width=40, file=io.StringIO())
-    show(Grid("", ("example", "prediction", "sure"), (rows,), folded=(1,)).to_rich(), console)
+    show(Grid("", ("example", "prediction", "sure"), (rows,), folded=(1,)), console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, text.splitlines())) <= 40
     for word in ("example", "first", "B-PER", "0.5"):
@@ -50,11 +49,11 @@ def test_numbers_are_never_cut_off_on_a_narrow_terminal() -> None:
     header = ("method", *(f"metric {place}" for place in range(6)))
     row = ("fine-tuning of the last layers", *(f"{place}7.36 ± 21.98" for place in range(6)))
     console = Console(width=40, file=io.StringIO())
-    show(Grid("A title", header, ((row,),)).to_rich(), console)
+    show(Grid("A title", header, ((row,),)), console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for cell in (*header, *row[1:], "fine-tun"):
         assert cell in text
     assert console.width == 40
     narrow = Console(width=200, file=io.StringIO())
-    show(GRID.to_rich(), narrow)
+    show(GRID, narrow)
     assert max(map(len, narrow.file.getvalue().splitlines())) < 60  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from symprompt.report.figures import can_draw, draw_loss, save_loss_curve
-from symprompt.report.pretraining import pretrain_summary
+from symprompt.report.records import pretrain_summary
 
 
 def make_training(**changes: Any) -> dict[str, Any]:

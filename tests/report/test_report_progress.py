@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from symprompt.report import progress, show_progress
+from symprompt.files import progress
+from symprompt.files.progress import show_progress
 
 
 def terminal() -> Console:

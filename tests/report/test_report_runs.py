@@ -14,7 +14,7 @@ import symprompt
 from symprompt import Run
 from symprompt.errors import RunError
 from symprompt.probing.folder import run_config as stored_config
-from symprompt.report import comparison, load_scores
+from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import summarise
 from tiny.models import make_facts, run_config
@@ -120,12 +120,12 @@ def test_rows_name_run_relations_facts_and_what_was_left_out(runs: dict[str, Run
 def test_runs_of_the_same_facts_are_compared_pair_by_pair(runs: dict[str, Run]) -> None:
     rows = [load_scores(path(runs[name])) for name in ("ptuning", "spe")]
     table = comparison(rows, draws=20)
-    assert len(table.differences) == 1
+    assert len(table.values["differences"]) == 1
     wanted = [
         run.metrics["test"]["raw"]["realistic"]["mean over facts"]
         for run in (runs["ptuning"], runs["spe"])
     ]
-    change = table.differences[0].values["mean over facts"]["mrr"].difference
+    change = table.values["differences"][0]["mean over facts"]["mrr"]["difference"]
     assert change == pytest.approx(wanted[1]["mrr"] - wanted[0]["mrr"])
 
 

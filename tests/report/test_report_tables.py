@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from symprompt.errors import SympromptError
-from symprompt.report import Comparison, RunScores, comparison, show
+from symprompt.report.grid import Grids, show
+from symprompt.report.tables import RunScores, comparison
 from symprompt.runs import statistics as averages
 
 
@@ -28,7 +29,7 @@ def make_run(name: str = "a", **changes: Any) -> RunScores:
     return RunScores(**(fields | changes))
 
 
-def printed(table: Comparison, width: int = 100) -> str:
+def printed(table: Grids, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width)
     show(table, console)
     assert isinstance(console.file, io.StringIO)
@@ -37,14 +38,14 @@ def printed(table: Comparison, width: int = 100) -> str:
 
 def test_one_run_shows_means_intervals_and_facts() -> None:
     found = comparison([make_run()])
-    entry = found.to_dict()["runs"][0]
+    entry = found.values["runs"][0]
     assert entry["name"] == "a"
     assert (entry["facts"], entry["relations"]) == (4, 2)
     assert entry["mean over relations"]["p1"]["value"] == pytest.approx((100 / 3 + 100) / 2)
     assert entry["mean over facts"]["p1"]["value"] == pytest.approx(50.0)
     intervals = averages.bootstrap(make_run().rank, make_run().relation, draws=1000)
     assert entry["mean over facts"]["mrr"]["low"] == intervals["mean over facts"]["mrr"].low
-    assert found.to_dict()["differences"] == []
+    assert found.values["differences"] == []
     assert "| Method a on [X] | 4 | 66.67 (50.00 to 100.00) | 83.33" in found.to_markdown()
     assert "| Method a on [X] | 4 | 50.00 (25.00 to 100.00) | 75.00" in found.to_markdown()
 
@@ -53,7 +54,7 @@ def test_any_run_may_be_the_one_others_are_compared_with() -> None:
     ranks = {"a": [3.0, 3, 30, 2], "b": [2.0, 2, 20, 1], "c": [1.0, 2, 20, 1]}
     runs = [make_run(name, rank=np.array(rank)) for name, rank in ranks.items()]
     found = comparison(runs, reference=1, draws=20)
-    plain = found.to_dict()
+    plain = found.values
     assert [(row["name"], row["to"]) for row in plain["differences"]] == [("a", "b"), ("c", "b")]
     assert plain["differences"][0]["mean over facts"]["mrr"]["difference"] < 0
     assert plain["differences"][1]["mean over facts"]["mrr"]["difference"] == pytest.approx(12.5)
@@ -62,7 +63,7 @@ def test_any_run_may_be_the_one_others_are_compared_with() -> None:
 
 def test_dictionary_is_json_and_keeps_its_numbers() -> None:
     runs = [make_run("a"), make_run("b", rank=np.array([2.0, 2, 30, 1]))]
-    found = comparison(runs, by_relation=True).to_dict()
+    found = comparison(runs, by_relation=True).values
     assert json.loads(json.dumps(found)) == found
     assert found["bootstrap"] == {"draws": 1000, "seed": 0, "level": 0.95}
 
@@ -70,7 +71,7 @@ def test_dictionary_is_json_and_keeps_its_numbers() -> None:
 def test_a_worse_run_is_shown_as_worse() -> None:
     worse = make_run("b", rank=np.array([2.0, 3.0, 30.0, 2.0]))
     found = comparison([make_run("a"), worse])
-    entry = found.to_dict()["differences"][0]
+    entry = found.values["differences"][0]
     assert (entry["name"], entry["to"]) == ("b", "a")
     assert entry["mean over facts"]["p1"]["difference"] == pytest.approx(-50.0)
     assert entry["mean over facts"]["p1"]["p"] == 1.0
@@ -87,58 +88,58 @@ def test_a_better_run_has_a_small_p() -> None:
 def test_differing_facts_give_a_note_and_no_paired_line() -> None:
     key = [*make_run().key[:3], ("P36", "other", "o")]
     found = comparison([make_run("a"), make_run("b", key=key)])
-    assert found.differences == ()
-    assert found.notes == (
+    assert found.values["differences"] == []
+    assert found.notes == [
         "Method b on [X]: 2 facts differ (1 missing, 1 added) from Method a on [X], "
         "so no paired comparison.",
-    )
+    ]
     assert "- Method b on [X]: 2 facts differ" in found.to_markdown()
 
 
 def test_another_order_is_noted() -> None:
     key = [make_run().key[1], make_run().key[0], *make_run().key[2:]]
     found = comparison([make_run("a"), make_run("b", key=key)])
-    assert found.differences == ()
+    assert found.values["differences"] == []
     assert "another order (2 places differ)" in found.notes[0]
 
 
 def test_keys_read_from_json_as_lists_are_the_same_facts() -> None:
     listed = make_run("b", key=[list(key) for key in make_run().key])
-    assert len(comparison([make_run("a"), listed]).differences) == 1
+    assert len(comparison([make_run("a"), listed]).values["differences"]) == 1
 
 
 def test_notes_and_relations_without_facts_are_shown() -> None:
     run = make_run(note="seed 3", relation_names=("P19", "P36", "P101"))
     found = comparison([run], by_relation=True)
-    assert found.notes == (
+    assert found.notes == [
         "Method a on [X]: seed 3",
         "Method a on [X]: no facts, so not in the means: P101.",
-    )
+    ]
     assert "| P101 | 0 | – | – | – |" in found.to_markdown()
 
 
 def test_by_relation_has_one_row_per_relation_and_three_columns_per_run() -> None:
     runs = [make_run("a"), make_run("b", rank=np.ones(4))]
     found = comparison(runs, by_relation=True)
-    assert [row.relation for row in found.relations] == ["P19", "P36"]
+    assert [row["relation"] for row in found.values["relations"]] == ["P19", "P36"]
     assert "| P19 | 3 | 33.33 | 66.67 | 51.67 | 100.00 | 100.00 | 100.00 |" in found.to_markdown()
-    entry = found.to_dict()["relations"][0]["runs"][1]
+    entry = found.values["relations"][0]["runs"][1]
     assert entry == {"name": "b", "facts": 3, "p1": 100.0, "p10": 100.0, "mrr": 100.0}
-    assert comparison(runs).relations == ()
+    assert comparison(runs).values["relations"] == []
 
 
 def test_by_relation_joins_runs_by_name_not_by_number() -> None:
     other = make_run(
         "b", relation_names=("P36", "P50"), relation=np.array([0, 0, 1, 1]), rank=np.ones(4)
     )
-    rows = comparison([make_run("a"), other], by_relation=True).relations
-    assert [(row.relation, row.facts) for row in rows] == [
+    rows = comparison([make_run("a"), other], by_relation=True).values["relations"]
+    assert [(row["relation"], tuple(run["facts"] for run in row["runs"])) for row in rows] == [
         ("P19", (3, 0)),
         ("P36", (1, 2)),
         ("P50", (0, 2)),
     ]
-    assert rows[0].means[1] is None
-    assert rows[2].means[0] is None
+    assert "p1" not in rows[0]["runs"][1]
+    assert "p1" not in rows[2]["runs"][0]
     assert (
         "| P36 | 1 / 2 | 100.00"
         in comparison([make_run("a"), other], by_relation=True).to_markdown()
@@ -162,11 +163,11 @@ def test_summary_fits_eighty_columns() -> None:
     text = printed(found, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    for run in found.runs:
-        for averaging, metrics in run.intervals.items():
-            for metric, interval in metrics.items():
-                assert f"{getattr(run.means[averaging], metric):.2f}" in text
-                assert f"({interval.low:.2f} to {interval.high:.2f})" in text
+    for run in found.values["runs"]:
+        for averaging in ("mean over relations", "mean over facts"):
+            for interval in run[averaging].values():
+                assert f"{interval['value']:.2f}" in text
+                assert f"({interval['low']:.2f} to {interval['high']:.2f})" in text
 
 
 def test_markdown_tables_are_rectangular() -> None:

@@ -10,9 +10,9 @@ from symprompt.embeddings import Choice, describe_corpus, read_corpus, write_emb
 from symprompt.embeddings.isotropy import Standardiser, measure_model
 from symprompt.embeddings.similarity import Occurrence, compare
 from symprompt.errors import ConfigError
+from symprompt.files.progress import show_progress
 from symprompt.models import LanguageModel
-from symprompt.report import show, show_progress
-from symprompt.report.embeddings import frequency_table, isotropy_table, similarity_table
+from symprompt.report.answers import frequency_table, isotropy_table, similarity_table
 from symprompt.report.figures import (
     can_draw,
     check_figure,
@@ -20,6 +20,7 @@ from symprompt.report.figures import (
     draw_isotropy,
     save_figure,
 )
+from symprompt.report.grid import show
 
 NO_PICTURE = "picture: none drawn, as matplotlib is not installed (pip install symprompt[report])."
 
@@ -60,7 +61,7 @@ def run_similarity(flags: SimilarityFlags) -> None:
     if flags.json:
         print_json({"texts": flags.texts, "cosines": cosines})
     else:
-        show(similarity_table(flags.texts, cosines).to_rich())
+        show(similarity_table(flags.texts, cosines))
 
 
 def run_isotropy(flags: IsotropyFlags) -> None:
@@ -86,8 +87,8 @@ def run_isotropy(flags: IsotropyFlags) -> None:
     if flags.json:
         print_json(plain)
         return
-    show(isotropy_table(plain).to_rich())
-    show(frequency_table(plain).to_rich())
+    show(isotropy_table(plain))
+    show(frequency_table(plain))
     print(drawn)
     for layers, path in report.standardisers.items():
         print(f"standardiser: {path} (symprompt similarity --layers {layers} --standardise ...)")

@@ -18,6 +18,7 @@ from symprompt.cli.output import print_json
 from symprompt.errors import ConfigError
 from symprompt.facts import check, load_facts, uhn
 from symprompt.files.atomic import write_file
+from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
 from symprompt.probing.ask import Run
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
@@ -28,15 +29,15 @@ from symprompt.probing.rerank import rerank_run
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
 from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from symprompt.probing.train import train
-from symprompt.report import show, show_progress
 from symprompt.report.answers import (
     answer_table,
     check_table,
     prompts_table,
-    run_summary,
     vocabulary_table,
 )
 from symprompt.report.demo import show_demo
+from symprompt.report.grid import show
+from symprompt.report.records import run_summary
 
 
 def run_train(flags: TrainFlags, config: RunConfig) -> None:

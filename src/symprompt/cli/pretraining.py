@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from symprompt.cli.flags import PretrainFlags
 from symprompt.engine.processes import is_first_process
 from symprompt.errors import ConfigError
-from symprompt.files.progress import silent
+from symprompt.files.progress import show_progress, silent
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.prepare import prepare_pretraining, refuse_contradiction
 from symprompt.pretraining.train import pretrain
-from symprompt.report import show, show_progress
 from symprompt.report.figures import can_draw, save_loss_curve
-from symprompt.report.pretraining import prepared_summary, pretrain_summary
+from symprompt.report.grid import show
+from symprompt.report.records import prepared_summary, pretrain_summary
 
 
 def run_pretrain(flags: PretrainFlags, config: PretrainConfig) -> None:

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from symprompt.cli.paper_flags import LabelledFlags, ReproduceFlags, SweepFlags
 from symprompt.errors import ConfigError
+from symprompt.files.progress import show_progress
 from symprompt.papers.report import (
     make_plan,
     report_results,
@@ -15,7 +16,7 @@ from symprompt.papers.report import (
 )
 from symprompt.papers.settings import FactSettings, TaskOptions, TaskPaper, TaskSettings
 from symprompt.papers.sweep import make_sweep_plan, sweep
-from symprompt.report import show, show_progress
+from symprompt.report.grid import show
 
 
 def run_spe(flags: ReproduceFlags) -> None:

@@ -25,9 +25,9 @@ from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.wordnet import load_wordnet
 from symprompt.errors import ConfigError
 from symprompt.files.atomic import write_file
+from symprompt.files.progress import show_progress
 from symprompt.models import SHIPPED, LanguageModel
-from symprompt.report import show, show_progress
-from symprompt.report.embeddings import senses_notes, senses_table, tags_table, write_map_page
+from symprompt.report.answers import senses_notes, senses_table, tags_table
 from symprompt.report.figures import (
     can_draw,
     check_figure,
@@ -36,6 +36,8 @@ from symprompt.report.figures import (
     map_caption,
     save_figure,
 )
+from symprompt.report.grid import show
+from symprompt.report.pages import map_page
 from symprompt.runs.folder import records_to_json
 
 
@@ -87,7 +89,7 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
     if flags.json:
         print_json(plain)
     else:
-        show(senses_table(plain).to_rich())
+        show(senses_table(plain))
         for line in senses_notes(plain):
             print(line)
 
@@ -151,7 +153,7 @@ def run_map(flags: SensesMapFlags) -> None:
         seed=flags.seed,
     )
     out = flags.out or forms[0]
-    write_map_page(found, f"{out}.html")
+    write_file(Path(f"{out}.html"), map_page(found).encode())
     print(map_caption(found))
     if why_not_umap(found):
         print(why_not_umap(found))

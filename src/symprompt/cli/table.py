@@ -9,9 +9,8 @@ from symprompt.cli.flags import ConfigsFlags, RunsFlags, TableFlags
 from symprompt.cli.output import print_json
 from symprompt.config import TABLES, nearest, shipped_configs
 from symprompt.errors import ConfigError
-from symprompt.report.grid import Grids
+from symprompt.report.grid import Grids, show
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
-from symprompt.report.terminal import show
 from symprompt.runs.folder import Folder
 
 _OF_FACTS = {"train", "rerank"}
@@ -25,7 +24,7 @@ def run_table(flags: TableFlags) -> None:
     commands = {Folder(path).require_finished().command for path in flags.runs}
     if not commands <= _OF_FACTS:
         _refuse_flags(flags, {"split"}, "is about runs on facts alone; leave it out.")
-        _show_tables(load_runs(flags.runs, flags.split), flags)
+        _show_tables(load_runs(flags.runs, flags.split).tables(), flags)
         return
     _compare(flags)
 
@@ -49,12 +48,7 @@ def _compare(flags: TableFlags) -> None:
             rows += [before] if before.name != main.name else []
         rows.append(main)
     found = comparison(rows, by_relation=flags.by == "relation", draws=flags.draws)
-    if flags.json:
-        print_json(found.to_dict())
-    elif flags.markdown:
-        print(found.to_markdown())
-    else:
-        show(found)
+    _show_tables(found, flags)
 
 
 def run_runs(flags: RunsFlags) -> None:
@@ -63,7 +57,7 @@ def run_runs(flags: RunsFlags) -> None:
     if flags.json:
         print_json(rows)
     elif rows:
-        show(list_grid(rows).to_rich())
+        show(list_grid(rows))
     else:
         print(f"no runs below {flags.folder}")
 
@@ -75,7 +69,7 @@ def _show_results(flags: TableFlags) -> None:
             raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
     _refuse_flags(flags, set(), "needs run folders; stored results are printed as they are.")
     for path in flags.runs:
-        _show_tables(load_results(path), flags)
+        _show_tables(load_results(path).tables(), flags)
 
 
 def _refuse_flags(flags: TableFlags, allowed: set[str], why: str) -> None:
@@ -91,7 +85,7 @@ def _show_tables(tables: Grids, flags: TableFlags) -> None:
     elif flags.markdown:
         print(tables.to_markdown())
     else:
-        show(tables.to_rich())
+        show(tables)
 
 
 def run_configs(flags: ConfigsFlags) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
 from symprompt.cli.output import print_json
-from symprompt.report import show, show_progress
-from symprompt.report.records import load_runs
-from symprompt.report.tasks import pattern_notes, prediction_grid, run_notes
+from symprompt.files.progress import show_progress
+from symprompt.report.answers import prediction_grid
+from symprompt.report.grid import show
+from symprompt.report.records import load_runs, run_notes
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.folder import load_metrics
@@ -27,10 +28,9 @@ def run_tune(flags: TuneFlags, config: TuneConfig | PatternRunConfig) -> None:
             tune(config, resume=flags.resume, tick=tick)
     inner = Folder(config.out).manifest.details.get("tasks", [])
     paths = [f"{config.out}/{name}" for name in inner] or [config.out]
-    show(load_runs(paths).to_rich())
+    show(load_runs(paths).tables())
     for path in paths:
-        notes = pattern_notes if isinstance(config, PatternRunConfig) else run_notes
-        for note in notes(load_metrics(Folder(path))):
+        for note in run_notes(load_metrics(Folder(path))):
             print(note)
     print(f"run folder: {config.out}")
     print(f"predict with it: symprompt predict {paths[0]} FILE")
@@ -58,7 +58,7 @@ def run_predict(flags: PredictFlags) -> None:
     if flags.out:
         print(f"{len(found.rows)} predictions: {flags.out}")
     else:
-        show(prediction_grid(found.rows[:_SHOWN]).to_rich())
+        show(prediction_grid(found.rows[:_SHOWN]))
         if len(found.rows) > _SHOWN:
             print(f"and {len(found.rows) - _SHOWN} more; --out FILE writes them all.")
     for name, value in found.metrics.items():

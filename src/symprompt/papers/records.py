@@ -332,7 +332,8 @@ def load_results(paths: Sequence[str], paper: TaskPaper | None = None) -> Entrie
                     f"{entry['task']} with the model {key[0]}; leave one of them out."
                 )
             values[key], origin[key] = entry, path
-        notes += [stored.note] if stored.note and len(values) > found else []
+        note = stored.about.get("note", "")
+        notes += [note] if note and len(values) > found else []
     if not values:
         wanted = f"that the tables of {paper} show" if paper else "on labelled tasks"
         raise RunError(f"{', '.join(paths)}: no results {wanted}; give others.")

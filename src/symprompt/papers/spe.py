@@ -23,11 +23,11 @@ from symprompt.papers.settings import FactSettings
 from symprompt.papers.subsets import subset_section
 from symprompt.probing.folder import load_asked, load_card, load_weights, run_config
 from symprompt.report import figures
+from symprompt.report.figures import Bar, KCurve
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Picture, Section
-from symprompt.report.records import plain_results
-from symprompt.report.series import METRIC_NAMES, Bar, KCurve
-from symprompt.report.tables import load_scores, unfilled_notes
+from symprompt.report.records import METRIC_NAMES, plain_results, unfilled_notes
+from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import (
     METRICS,
@@ -653,10 +653,8 @@ def draw_pictures(
         drawn["methods"].append(_save(figure, folder, f"methods-{model.name}.png", title))
         if pools.get(model.name):
             curve = pool_curve(loaded.groups[model.name, SPE], pools[model.name])
-            low, high = curve.weights
-            weight = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
             title = f"SPE on {model.name}: candidates scored by subject prompts"
-            caption = f"{about} Weight {weight}. Up to K = 10, P@10 cannot change."
+            caption = f"{about} Weight {curve.shown_weights}. Up to K = 10, P@10 cannot change."
             figure = figures.draw_k_curve(curve, title=title, caption=caption)
             name = f"candidates-{model.name}.png"
             drawn["candidates"].append(_save(figure, folder, name, title))

@@ -1,4 +1,7 @@
-"""What ask, train, data check, data vocabulary and prompts show print: tables of plain values."""
+"""What commands print of answers, predictions, data, prompts, word vectors and senses.
+
+Tables of plain values; those of finished runs are in ``records``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from symprompt.report.grid import Grid, stack
-from symprompt.report.tables import candidate_notes, unfilled_notes
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -22,30 +24,6 @@ def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
         rows.append((str(rank), answer["text"], *scores))
     shown = (name.replace("_", " ") for name in names)
     return Grid(title, ("rank", "answer", *shown), (tuple(rows),), folded=(1,))
-
-
-def run_summary(metrics: Mapping[str, Any]) -> Group:
-    """Return a finished run's test figures, and what was left out of them."""
-    test = metrics["test"]
-    kinds = {"forward only": "forward"} if metrics["weights"] else {}
-    kinds |= {"raw": "raw", "filtered": "filtered"}
-    rows = tuple(
-        (f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
-        for label, key in kinds.items()
-        for mean, values in test[key]["realistic"].items()
-    )
-    title = f"{metrics['method']} on {metrics['model']}"
-    grid = Grid(title, ("test, realistic ranks", "P@1", "P@10", "MRR"), (rows,))
-    notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
-    notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
-    notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
-    weights = sorted(set((metrics["weights"] or {}).values()))
-    if weights:
-        shown = " to ".join(f"{weight:.3g}" for weight in dict.fromkeys((weights[0], weights[-1])))
-        more = ", objects' frequencies counted" if metrics.get("frequency_shares") else ""
-        notes.append(f"asked back: K = {metrics['k']}, weight {shown}{more}")
-    notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
-    return stack(grid, *notes)
 
 
 def check_table(report: Mapping[str, Any]) -> Group:
@@ -136,3 +114,122 @@ def vocabulary_table(report: Mapping[str, Any]) -> Grid:
     shared = ("all of them", "", str(len(report["words"])), *left)
     header = ("model", "tokens", "words", *(f"{split} facts" for split in splits))
     return Grid("words that are one token", header, (rows, (shared,)))
+
+
+def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
+    """Return predictions as a table: each one's number, what was predicted, and how surely."""
+    header = ["example", "prediction"]
+    cells = [[str(row["id"]), _shown(row)] for row in rows]
+    if all("probability" in row for row in rows):
+        header.append("probability")
+        for line, row in zip(cells, rows, strict=True):
+            line.append(f"{row['probability']:.3f}")
+    return Grid("", tuple(header), (tuple(map(tuple, cells)),), folded=(1,))
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    value = row["prediction"]
+    if not isinstance(value, list):
+        return str(value)
+    if "texts" not in row:
+        return " ".join(map(str, value))
+    texts = row["texts"]
+    spans = [f"{text} ({kind})" for (kind, _, _), text in zip(value, texts, strict=True)]
+    pairs = [f"{name}: {texts[one]} > {texts[two]}" for name, one, two in row.get("relations", [])]
+    return "; ".join([*([", ".join(spans)] if spans else []), *pairs]) or "no span"
+
+
+def isotropy_table(report: Mapping[str, Any]) -> Grid:
+    """Return the expected cosine of each layer, before and after, and its rogue dimensions."""
+    rows = []
+    for layer in report["layers"]:
+        shares = ", ".join(f"{place}: {100 * share:.0f} %" for place, share in layer["shares"])
+        rows.append((layer["layer"], f"{layer['before']:.3f}", f"{layer['after']:.3f}", shares))
+    return Grid(
+        "Expected cosine of two random words",
+        ("layer", "as it is", "standardised", "dimensions with the largest shares"),
+        (tuple(rows),),
+    )
+
+
+def frequency_table(report: Mapping[str, Any]) -> Grid:
+    """Return the cosines by word frequency, before and after."""
+    rows = []
+    for one, other in zip(report["before"], report["after"], strict=True):
+        cells = (f"{entry[key]:.3f}" for entry in (one, other) for key in ("same", "other"))
+        rows.append((f"{one['low']} to {one['high']}", str(one["types"]), *cells))
+    return Grid(
+        f"Mean cosine by word frequency, {report['layers'][-1]['layer']}",
+        (
+            "times seen",
+            "words",
+            "same word",
+            "others",
+            "same, standardised",
+            "others, standardised",
+        ),
+        (tuple(rows),),
+    )
+
+
+def similarity_table(marked: Sequence[str], cosines: Sequence[Sequence[float]]) -> Grid:
+    """Return the cosine of every two occurrences."""
+    rows = [
+        (f"{number}  {text}", *(f"{value:.3f}" for value in row))
+        for number, (text, row) in enumerate(zip(marked, cosines, strict=True), start=1)
+    ]
+    header = ("occurrence", *(str(number + 1) for number in range(len(marked))))
+    return Grid("Cosine of word occurrences", header, (tuple(rows),))
+
+
+def senses_table(evaluation: Mapping[str, Any]) -> Grid:
+    """Return F1 of each set against the most frequent sense."""
+    parts = {"n": "nouns", "v": "verbs", "a": "adjectives", "r": "adverbs"}
+    blocks = (
+        evaluation["sets"],
+        [evaluation["all"], evaluation["seen"]],
+        [{**score, "name": parts[score["name"]]} for score in evaluation["parts"]],
+    )
+    return Grid(
+        "F1 in percent, with the 95 % interval of the paired difference",
+        ("set", "words", "F1", "most frequent sense", "difference", "p"),
+        tuple(tuple(_score_row(score) for score in block) for block in blocks),
+    )
+
+
+def senses_notes(evaluation: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know beside the table: sets and words that are not in it."""
+    about = evaluation["about"]
+    notes = []
+    if about["sets that are not there"]:
+        notes.append(f"not there, so not in all: {', '.join(about['sets that are not there'])}")
+    for name, dropped in about["words left out"].items():
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in dropped.items())
+        notes.append(f"words of {name} left out: {reasons}")
+    return notes
+
+
+def _score_row(score: Mapping[str, Any]) -> tuple[str, ...]:
+    change = score["difference"]
+    p = "< 0.01" if change["p"] < 0.01 else f"{change['p']:.2f}"
+    bounds = f"{change['difference']:+z.2f} ({change['low']:+z.2f} to {change['high']:+z.2f})"
+    return (
+        score["name"],
+        str(score["instances"]),
+        f"{score['f1']:.2f}",
+        f"{score['baseline']:.2f}",
+        bounds,
+        p,
+    )
+
+
+def tags_table(tagged: Sequence[Mapping[str, Any]]) -> Grid:
+    """Return each content word with its sense, gloss and confidence."""
+    rows = []
+    for word in tagged:
+        sure = word["confidence"]
+        share = "first sense" if sure is None else f"{100 * sure:.0f} %"
+        gloss = word["gloss"].split("; ")[0]
+        rows.append((word["word"], word["pos"], word["sense"], share, gloss))
+    header = ("word", "part", "sense", "confidence", "gloss")
+    return Grid("", header, (tuple(rows),), folded=(1, 2, 4))

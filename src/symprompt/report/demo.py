@@ -12,10 +12,11 @@ from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
 from symprompt.probing.folder import load_card, load_facts, load_weights
 from symprompt.report import figures
 from symprompt.report.answers import answer_table
-from symprompt.report.series import METRIC_NAMES, k_curve, method_bars, question_panels
-from symprompt.report.tables import Comparison, comparison, load_scores
-from symprompt.report.terminal import show
-from symprompt.runs.statistics import METRICS, OVER_RELATIONS
+from symprompt.report.figures import k_curve, method_bars, question_panels
+from symprompt.report.grid import Grids, show
+from symprompt.report.records import METRIC_NAMES
+from symprompt.report.tables import comparison, load_scores
+from symprompt.runs.statistics import OVER_RELATIONS
 
 _SHOWN = 5
 
@@ -34,10 +35,32 @@ def show_demo(demo: Demo) -> None:
             "for comparison: always giving a relation's most frequent training object is right in "
             f"{100 * baseline:.2f} % (P@1, mean over relations)."
         )
-    print(_difference(found) + "\n")
+    changes = (
+        "{name} {difference:+z.2f} ({low:+z.2f} to {high:+z.2f})".format(
+            name=METRIC_NAMES[metric], **change
+        )
+        for metric, change in found.values["differences"][-1][OVER_RELATIONS].items()
+    )
+    print(f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(changes)}.\n")
+    moves = count_moves(demo.runs[-1])
+    print(
+        f"Asking back brought the right answer to the top for {moves.risen} of {moves.facts} test "
+        f"facts and took it from the top for {moves.fallen}."
+    )
     questions = demo_questions(demo.runs[-1])
-    _show_questions(demo, questions)
-    _show_figures(demo, found, baseline, questions)
+    if questions:
+        print(f"Some that rose, with the first {_SHOWN} answers and their scores:")
+    for question in questions:
+        fact = question.fact
+        ranks = f"rank {question.forward_rank:g} -> {question.rank:g}"
+        plain = [asdict(answer) for answer in question.answers[:_SHOWN]]
+        show(answer_table(plain, f"{fact.relation}: {fact.subject} ?  {fact.object}, {ranks}"))
+    if figures.can_draw():
+        print("figures:")
+        for path in write_figures(demo, found, baseline, questions):
+            print(f"  {path}")
+    else:
+        print(f"no figures: {figures.NEED}.")
     _show_next(demo, paths)
 
 
@@ -60,71 +83,35 @@ def _about(demo: Demo, facts: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _difference(found: Comparison) -> str:
-    """Return what SPE adds to P-tuning, with a paired bootstrap."""
-    values = found.differences[-1].values[OVER_RELATIONS]
-    shown = (
-        f"{METRIC_NAMES[metric]} {values[metric].difference:+z.2f} "
-        f"({values[metric].low:+z.2f} to {values[metric].high:+z.2f})"
-        for metric in METRICS
-    )
-    return f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(shown)}."
-
-
-def _show_questions(demo: Demo, questions: list[Question]) -> None:
-    moves = count_moves(demo.runs[-1])
-    print(
-        f"Asking back brought the right answer to the top for {moves.risen} of {moves.facts} test "
-        f"facts and took it from the top for {moves.fallen}."
-    )
-    if questions:
-        print(f"Some that rose, with the first {_SHOWN} answers and their scores:")
-    for question in questions:
-        plain = [asdict(answer) for answer in question.answers[:_SHOWN]]
-        show(answer_table(plain, _title(question)))
-
-
-def _title(question: Question) -> str:
-    fact = question.fact
-    return (
-        f"{fact.relation}: {fact.subject} ?  {fact.object}, rank {question.forward_rank:g} "
-        f"-> {question.rank:g}"
-    )
-
-
-def _show_figures(
-    demo: Demo, found: Comparison, baseline: float | None, questions: list[Question]
-) -> None:
-    if not figures.can_draw():
-        print(f"no figures: {figures.NEED}.")
-        return
-    print("figures:")
-    for path in write_figures(demo, found, baseline, questions):
-        print(f"  {path}")
-
-
 def write_figures(
-    demo: Demo, found: Comparison, baseline: float | None, questions: list[Question]
+    demo: Demo, found: Grids, baseline: float | None, questions: list[Question]
 ) -> list[Path]:
     """Draw the methods, the curve over K and the first question; return the files."""
     run, folder = demo.runs[-1], demo.folder / "figures"
-    about = _caption(demo)
+    metrics = run.metrics
+    about = (
+        f"Model {Path(metrics['model']).name}; world facts (GeoNames), "
+        f"{len(metrics['test']['relations'])} relations, {metrics['test']['facts']} test facts "
+        f"(at most {demo.size.test_limit} of each); full vocabulary, realistic ranks; "
+        f"seed {metrics['seed']}."
+    )
     curve = k_curve(run.folder)
+    draws = found.values["bootstrap"]["draws"]
     weights = load_weights(run.folder)
     fitted = load_weights(run.folder, "frequency_shares") is not None
     holds = "; asked back, an answer's frequency in training counts too" if fitted else ""
     drawn = {
         "methods.png": figures.draw_methods(
-            method_bars(found),
+            method_bars(found.values["runs"]),
             title="What three kinds of prompts get out of one frozen language model",
             caption=f"{about} Bars: mean over relations with 95 % bootstrap intervals "
-            f"({found.draws:,} draws). Dashed: most frequent training object.",
+            f"({draws:,} draws). Dashed: most frequent training object.",
             baseline=None if baseline is None else 100 * baseline,
         ),
         "candidates.png": figures.draw_k_curve(
             curve,
             title="SPE: how many candidates to ask back",
-            caption=f"{about} Weight {_weight(curve.weights)}, chosen on dev with "
+            caption=f"{about} Weight {curve.shown_weights}, chosen on dev with "
             f"K = {curve.k[-1]}. Up to K = 10, P@10 cannot change.",
         ),
     }
@@ -140,22 +127,6 @@ def write_figures(
             f"{len(question.answers)} candidates with their places; weight {weight:.3g}{holds}.",
         )
     return [figures.save_figure(figure, folder / name) for name, figure in drawn.items()]
-
-
-def _caption(demo: Demo) -> str:
-    """Return which model, facts and seed a figure is about."""
-    metrics = demo.runs[-1].metrics
-    test = metrics["test"]
-    return (
-        f"Model {Path(metrics['model']).name}; world facts (GeoNames), {len(test['relations'])} "
-        f"relations, {test['facts']} test facts (at most {demo.size.test_limit} of each); "
-        f"full vocabulary, realistic ranks; seed {metrics['seed']}."
-    )
-
-
-def _weight(weights: tuple[float, float]) -> str:
-    low, high = weights
-    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
 
 
 def _show_next(demo: Demo, paths: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 matplotlib is an extra, ``pip install symprompt[report]``, and imported when a figure is drawn.
 Figures are objects of their own: no pyplot, no backend or style is set for the whole process. What
-they show are plain values: of ``series``, of reports and of stored metrics.
+they show are plain values: of stored predictions, of reports and of stored metrics.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from symprompt.errors import ConfigError, RunError, SympromptError
+from symprompt.facts.types import Split
 from symprompt.files.atomic import reason, replacing
-from symprompt.report.series import Bar, KCurve, Panel
+from symprompt.probing.folder import load_predictions, load_weights
+from symprompt.probing.predictions import Array, Ranks
+from symprompt.report.records import METRIC_NAMES
+from symprompt.runs.folder import Folder
+from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from symprompt.embeddings.sense_map import SenseMap
+    from symprompt.probing.ask import Answer
 
 # Okabe and Ito's palette, which colour-blind readers tell apart; black and grey for what is beside.
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#8C8C8C"
@@ -126,6 +134,116 @@ def _spread(bars: Sequence[Bar]) -> tuple[list[float], list[float]]:
     """Return how far the intervals reach below and above the bars' values."""
     below = [max(0.0, bar.value - bar.low) for bar in bars]
     return below, [max(0.0, bar.high - bar.value) for bar in bars]
+
+
+# -- what figures of facts show, from stored predictions -------------------------------------------
+
+METHOD_NAMES = {
+    "autoprompt": "AutoPrompt",
+    "lpaqa": "LPAQA",
+    "majority": "majority object",
+    "manual": "manual prompts",
+    "optiprompt": "OptiPrompt",
+    "ptuning": "P-tuning",
+    "spe": "SPE",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One run's value of one metric in percent, mean over relations, with its 95 % interval."""
+
+    run: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+def method_bars(runs: Sequence[Mapping[str, Any]]) -> list[Bar]:
+    """Return the bars of compared runs: metric after metric, the runs in their order.
+
+    Args:
+        runs: as ``comparison`` has them in its values.
+    """
+    return [
+        Bar(METHOD_NAMES.get(run["title"], run["title"]), name, **run[OVER_RELATIONS][metric])
+        for metric, name in METRIC_NAMES.items()
+        for run in runs
+    ]
+
+
+@dataclass(frozen=True)
+class KCurve:
+    """The metrics (percent, mean over relations) when 1, 2, ... K candidates are asked back.
+
+    Attributes:
+        values: metric -> one value for each of ``k``.
+        forward: metric -> the value without asking back.
+        weights: the smallest and largest weight of the subject score among the relations.
+    """
+
+    k: tuple[int, ...]
+    values: dict[str, tuple[float, ...]]
+    forward: dict[str, float]
+    weights: tuple[float, float]
+
+    @property
+    def shown_weights(self) -> str:
+        """The weights for a caption."""
+        return " to ".join(f"{weight:.3g}" for weight in dict.fromkeys(self.weights))
+
+
+def k_curve(folder: Folder, split: Split = "test") -> KCurve:
+    """Re-rank a run's stored candidates for every K up to the stored one, realistic ranks.
+
+    Raises:
+        RunError: the run did not ask back.
+    """
+    predictions, weights = load_predictions(folder, split), load_weights(folder)
+    if weights is None or not predictions.asked_back:
+        raise RunError(f"{folder.path} did not ask back, so it has no curve over K.")
+    each = weights[predictions.relation].astype(np.float32)
+    numbers = tuple(range(1, predictions.candidates.shape[1] + 1))
+
+    def means(ranks: Ranks[Array]) -> dict[str, float]:
+        found = summarise(ranks.realistic, predictions.relation)[OVER_RELATIONS]
+        return {METRIC_NAMES[metric]: getattr(found, metric) for metric in METRICS}
+
+    found = [means(predictions.reranked(each, k=k)) for k in numbers]
+    return KCurve(
+        numbers,
+        {name: tuple(entry[name] for entry in found) for name in METRIC_NAMES.values()},
+        means(predictions.ranks()),
+        (float(weights.min()), float(weights.max())),
+    )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One order of the candidates, best first: their texts and log-probabilities."""
+
+    title: str
+    texts: tuple[str, ...]
+    scores: tuple[float, ...]
+
+
+def question_panels(answers: Sequence[Answer]) -> list[Panel]:
+    """Return a question's candidates by object, subject and joint score.
+
+    Args:
+        answers: candidates that were asked back.
+    """
+    panels = []
+    for title, name in (("object", "object_score"), ("subject", "subject_score"), ("joint",) * 2):
+        scored = [(answer.text, getattr(answer, name)) for answer in answers]
+        there = [entry for entry in scored if entry[1] is not None]
+        if len(there) < len(scored) or not there:
+            raise RunError(f"{len(scored) - len(there)} candidates have no {title} score to draw.")
+        there.sort(key=lambda entry: -entry[1])
+        texts, scores = zip(*there, strict=True)
+        panels.append(Panel(title, texts, scores))
+    return panels
 
 
 # -- facts ----------------------------------------------------------------------------------------

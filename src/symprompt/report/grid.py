@@ -1,4 +1,4 @@
-"""A table of text cells that becomes Markdown, HTML or a rich table.
+"""A table of text cells that becomes Markdown, HTML or a rich table, and the way to print one.
 
 rich is imported when a terminal table is made: machines that only compute do not have it.
 """
@@ -6,13 +6,12 @@ rich is imported when a terminal table is made: machines that only compute do no
 from __future__ import annotations
 
 import html
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, Group, JustifyMethod
+    from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 DASH = "–"
 # So narrow may the first column become, its words broken.
 _NARROW = 8
+_WIDEST = 1000
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Grid:
             parts.append(f"<{kind}{mark}>{text}</{kind}>")
         return f"<tr>{''.join(parts)}</tr>"
 
-    def to_rich(self) -> Table:
+    def __rich__(self) -> Table:
         """Return the grid as a rich table, cells taken literally (no markup)."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
@@ -80,26 +80,20 @@ class Grid:
             justify: JustifyMethod = "left" if text else "right"
             # On a narrow terminal names may break over lines, numbers and intervals should not.
             unbroken = not text and "\n" not in heading
+            cells = [heading, *(row[index] for section in self.sections for row in section)]
+            width = max((len(line) for cell in cells for line in cell.splitlines()), default=0)
             table.add_column(
                 Text(heading),
                 justify=justify,
                 no_wrap=unbroken,
                 overflow="fold",
-                min_width=self._width(index) if unbroken else None,
+                min_width=width if unbroken else None,
             )
         for section in self.sections:
             for row in section:
                 table.add_row(_Name(row[0]), *(Text(cell) for cell in row[1:]))
             table.add_section()
         return table
-
-    __rich__ = to_rich
-
-    def _width(self, index: int) -> int:
-        """Return how wide a column must be for its cells to stand unbroken."""
-        cells = [row[index] for section in self.sections for row in section]
-        lines = [line for cell in (self.header[index], *cells) for line in cell.splitlines()]
-        return max(map(len, lines), default=0)
 
 
 class _Name:
@@ -120,32 +114,27 @@ class _Name:
         return Measurement(min(widest, _NARROW), widest)
 
 
-class Grids(ABC):
-    """Abstract: results as several tables, and a note about them.
+@dataclass(frozen=True)
+class Grids:
+    """Results as several tables, with notes below them; final.
 
     Attributes:
-        values: as they are stored; the note is its "note".
+        values: the same as plain values, ready for JSON.
     """
 
     values: dict[str, Any]
-
-    @abstractmethod
-    def grids(self) -> list[Grid]:
-        """Return the tables."""
-
-    @property
-    def note(self) -> str:
-        """What the results are about."""
-        return str(self.values.get("note", ""))
+    grids: Sequence[Grid]
+    notes: Sequence[str] = ()
 
     def to_markdown(self) -> str:
-        """Return the tables and the note as Markdown."""
-        notes = [f"- {self.note}"] if self.note else []
-        return "\n\n".join([*(grid.to_markdown() for grid in self.grids()), *notes]) + "\n"
+        """Return the tables and the notes as Markdown."""
+        parts = [grid.to_markdown() for grid in self.grids]
+        if self.notes:
+            parts.append("\n".join(f"- {note}" for note in self.notes))
+        return "\n\n".join(parts) + "\n"
 
-    def to_rich(self) -> Group:
-        """Return the tables and the note as one rich renderable."""
-        return stack(*self.grids(), self.note)
+    def __rich__(self) -> Group:
+        return stack(*self.grids, *self.notes)
 
 
 def stack(*parts: Grid | str) -> Group:
@@ -153,8 +142,38 @@ def stack(*parts: Grid | str) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(*(Text(part) if isinstance(part, str) else part.to_rich() for part in parts))
+    return Group(*(Text(part) if isinstance(part, str) else part.__rich__() for part in parts))
+
+
+def interval_cell(value: float, low: float, high: float) -> str:
+    """Return a figure with its interval."""
+    return f"{value:.2f}\n({low:.2f} to {high:.2f})"
+
+
+def difference_cell(difference: float, low: float, high: float, p: float) -> str:
+    """Return a difference, its interval and p; z keeps a rounded zero from showing as -0.00."""
+    shown = "p < 0.01" if p < 0.01 else f"p = {p:.2f}"
+    return f"{difference:+z.2f}\n({low:+z.2f} to {high:+z.2f})\n{shown}"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def show(table: RenderableType, console: Console | None = None) -> None:
+    """Print a table or any rich renderable to the terminal, or to the given console.
+
+    What does not fit is printed wider: lines that wrap can be read, numbers that are cut off are
+    wrong.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    target = console or Console()
+    needed = Measurement.get(target, target.options.update(width=_WIDEST), table).minimum
+    before = target.width
+    if needed > before:
+        target.width = needed
+    target.print(table)
+    if needed > before:
+        target.width = before

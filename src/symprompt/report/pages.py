@@ -1,15 +1,21 @@
-"""Sections of a report as Markdown, HTML and plain values."""
+"""Pages: a report as Markdown, HTML and plain values, and the map of a word's occurrences."""
 
 from __future__ import annotations
 
 import html
+import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symprompt.files.atomic import to_json, write_file
+from symprompt.report.figures import MAP_COLOURS, legend_labels, map_caption
 from symprompt.report.grid import Grid
+
+if TYPE_CHECKING:
+    from symprompt.embeddings.sense_map import SenseMap
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 75em; margin: 2em auto;
@@ -130,3 +136,86 @@ class Page:
             write_file(path, content)
         pictures = [picture for section in self.sections for picture in section.pictures]
         return [*written, *(folder / "figures" / picture.file for picture in pictures)]
+
+
+def map_page(found: SenseMap) -> str:
+    """Return a page that needs nothing else: points, a legend, and the text under the pointer."""
+    shown = legend_labels(found.labels)
+    low, high = found.points.min(axis=0), found.points.max(axis=0)
+    span = [float(size) or 1.0 for size in (high - low)]
+    points: list[dict[str, Any]] = []
+    for (x, y), label, around in zip(found.points.tolist(), found.labels, found.hover, strict=True):
+        points.append(
+            {
+                "x": round(20 + 860 * (x - float(low[0])) / span[0], 1),
+                "y": round(20 + 520 * (1 - (y - float(low[1])) / span[1]), 1),
+                "c": shown.index(label) if label in shown else len(shown) - 1,
+                "l": label,
+                "t": around,
+            }
+        )
+    counts = Counter(point["c"] for point in points)
+    legend = [f"{label} [{counts[number]}]" for number, label in enumerate(shown)]
+    values = {"points": points, "legend": legend, "colours": MAP_COLOURS}
+    # Inside a script no "<" may begin a tag.
+    data = json.dumps(values, ensure_ascii=False).replace("<", "\\u003c")
+    title = html.escape(f"“{found.word}”")
+    return (
+        _PAGE.replace("@TITLE@", title)
+        .replace("@CAPTION@", html.escape(map_caption(found)))
+        .replace("@DATA@", data)
+    )
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>@TITLE@</title>
+<style>
+body { font: 15px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em auto; max-width: 920px; }
+h1 { font-size: 1.3em; margin: 0; } p { margin: .2em 0 .8em; color: #555; }
+svg { width: 100%; border: 1px solid #ddd; background: #fff; }
+circle { opacity: .75; stroke: #fff; stroke-width: .5; }
+circle:hover, circle:focus { opacity: 1; stroke: #222; stroke-width: 2; outline: none; }
+circle.off { opacity: .05; pointer-events: none; }
+#legend button { border: 0; background: none; font: inherit; padding: .15em .6em .15em 0; }
+#legend button { cursor: pointer; text-align: left; }
+#legend button[aria-pressed=false] { color: #aaa; text-decoration: line-through; }
+#legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }
+#legend i { border-radius: 50%; }
+#text { min-height: 4.5em; padding: .5em 0; } mark { background: #ffe9a8; font-weight: 600; }
+</style></head><body>
+<h1>@TITLE@</h1><p>@CAPTION@. Point at a dot to read it; click a colour to hide it.</p>
+<svg viewBox="0 0 900 560" role="img" aria-label="map of occurrences"></svg>
+<div id="text" aria-live="polite"></div><div id="legend"></div>
+<script>
+const data = @DATA@;
+const svg = document.querySelector("svg"), text = document.getElementById("text");
+const show = point => {
+  text.replaceChildren();
+  const label = document.createElement("div");
+  label.textContent = point.l; label.style.color = data.colours[point.c];
+  const mark = document.createElement("mark"); mark.textContent = point.t[1];
+  text.append(label, "… " + point.t[0], mark, point.t[2] + " …");
+};
+data.points.forEach(point => {
+  const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+  dot.setAttribute("cx", point.x); dot.setAttribute("cy", point.y); dot.setAttribute("r", 5);
+  dot.setAttribute("fill", data.colours[point.c]); dot.setAttribute("tabindex", 0);
+  dot.dataset.c = point.c;
+  dot.addEventListener("pointerenter", () => show(point));
+  dot.addEventListener("focus", () => show(point));
+  svg.append(dot);
+});
+data.legend.forEach((label, number) => {
+  const button = document.createElement("button"), swatch = document.createElement("i");
+  swatch.style.background = data.colours[number];
+  button.setAttribute("aria-pressed", "true");
+  button.append(swatch, label);
+  button.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", on);
+    svg.querySelectorAll(`[data-c="${number}"]`).forEach(dot => dot.classList.toggle("off", !on));
+  });
+  document.getElementById("legend").append(button, document.createElement("br"));
+});
+</script></body></html>
+"""

@@ -1,5 +1,7 @@
 """Results of any command as tables: from run folders, or from files of records.
 
+And what a command prints of the run that it has finished.
+
 A file of results is a JSON object: "about" (a note, how it was made) and a list "records", see
 ``symprompt.runs.folder.Record``. Neither torch nor the code that made a run is needed.
 """
@@ -10,16 +12,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import read_json
-from symprompt.report.grid import Grid, Grids
-from symprompt.runs.folder import Folder, Manifest, Record, validated
+from symprompt.report.grid import Grid, Grids, difference_cell, interval_cell, stack
+from symprompt.runs.folder import MANIFEST, Folder, Manifest, Record, validated
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 TRAINED, SECONDS = "trained", "seconds"
 """Figures of every method: how many weights are trained, and how long that takes."""
-_METRICS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
+METRIC_NAMES = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
 _METHODS = {"ft": "FT", "pt": "PT", "pt2": "PT-2", "lora": "LoRA", "mpt2": "MPT-2"}
 _PATTERNS = {
     "ptuning": "P-tuning",
@@ -28,6 +33,8 @@ _PATTERNS = {
     "zero-shot": "MP zero-shot",
     "cls": "[CLS] fine-tuning",
 }
+# Names that a note lists.
+_NAMED = 5
 # Figures of some of the questions, and values that are no share: stored, and in --json, but a
 # table of them all would not fit a terminal.
 _PARTS = ("answerable_", "unanswerable_")
@@ -35,28 +42,24 @@ _NO_SHARE = "_threshold"
 
 
 @dataclass(frozen=True)
-class Results(Grids):
-    """Records and what they are about; final."""
+class Results:
+    """Records and what they are about, such as a note; final."""
 
     records: tuple[Record, ...]
     about: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def values(self) -> dict[str, Any]:  # type: ignore[override]
-        """Everything as plain values."""
-        note = str(self.about.get("note", ""))
-        return {"note": note, **plain_results(self.about, self.records)}
-
-    def grids(self) -> list[Grid]:
+    def tables(self) -> Grids:
         """Return a table for each task, split and model, a row for each method."""
         groups: dict[tuple[str, ...], list[Record]] = {}
         for record in self.records:
             table = str(record.settings.get("table", ""))
             mean = str(record.settings.get("mean", ""))
             about = (mean.capitalize(), record.data, record.split, record.model)
-            key = (table,) if table else about
-            groups.setdefault(key, []).append(record)
-        return [_grid(", ".join(filter(None, key)), own) for key, own in groups.items()]
+            groups.setdefault((table,) if table else about, []).append(record)
+        grids = [_grid(", ".join(filter(None, key)), own) for key, own in groups.items()]
+        note = str(self.about.get("note", ""))
+        values = {"note": note, **plain_results(self.about, self.records)}
+        return Grids(values, grids, [note] if note else [])
 
 
 def plain_results(about: Mapping[str, Any], records: Iterable[Record]) -> dict[str, Any]:
@@ -138,7 +141,11 @@ def load_runs(paths: Sequence[str], split: str = "") -> Results:
         for name, runs in zip(names, recipes.values(), strict=True):
             label, differing = runs[0].label(), {}
             if len(recipes) > 1:
-                differing = _differing(runs[0], [others[0] for others in recipes.values()])
+                differing = {
+                    setting: value
+                    for setting, value in runs[0].settings.items()
+                    if any(others[0].settings.get(setting) != value for others in recipes.values())
+                }
                 label = f"{label} {name}"
                 told = ", ".join(f"{setting} {value}" for setting, value in differing.items())
                 notes.append(f"{name}: {told}")
@@ -168,7 +175,7 @@ def _records(run: _Run, split: str, label: str, differing: Mapping[str, Any]) ->
     """Return a run's figures of a split, then what was trained and how long it took."""
     own, details = run.manifest, run.manifest.details
     splits = list(dict.fromkeys(record.split for record in own.records))
-    reported = details.get("reported") or details.get("split") or "test"
+    reported = _reported(own)
     wanted = split or (reported if reported in splits else next(filter(None, splits), ""))
     if wanted and wanted not in splits:
         raise ConfigError(
@@ -190,15 +197,6 @@ def _records(run: _Run, split: str, label: str, differing: Mapping[str, Any]) ->
         record.model_copy(update={"label": label, "settings": {**record.settings, **differing}})
         for record in found
     ]
-
-
-def _differing(run: _Run, others: Sequence[_Run]) -> dict[str, Any]:
-    """Return a run's settings that are not the same in all of the others."""
-    return {
-        name: value
-        for name, value in run.settings.items()
-        if any(other.settings.get(name) != value for other in others)
-    }
 
 
 def _names(recipes: Sequence[Sequence[_Run]]) -> list[str]:
@@ -231,22 +229,31 @@ def _grid(title: str, records: Sequence[Record]) -> Grid:
     every = dict.fromkeys(_column(record) for record in records)
     last = [name for name in (TRAINED, SECONDS) if name in every]
     published = list(dict.fromkeys(_column(own) for own in records if _is_published(own)))
-    first = [name for name in every if name not in last + published and _is_shown(name)]
+    first = [
+        name
+        for name in every
+        if name not in last + published
+        and not name.startswith(_PARTS)
+        and not name.endswith(_NO_SHARE)
+    ]
     columns = [*first, *last, *published]
-    digits = {name: _digits([own for own in records if _column(own) == name]) for name in columns}
-    sections = tuple(
-        tuple(
-            (row, _seeds(own), *(_cell(own.get(name, []), digits[name]) for name in columns))
-            for row, own in part.items()
-        )
-        for part in (rows, changes)
-        if part
-    )
+    largest = {
+        name: max(abs(own.value) for own in records if _column(own) == name) for name in columns
+    }
+    sections = []
+    for part in filter(None, (rows, changes)):
+        section = []
+        for row, own in part.items():
+            seeds = {seed for found in own.values() for record in found for seed in record.seeds}
+            # Three digits for shares and cosines, two for percents.
+            cells = (_cell(own.get(name, []), 3 if largest[name] <= 1 else 2) for name in columns)
+            section.append((row, str(len(seeds) or ""), *cells))
+        sections.append(tuple(section))
     header = ("method", "seeds", *columns)
     if any(record.low is not None for record in records):
         title += ", in percent, with 95 % intervals"
     marked = tuple(range(len(header) - len(published), len(header)))
-    return Grid(title, header, sections, marked)
+    return Grid(title, header, tuple(sections), marked)
 
 
 def _is_published(record: Record) -> bool:
@@ -256,22 +263,7 @@ def _is_published(record: Record) -> bool:
 def _column(record: Record) -> str:
     if _is_published(record):
         return str(record.settings["published"])
-    return _METRICS.get(record.metric, record.metric)
-
-
-def _is_shown(name: str) -> bool:
-    return not name.startswith(_PARTS) and not name.endswith(_NO_SHARE)
-
-
-def _seeds(row: Mapping[str, Sequence[Record]]) -> str:
-    seeds = {seed for records in row.values() for record in records for seed in record.seeds}
-    return str(len(seeds) or "")
-
-
-def _digits(records: Sequence[Record]) -> int:
-    """Return how many digits a column shows: three for shares and cosines, two for percents."""
-    largest = max(abs(record.value) for record in records)
-    return 3 if largest <= 1 else 2
+    return METRIC_NAMES.get(record.metric, record.metric)
 
 
 def _cell(records: Sequence[Record], digits: int) -> str:
@@ -279,11 +271,10 @@ def _cell(records: Sequence[Record], digits: int) -> str:
     if not records:
         return ""
     first = records[0]
-    if first.versus and first.p is not None:
-        p = "p < 0.01" if first.p < 0.01 else f"p = {first.p:.2f}"
-        return f"{first.value:+z.2f}\n({first.low:+z.2f} to {first.high:+z.2f})\n{p}"
-    if first.low is not None:
-        return f"{first.value:.2f}\n({first.low:.2f} to {first.high:.2f})"
+    if first.low is not None and first.high is not None:
+        if first.versus and first.p is not None:
+            return difference_cell(first.value, first.low, first.high, first.p)
+        return interval_cell(first.value, first.low, first.high)
     values = [record.value for record in records]
     middle = sum(values) / len(values)
     if first.metric == SECONDS:
@@ -312,8 +303,8 @@ def deviation(values: Sequence[float]) -> float:
 # ------------------------------------------------------------------------------ listing
 
 
-def runs_below(folder: str) -> Iterable[Folder]:
-    """Yield every run folder below a folder, itself too, in the order of their paths.
+def list_runs(folder: str) -> list[dict[str, Any]]:
+    """Return what the runs below a folder are, as plain values; a damaged one is named as such.
 
     Raises:
         RunError: there is no such folder.
@@ -321,14 +312,9 @@ def runs_below(folder: str) -> Iterable[Folder]:
     place = Path(folder)
     if not place.is_dir():
         raise RunError(f"{place} is no folder; give one that holds runs.")
-    for path in sorted(place.rglob("symprompt.json")):
-        yield Folder(path.parent)
-
-
-def list_runs(folder: str) -> list[dict[str, Any]]:
-    """Return what the runs below a folder are, as plain values; a damaged one is named as such."""
     rows = []
-    for run in runs_below(folder):
+    for path in sorted(place.rglob(MANIFEST)):
+        run = Folder(path.parent)
         name = run.path.relative_to(folder).as_posix()
         row: dict[str, Any] = {"name": run.name if name == "." else name}
         try:
@@ -336,7 +322,9 @@ def list_runs(folder: str) -> list[dict[str, Any]]:
         except RunError:
             rows.append(row | {"state": "damaged"})
             continue
-        main = _main(own)
+        # A run is known by the first figure of the split that it reports.
+        reported = [record for record in own.records if record.split == _reported(own)]
+        main = next(iter(reported or own.records), None)
         figure = "" if main is None else f"{_column(main)} {number(main.value)}"
         rows.append(
             row
@@ -353,12 +341,10 @@ def list_runs(folder: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _main(manifest: Manifest) -> Record | None:
-    """Return the figure that a run is known by: the first of the split that it reports."""
-    reported = manifest.details.get("reported") or manifest.details.get("split") or "test"
-    records = manifest.records
-    own = [record for record in records if record.split == reported]
-    return next(iter(own or records), None)
+def _reported(manifest: Manifest) -> str:
+    """Return the split that a run reports."""
+    details = manifest.details
+    return str(details.get("reported") or details.get("split") or "test")
 
 
 def list_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
@@ -379,3 +365,149 @@ def _size(count: int | None) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
+
+
+# ------------------------------------------------------------------------------ finished runs
+
+
+def run_summary(metrics: Mapping[str, Any]) -> Group:
+    """Return a finished run's test figures, and what was left out of them."""
+    test = metrics["test"]
+    kinds = {"forward only": "forward"} if metrics["weights"] else {}
+    kinds |= {"raw": "raw", "filtered": "filtered"}
+    rows = tuple(
+        (f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
+        for label, key in kinds.items()
+        for mean, values in test[key]["realistic"].items()
+    )
+    title = f"{metrics['method']} on {metrics['model']}"
+    grid = Grid(title, ("test, realistic ranks", "P@1", "P@10", "MRR"), (rows,))
+    notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
+    notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
+    notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
+    weights = sorted(set((metrics["weights"] or {}).values()))
+    if weights:
+        shown = " to ".join(f"{weight:.3g}" for weight in dict.fromkeys((weights[0], weights[-1])))
+        more = ", objects' frequencies counted" if metrics.get("frequency_shares") else ""
+        notes.append(f"asked back: K = {metrics['k']}, weight {shown}{more}")
+    notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
+    return stack(grid, *notes)
+
+
+def candidate_notes(details: Mapping[str, Any]) -> list[str]:
+    """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
+    counts = sorted((details["candidates"] or {}).values())
+    if not counts:
+        return []
+    shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return [f"objects of any length: ranks are among {shown} candidates of each relation"]
+
+
+def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:
+    """Return a note if a search was too short to find all words of some relations' prompts."""
+    names = details["unfilled"]
+    if not names:
+        return []
+    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return [
+        f"prompts that are not all words, as the search was too short: {len(names)} of "
+        f"{relations} relations ({shown}); raise learning.epochs or search.steps"
+    ]
+
+
+def run_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what was left out of a run on a labelled task or is out of its reach."""
+    from symprompt.tasks.data.examples import CUT
+
+    notes = [f"left out: {count} ({why})" for why, count in metrics.get("dropped", {}).items()]
+    long = metrics.get("spans_too_long", {})
+    if long:
+        told = ", ".join(f"{count} of {split}" for split, count in long.items())
+        notes.append(f"spans longer than span.length are never found: {told}")
+    cut = metrics.get("cut", {})
+    if cut and "pattern" not in metrics:
+        told = ", ".join(f"{count} of {split}" for split, count in cut.items())
+        notes.append(f"{CUT}: {told}")
+    elif cut:
+        counts = [
+            f"{own['examples']} of {split} ({own['tokens']} tokens)"
+            for split, own in cut.items()
+            if own["examples"]
+        ]
+        what = "examples too long, the ends of their longest fields left out"
+        notes += [f"{what}: {', '.join(counts)}"] if counts else []
+    unseen = metrics.get("unseen", [])
+    if unseen:
+        more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
+        told = ", ".join(unseen[:_NAMED]) + more
+        notes.append(f"labels that training does not have are never predicted: {told}")
+    return notes
+
+
+def pretrain_summary(training: Mapping[str, Any]) -> Group:
+    """Return a run's losses, languages and speed.
+
+    Args:
+        training: what a model's run states, see ``load_training``.
+    """
+    model, corpus = training["model"], training["corpus"]
+    validation = training["validation"] or {}
+    losses = tuple(
+        (part, f"{value:.3f}", f"{validation[part]:.3f}" if part in validation else "-")
+        for part, value in training["loss"].items()
+    )
+    title = f"{model['type']}, {model['parameters']:,} weights"
+    grids = [Grid(title, ("loss at the end", "training", "validation"), (losses,))]
+    if len(corpus["languages"]) > 1:
+        header = ("language", "there are", "share", "in a pass", "share in a pass")
+        rows = tuple(
+            (
+                row["language"] or "-",
+                f"{row['before']:,}",
+                f"{100 * row['prior']:.1f} %",
+                f"{row['after']:,}",
+                f"{100 * row['share']:.1f} %",
+            )
+            for row in corpus["languages"]
+        )
+        grids.append(Grid("sequences of each language", header, (rows,)))
+    notes = [
+        f"text: {corpus['documents']:,} documents, {corpus['tokens']:,} tokens, "
+        f"{corpus['sequences']:,} sequences",
+        f"training: {training['steps']:,} steps, {training['tokens']:,} tokens, "
+        f"{training['passes']:.2f} passes, {training['seconds']:,.0f} s, "
+        f"{training['tokens_per_second']:,.0f} tokens/s",
+        *_missing(training["vocabulary"]["broken"], corpus["empty_documents"]),
+    ]
+    return stack(*grids, *notes)
+
+
+def prepared_summary(about: Mapping[str, Any]) -> Group:
+    """Return what prepared text holds, language by language.
+
+    Args:
+        about: as `prepare_pretraining` returns it.
+    """
+    vocabulary = about["vocabulary"]
+    names = ("documents", "sentences", "tokens")
+    rows = tuple(
+        (language or "-", *(f"{counts[name]:,}" for name in names))
+        for language, counts in about["languages"].items()
+    )
+    notes = [
+        f"held out: {about['held_out_documents']:,} of {about['documents']:,} documents",
+        f"vocabulary: {vocabulary['size']:,} tokens",
+        *_missing(vocabulary["broken"], about["empty_documents"]),
+    ]
+    return stack(Grid("text to train on", ("language", *names), (rows,)), *notes)
+
+
+def _missing(broken: Sequence[str], empty: int) -> list[str]:
+    """Return a note on listed words that are not one token, and one on documents left out."""
+    notes = []
+    if broken:
+        shown = ", ".join(broken[:5]) + (", ..." if len(broken) > 5 else "")
+        notes.append(f"vocabulary: {len(broken)} listed words are not one token: {shown}")
+    if empty:
+        notes.append(f"left out: {empty:,} documents without a token")
+    return notes

@@ -1,47 +1,29 @@
 """Tables that compare runs: P@1, P@10 and MRR with intervals, paired differences, per relation.
 
-Everything here takes plain arrays and returns text, dictionaries or rich tables. Means are named
-*mean over relations* and *mean over facts*, never micro and macro. rich is imported when a terminal
-table is made: machines that only compute do not have it.
-
-Run folders as rows of a comparison.
+Means are named *mean over relations* and *mean over facts*, never micro and macro.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.errors import SympromptError
-from symprompt.report.grid import Grid
-from symprompt.runs import statistics as averages
-from symprompt.runs.statistics import (
-    METRICS,
-    OVER_FACTS,
-    OVER_RELATIONS,
-    Difference,
-    Interval,
-    Summary,
-)
-
-if TYPE_CHECKING:
-    from rich.console import Group
-from collections.abc import Mapping
-from typing import Literal
-
-from symprompt.errors import RunError
+from symprompt.errors import RunError, SympromptError
 from symprompt.facts.types import Split
 from symprompt.probing.folder import load_asked, load_card, load_weights, open_run
-from symprompt.probing.predictions import Array, Predictions
-from symprompt.runs.folder import MANIFEST, Folder
+from symprompt.probing.predictions import Predictions
+from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
+from symprompt.report.records import METRIC_NAMES, candidate_notes, unfilled_notes
+from symprompt.runs import statistics as averages
+from symprompt.runs.folder import MANIFEST
+from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval
 
-_LABELS = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
-_MISSING = "–"
+RankKind = Literal["realistic", "optimistic", "pessimistic"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,166 +65,6 @@ class RunScores:
             )
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """One run's row: its averages and their intervals, by averaging and metric."""
-
-    name: str
-    title: str
-    facts: int
-    relations: int
-    means: dict[str, Summary]
-    intervals: dict[str, dict[str, Interval]]
-
-
-@dataclass(frozen=True)
-class DifferenceRow:
-    """One run against the first run, over the same facts."""
-
-    name: str
-    title: str
-    values: dict[str, dict[str, Difference]]
-
-
-@dataclass(frozen=True)
-class RelationRow:
-    """One relation: the number of facts and the averages, per run; None where a run lacks it."""
-
-    relation: str
-    facts: tuple[int, ...]
-    means: tuple[Summary | None, ...]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Runs side by side; ``relations`` is empty unless asked for.
-
-    Attributes:
-        runs: one row per run.
-        differences: the other runs that hold the same facts as the reference, minus it.
-        relations: one row per relation.
-        notes: remarks that belong under the table.
-        draws: bootstrap resamplings behind every interval.
-        seed: the bootstrap's seed.
-        reference: which run the others are compared with.
-    """
-
-    runs: tuple[RunRow, ...]
-    differences: tuple[DifferenceRow, ...]
-    relations: tuple[RelationRow, ...]
-    notes: tuple[str, ...]
-    draws: int
-    seed: int
-    reference: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain dictionaries, lists, strings and numbers, ready for JSON."""
-        return {
-            "runs": [
-                {
-                    "name": run.name,
-                    "title": run.title,
-                    "facts": run.facts,
-                    "relations": run.relations,
-                }
-                | {
-                    averaging: {
-                        metric: {
-                            "value": getattr(run.means[averaging], metric),
-                            **asdict(run.intervals[averaging][metric]),
-                        }
-                        for metric in METRICS
-                    }
-                    for averaging in (OVER_RELATIONS, OVER_FACTS)
-                }
-                for run in self.runs
-            ],
-            "differences": [
-                {"name": row.name, "title": row.title, "to": self.runs[self.reference].name}
-                | asdict(row)["values"]
-                for row in self.differences
-            ],
-            "relations": [
-                {
-                    "relation": row.relation,
-                    "runs": [
-                        {"name": run.name, "facts": facts} | (asdict(means) if means else {})
-                        for run, facts, means in zip(self.runs, row.facts, row.means, strict=True)
-                    ],
-                }
-                for row in self.relations
-            ],
-            "notes": list(self.notes),
-            "bootstrap": {"draws": self.draws, "seed": self.seed, "level": 0.95},
-        }
-
-    def to_markdown(self) -> str:
-        """Return the tables and notes as Markdown."""
-        parts = [grid.to_markdown() for grid in self._grids()]
-        if self.notes:
-            parts.append("\n".join(f"- {note}" for note in self.notes))
-        return "\n\n".join(parts) + "\n"
-
-    def to_rich(self) -> Group:
-        """Return the tables and notes as one rich renderable."""
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(*(grid.to_rich() for grid in self._grids()), *map(Text, self.notes))
-
-    def __rich__(self) -> Group:
-        """Let a rich console print the comparison directly."""
-        return self.to_rich()
-
-    def _grids(self) -> list[Grid]:
-        grids = [self._means_grid(averaging) for averaging in (OVER_RELATIONS, OVER_FACTS)]
-        return [*grids, self._relation_grid()] if self.relations else grids
-
-    def _labels(self) -> dict[str, str]:
-        return _labels([(run.name, run.title) for run in self.runs])
-
-    def _means_grid(self, averaging: str) -> Grid:
-        labels = self._labels()
-        rows = tuple(
-            (
-                labels[run.name],
-                str(run.facts),
-                *(_mean_cell(run, averaging, metric) for metric in METRICS),
-            )
-            for run in self.runs
-        )
-        changes = tuple(
-            (
-                f"{labels[row.name]}\nminus {labels[self.runs[self.reference].name]}",
-                "",
-                *(_difference_cell(row.values[averaging][metric]) for metric in METRICS),
-            )
-            for row in self.differences
-        )
-        title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
-        return Grid(title, ("run", "facts", *_LABELS.values()), (rows, changes))
-
-    def _relation_grid(self) -> Grid:
-        labels = self._labels()
-        columns = [
-            f"{labels[run.name]}\n{label}" for run in self.runs for label in _LABELS.values()
-        ]
-        rows = tuple(
-            (
-                row.relation,
-                # One number where the runs agree, one per run where they do not.
-                " / ".join(map(str, set(row.facts) if len(set(row.facts)) == 1 else row.facts)),
-                *(
-                    f"{getattr(means, metric):.2f}" if means else _MISSING
-                    for means in row.means
-                    for metric in METRICS
-                ),
-            )
-            for row in self.relations
-        )
-        return Grid("By relation, in percent", ("relation", "facts", *columns), (rows,))
-
-
 def comparison(
     runs: Sequence[RunScores],
     *,
@@ -250,7 +72,7 @@ def comparison(
     draws: int = 1000,
     seed: int = 0,
     reference: int = 0,
-) -> Comparison:
+) -> Grids:
     """Compare runs with bootstrap intervals, each also paired with the reference, the first one.
 
     A run whose facts differ from the reference's gets no paired line but a note that says how many
@@ -262,21 +84,27 @@ def comparison(
         draws: bootstrap resamplings.
         seed: the bootstrap's seed.
         reference: the position of the run that the others are compared with.
+
+    Returns:
+        Tables whose values are "runs", "differences" (the other runs that hold the same facts,
+        minus the reference), "relations", "notes" and "bootstrap".
     """
     if not runs:
         raise SympromptError("No runs to compare; give at least one.")
     names = [run.name for run in runs]
     if len(set(names)) != len(names):
         raise SympromptError(f"Runs {names} must have distinct names.")
-    labels = _labels([(run.name, run.title) for run in runs])
-    notes: list[str] = []
-    differences: list[DifferenceRow] = []
+    count = Counter(run.title for run in runs)
+    labels = {
+        run.name: run.title if count[run.title] == 1 else f"{run.title} ({run.name})"
+        for run in runs
+    }
     remarks = {run.name: _remarks(run) for run in runs}
-    if len(runs) > 1 and all(remark == remarks[runs[0].name] for remark in remarks.values()):
-        notes += [f"all runs: {remark}" for remark in remarks[runs[0].name]]
-    else:
-        notes += [f"{labels[name]}: {remark}" for name in remarks for remark in remarks[name]]
+    notes = [f"{labels[name]}: {remark}" for name in remarks for remark in remarks[name]]
+    if len(runs) > 1 and all(remark == remarks[names[0]] for remark in remarks.values()):
+        notes = [f"all runs: {remark}" for remark in remarks[names[0]]]
     first = runs[reference]
+    differences: list[dict[str, Any]] = []
     for run in (*runs[:reference], *runs[reference + 1 :]):
         mismatch = _mismatch(first, run)
         if mismatch:
@@ -284,47 +112,95 @@ def comparison(
                 f"{labels[run.name]}: {mismatch} {labels[first.name]}, so no paired comparison."
             )
             continue
-        values = averages.paired_bootstrap(
+        changes = averages.paired_bootstrap(
             first.rank, run.rank, first.relation, draws=draws, seed=seed
         )
-        differences.append(DifferenceRow(run.name, run.title, values))
-    return Comparison(
-        tuple(_run_row(run, draws, seed) for run in runs),
-        tuple(differences),
-        _relation_rows(runs) if by_relation else (),
-        tuple(notes),
-        draws,
-        seed,
-        reference,
-    )
+        row = {"name": run.name, "title": run.title, "to": first.name}
+        differences.append(row | _plain(changes))
+    values: dict[str, Any] = {
+        "runs": [_run_row(run, draws, seed) for run in runs],
+        "differences": differences,
+        "relations": _relation_rows(runs) if by_relation else [],
+        "notes": notes,
+        "bootstrap": {"draws": draws, "seed": seed, "level": 0.95},
+    }
+    grids = [_means_grid(values, labels, averaging) for averaging in (OVER_RELATIONS, OVER_FACTS)]
+    if by_relation:
+        grids.append(_relation_grid(values["relations"], labels))
+    return Grids(values, grids, notes)
 
 
-def _run_row(run: RunScores, draws: int, seed: int) -> RunRow:
-    return RunRow(
-        run.name,
-        run.title,
-        len(run.key),
-        np.unique(run.relation).size,
-        averages.summarise(run.rank, run.relation),
-        averages.bootstrap(run.rank, run.relation, draws=draws, seed=seed),
-    )
+def _plain(measured: Mapping[str, Mapping[str, Interval | Difference]]) -> dict[str, Any]:
+    return {
+        averaging: {metric: asdict(value) for metric, value in own.items()}
+        for averaging, own in measured.items()
+    }
 
 
-def _relation_rows(runs: Sequence[RunScores]) -> tuple[RelationRow, ...]:
-    """Return one row per relation name of any run, in order of first appearance."""
+def _run_row(run: RunScores, draws: int, seed: int) -> dict[str, Any]:
+    """Return a run's averages and their intervals, by averaging and metric."""
+    row: dict[str, Any] = {"name": run.name, "title": run.title, "facts": len(run.key)}
+    row |= {"relations": np.unique(run.relation).size}
+    bounds = _plain(averages.bootstrap(run.rank, run.relation, draws=draws, seed=seed))
+    for averaging, means in averages.summarise(run.rank, run.relation).items():
+        row[averaging] = {
+            metric: {"value": value, **bounds[averaging][metric]}
+            for metric, value in asdict(means).items()
+        }
+    return row
+
+
+def _relation_rows(runs: Sequence[RunScores]) -> list[dict[str, Any]]:
+    """Return one row per relation name of any run, in order of first appearance.
+
+    Each has the number of facts and the averages of every run; no averages where a run lacks it.
+    """
     names = dict.fromkeys(name for run in runs for name in run.relation_names)
-    means: list[dict[str, Summary]] = []
-    facts: list[Counter[str]] = []
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for run in runs:
         numbered = averages.by_relation(run.rank, run.relation)
-        means.append({run.relation_names[number]: value for number, value in numbered.items()})
-        facts.append(Counter(run.relation_names[number] for number in run.relation.tolist()))
-    return tuple(
-        RelationRow(
-            name, tuple(count[name] for count in facts), tuple(mean.get(name) for mean in means)
+        means = {run.relation_names[number]: asdict(value) for number, value in numbered.items()}
+        facts = Counter(run.relation_names[number] for number in run.relation.tolist())
+        for name, own in rows.items():
+            own.append({"name": run.name, "facts": facts[name], **means.get(name, {})})
+    return [{"relation": name, "runs": own} for name, own in rows.items()]
+
+
+def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging: str) -> Grid:
+    rows = tuple(
+        (
+            labels[run["name"]],
+            str(run["facts"]),
+            *(interval_cell(**run[averaging][metric]) for metric in METRICS),
         )
-        for name in names
+        for run in values["runs"]
     )
+    changes = tuple(
+        (
+            f"{labels[row['name']]}\nminus {labels[row['to']]}",
+            "",
+            *(difference_cell(**row[averaging][metric]) for metric in METRICS),
+        )
+        for row in values["differences"]
+    )
+    title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
+    return Grid(title, ("run", "facts", *METRIC_NAMES.values()), (rows, changes))
+
+
+def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Grid:
+    columns = [f"{label}\n{name}" for label in labels.values() for name in METRIC_NAMES.values()]
+    rows = []
+    for row in relations:
+        facts = [run["facts"] for run in row["runs"]]
+        # One number where the runs agree, one per run where they do not.
+        shown = " / ".join(map(str, facts[:1] if len(set(facts)) == 1 else facts))
+        cells = (
+            f"{run[metric]:.2f}" if metric in run else DASH
+            for run in row["runs"]
+            for metric in METRICS
+        )
+        rows.append((row["relation"], shown, *cells))
+    return Grid("By relation, in percent", ("relation", "facts", *columns), (tuple(rows),))
 
 
 def _remarks(run: RunScores) -> list[str]:
@@ -348,32 +224,6 @@ def _mismatch(first: RunScores, other: RunScores) -> str:
         places = sum(a != b for a, b in zip(keys_first, keys_other, strict=True))
         return f"the same facts in another order ({places} places differ) than"
     return f"{missing + added} facts differ ({missing} missing, {added} added) from"
-
-
-def _labels(names_and_titles: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return what to call each run: its title, with the name where two runs share a title."""
-    count = Counter(title for _, title in names_and_titles)
-    return {
-        name: title if count[title] == 1 else f"{title} ({name})"
-        for name, title in names_and_titles
-    }
-
-
-def _mean_cell(run: RunRow, averaging: str, metric: str) -> str:
-    interval = run.intervals[averaging][metric]
-    value = getattr(run.means[averaging], metric)
-    return f"{value:.2f}\n({interval.low:.2f} to {interval.high:.2f})"
-
-
-def _difference_cell(change: Difference) -> str:
-    """Return difference, interval and p; z keeps a rounded zero from showing as -0.00."""
-    bounds = f"({change.low:+z.2f} to {change.high:+z.2f})"
-    p = "p < 0.01" if change.p < 0.01 else f"p = {change.p:.2f}"
-    return f"{change.difference:+z.2f}\n{bounds}\n{p}"
-
-
-RankKind = Literal["realistic", "optimistic", "pessimistic"]
-_NAMED = 5
 
 
 def load_scores(
@@ -407,7 +257,11 @@ def load_scores(
     if forward or not predictions.asked_back:
         ranks = predictions.ranks(filtered=filtered)
     else:
-        own = _weights(folder) if weight is None else np.full(len(names), weight)
+        own = load_weights(folder) if weight is None else np.full(len(names), weight)
+        if own is None:
+            raise RunError(
+                f"{folder.path / MANIFEST} is damaged: weights is missing, and the run asked back."
+            )
         each = own[predictions.relation].astype(np.float32)
         ranks = predictions.reranked(each, k=k or None, filtered=filtered)
     suffix = " forward" if forward and predictions.asked_back else ""
@@ -428,27 +282,6 @@ def load_scores(
     )
 
 
-def candidate_notes(details: Mapping[str, Any]) -> list[str]:
-    """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
-    counts = sorted((details["candidates"] or {}).values())
-    if not counts:
-        return []
-    shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return [f"objects of any length: ranks are among {shown} candidates of each relation"]
-
-
-def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:
-    """Return a note if a search was too short to find all words of some relations' prompts."""
-    names = details["unfilled"]
-    if not names:
-        return []
-    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return [
-        f"prompts that are not all words, as the search was too short: {len(names)} of "
-        f"{relations} relations ({shown}); raise learning.epochs or search.steps"
-    ]
-
-
 def _check_options(path: str, predictions: Predictions, k: int, weight: float | None) -> None:
     """Refuse a k and weight that the stored predictions cannot be re-ranked with."""
     if k < 0 or (weight is not None and not weight >= 0):
@@ -462,12 +295,3 @@ def _check_options(path: str, predictions: Predictions, k: int, weight: float | 
             f"k is {k}, but {path} stores {predictions.candidates.shape[1]} candidates; choose a "
             "smaller k, or train again with a larger one."
         )
-
-
-def _weights(folder: Folder) -> Array:
-    weights = load_weights(folder)
-    if weights is None:
-        raise RunError(
-            f"{folder.path / MANIFEST} is damaged: weights is missing, and the run asked back."
-        )
-    return weights

@@ -20,8 +20,8 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_card
 from symprompt.probing.methods.autoprompt import first_order, placeholder, usable_words
 from symprompt.probing.prepare import make_method, prepare
-from symprompt.report import load_scores
-from symprompt.report.answers import run_summary
+from symprompt.report.records import run_summary
+from symprompt.report.tables import load_scores
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, facts_of
 from tiny.runs import Make
 from tiny.search import make_search, search_config, slow_gradient, slow_loss

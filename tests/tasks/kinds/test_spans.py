@@ -13,7 +13,7 @@ import torch
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.report.tasks import run_notes
+from symprompt.report.records import run_notes
 from symprompt.tasks.config import SpanConfig, make_tune_config
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_examples, load_task

@@ -97,7 +97,7 @@ def test_a_shipped_config_runs_from_the_command_line(
     assert list(metrics["metrics"]) == list(task.metrics)
     assert metrics["seeds"] == [1, 2]
     assert all(len(entry["values"]) == 2 for entry in metrics["metrics"].values())
-    assert "accuracy" in load_runs([str(out)]).to_markdown()
+    assert "accuracy" in load_runs([str(out)]).tables().to_markdown()
     rows = [json.loads(line) for line in (out / "predictions/1.jsonl").read_text().splitlines()]
     assert len(rows) == metrics["counts"]["val"]["examples"]
     assert all(row["prediction"] in task.labels for row in rows)
