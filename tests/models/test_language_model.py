@@ -17,7 +17,15 @@ from transformers import AutoModelForCausalLM
 from symprompt.errors import ModelError
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
-from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER, causal_config, run_config, train
+from tiny.models import (
+    CAUSAL_FAMILIES,
+    FAMILIES,
+    HIDES_DECODER,
+    causal_config,
+    make_batch,
+    run_config,
+    train,
+)
 
 Load = Callable[..., LanguageModel]
 Folder = Callable[[str], Path]
@@ -36,14 +44,6 @@ def near(family: str) -> dict[str, float]:
     """How far equal computations may be apart: see ``Family.exact``."""
     exact = family in FAMILIES or CAUSAL_FAMILIES[family].exact
     return {"rtol": 0, "atol": 1e-9 if exact else 2e-5}
-
-
-def make_batch(backbone: LanguageModel) -> tuple[Tensor, Tensor]:
-    """Random sentences of lengths 9, 6 and 4, padded on the right."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(5, len(backbone.vocabulary), (3, 9), generator=generator)
-    mask = torch.arange(9)[None] < torch.tensor(LENGTHS)[:, None]
-    return ids.masked_fill(~mask, backbone.vocabulary.pad_id), mask
 
 
 def full_logits(backbone: LanguageModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def head_inputs(backbone: LanguageModel) -> Iterator[list[Tensor]]:
 
 
 def test_logits_at_equal_the_full_forward(backbone: LanguageModel, near: dict[str, float]) -> None:
-    ids, mask = make_batch(backbone)
+    ids, mask = make_batch(backbone, LENGTHS)
     wanted = full_logits(backbone, ids, mask)
     inputs = Inputs(backbone.embed(ids), mask)
     one = torch.tensor([7, 0, 3])
@@ -90,7 +90,7 @@ def test_an_independent_load_gives_the_same_logits(
     model: Any = AutoModelForCausalLM.from_pretrained(
         family_folder(causal_family), dtype=torch.float64
     ).eval()
-    ids, mask = make_batch(causal)
+    ids, mask = make_batch(causal, LENGTHS)
     with torch.no_grad():
         wanted = model(input_ids=ids, attention_mask=mask.long()).logits[torch.arange(3), [8, 5, 3]]
     found = causal.logits_at(Inputs(causal.embed(ids), mask), torch.tensor([8, 5, 3]))
@@ -102,7 +102,7 @@ def test_an_independent_load_gives_the_same_logits(
 def test_neither_padding_nor_what_a_causal_model_must_not_see_changes_logits(
     backbone: LanguageModel, near: dict[str, float]
 ) -> None:
-    ids, mask = make_batch(backbone)
+    ids, mask = make_batch(backbone, LENGTHS)
     at = torch.tensor([7, 2, 3])
     together = backbone.logits_at(Inputs(backbone.embed(ids), mask), at)
     for row, length in enumerate(at + 1 if backbone.causal else LENGTHS):
@@ -112,7 +112,7 @@ def test_neither_padding_nor_what_a_causal_model_must_not_see_changes_logits(
 
 
 def test_head_runs_at_the_wanted_positions_only(backbone: LanguageModel) -> None:
-    ids, mask = make_batch(backbone)
+    ids, mask = make_batch(backbone, LENGTHS)
     inputs = Inputs(backbone.embed(ids), mask)
     with head_inputs(backbone) as seen:
         backbone.logits_at(inputs, torch.tensor([[1, 2], [3, 4], [0, 1]]))
@@ -123,14 +123,14 @@ def test_head_runs_at_the_wanted_positions_only(backbone: LanguageModel) -> None
 
 
 def test_the_hook_is_off_again_after_an_error(bert: LanguageModel) -> None:
-    ids, mask = make_batch(bert)
+    ids, mask = make_batch(bert, LENGTHS)
     with pytest.raises(RuntimeError):
         bert.logits_at(Inputs(bert.embed(ids), mask), torch.tensor([99, 0, 0]))
     assert full_logits(bert, ids, mask).shape[:2] == (3, 9)
 
 
 def test_gradients_reach_embeddings_and_no_weight(backbone: LanguageModel) -> None:
-    ids, mask = make_batch(backbone)
+    ids, mask = make_batch(backbone, LENGTHS)
     embeddings = backbone.embed(ids).requires_grad_()
     backbone.logits_at(Inputs(embeddings, mask), torch.tensor([1, 1, 1])).sum().backward()
     assert embeddings.grad is not None
@@ -164,7 +164,7 @@ def test_half_precision_keeps_the_last_product_and_rotary_angles_in_float32(
     name: str, load_family: Load
 ) -> None:
     exact, half = load_family(name, "float32"), load_family(name, "bfloat16")
-    ids, mask = make_batch(half)
+    ids, mask = make_batch(half, LENGTHS)
     at = torch.tensor([2, 1, 3])
     with head_inputs(half) as seen:
         found = half.logits_at(Inputs(half.embed(ids), mask), at)
@@ -235,7 +235,7 @@ def test_the_fingerprint_sees_one_bit_of_the_weights_and_no_dtype(
 
 def test_padding_beyond_a_sliding_window_is_harmless(load_family: Load) -> None:
     backbone = load_family("gemma2")
-    ids, _ = make_batch(backbone)
+    ids, _ = make_batch(backbone, LENGTHS)
     ids, mask = ids[:, :1].repeat(1, 20), torch.arange(20)[None] < torch.tensor([[20], [9], [2]])
     found = backbone.logits_at(Inputs(backbone.embed(ids), mask), torch.tensor([19, 8, 1]))
     assert torch.isfinite(found).all()
@@ -243,7 +243,7 @@ def test_padding_beyond_a_sliding_window_is_harmless(load_family: Load) -> None:
 
 def test_a_head_that_is_not_read_position_by_position_is_refused(load_family: Load) -> None:
     backbone = load_family("llama-tied")
-    ids, mask = make_batch(backbone)
+    ids, mask = make_batch(backbone, LENGTHS)
     # As if the head did not see what the hook hands on.
     handle = backbone.model.register_forward_hook(
         lambda _, args, output: type(output)(logits=output.logits.repeat(1, 2, 1))
@@ -270,13 +270,3 @@ def test_the_vocabulary_product_in_parts_is_the_float32_one(
     (gradient,) = torch.autograd.grad(logits.square().sum(), hidden)
     assert gradient.dtype == torch.bfloat16
     assert bool(gradient.isfinite().all())
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_compiled_layers_answer_the_same(name: str, family_folder: Folder) -> None:
-    backbone = LanguageModel.load(str(family_folder(name)), device="cpu", dtype="float64")
-    ids = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
-    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
-    plain = backbone.logits_at(inputs, torch.tensor([1, 2]))
-    backbone.compile_layers(backend="eager")
-    torch.testing.assert_close(backbone.logits_at(inputs, torch.tensor([1, 2])), plain)

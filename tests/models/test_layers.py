@@ -12,16 +12,12 @@ from torch import Tensor, nn
 from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.models.layers import LayerInputs
-from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, make_inputs
 from tiny.oracles import slow_bert_layer, slow_gpt2_layer
 
 
-def make_inputs(backbone: LanguageModel, added: Tensor | None = None) -> Inputs:
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(6, len(backbone.vocabulary), (3, 7), generator=draw)
-    mask = torch.ones_like(ids, dtype=torch.bool)
-    inputs = Inputs(backbone.embed(ids), mask)
-    return inputs if added is None else replace(inputs, added=lambda layer: added[layer - 1])
+def adding(inputs: Inputs, added: Tensor) -> Inputs:
+    return replace(inputs, added=lambda layer: added[layer - 1])
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, *CAUSAL_FAMILIES])
@@ -31,18 +27,19 @@ def test_every_family_has_places_before_its_layers(
     backbone = load_family(name)
     assert backbone.layers.count == 2
     at = torch.tensor([1, 3, 5])
-    plain = backbone.logits_at(make_inputs(backbone), at)
+    inputs = make_inputs(backbone, (7, 7, 7))
+    plain = backbone.logits_at(inputs, at)
     nothing = torch.zeros(1, 3, 7, backbone.layers.width).double()
-    found = backbone.logits_at(make_inputs(backbone, nothing), at)
+    found = backbone.logits_at(adding(inputs, nothing), at)
     torch.testing.assert_close(found, plain, rtol=0, atol=1e-12)
     draw = torch.Generator().manual_seed(2)
     changed = torch.randn(nothing.shape, generator=draw).double().requires_grad_()
-    moved = backbone.logits_at(make_inputs(backbone, changed), at)
+    moved = backbone.logits_at(adding(inputs, changed), at)
     assert not torch.allclose(moved, plain, atol=1e-3)
     (slope,) = torch.autograd.grad(moved.square().sum(), changed)
     assert (slope.abs().sum(-1) > 0)[0, torch.arange(3), at].all()
     # And nothing stays behind.
-    again = backbone.logits_at(make_inputs(backbone), at)
+    again = backbone.logits_at(inputs, at)
     torch.testing.assert_close(again, plain, rtol=0, atol=0)
 
 
@@ -54,7 +51,7 @@ def test_layers_written_out_by_hand_give_the_same(
     backbone = load_family(name)
     model, at = backbone.model, torch.tensor([1, 3, 5])
     added = torch.randn(1, 3, 7, 32, generator=torch.Generator().manual_seed(1)).double()
-    inputs = make_inputs(backbone, added)
+    inputs = adding(make_inputs(backbone, (7, 7, 7)), added)
     if name == "bert":
         hidden = model.bert.embeddings(inputs_embeds=inputs.embeddings)
         hidden = slow_bert_layer(model.bert.encoder.layer[0], hidden)

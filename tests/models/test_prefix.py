@@ -14,21 +14,14 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from symprompt.errors import ModelError
-from symprompt.models import Inputs, LanguageModel, Prefix
-from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER
+from symprompt.models import LanguageModel, Prefix
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER, make_inputs
 from tiny.prefix import by_cache, by_pairs, by_tokens
 
 REFUSED = "mpnet"
 BESIDE = ("albert", "distilbert", "modernbert")
 EXACT = ("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "gpt2")
 SERVED = [name for name in (*FAMILIES, *CAUSAL_FAMILIES) if name != REFUSED]
-
-
-def make_inputs(backbone: LanguageModel, lengths: tuple[int, ...] = (7, 5, 6)) -> Inputs:
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(6, len(backbone.vocabulary), (len(lengths), max(lengths)), generator=draw)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return Inputs(backbone.embed(ids), mask)
 
 
 def make_states(backbone: LanguageModel, length: int = 3, tasks: int = 1) -> Tensor:
@@ -177,16 +170,6 @@ def test_masks_of_every_kind_are_read_alike(bert: LanguageModel, gpt2: LanguageM
     made = torch.zeros(3, 1, 7, 7).double().masked_fill(~inputs.mask[:, None, None], -1e9)
     found = bert.states(replace(inputs, mask=made), prefix=prefix)
     close(found, bert.states(inputs, prefix=prefix), inputs.mask, atol=1e-12)
-
-
-def test_padding_changes_nothing(load_family: Callable[..., LanguageModel]) -> None:
-    for name in ("bert", "deberta-v2", "llama", "gemma2", "modernbert"):
-        backbone = load_family(name)
-        inputs = make_inputs(backbone)
-        prefix = Prefix(make_states(backbone))
-        both = backbone.states(inputs, prefix=prefix)
-        alone = Inputs(inputs.embeddings[1:2, :5], torch.ones(1, 5, dtype=torch.bool))
-        close(both[1:2, :5], backbone.states(alone, prefix=prefix), None, atol=5e-5)
 
 
 def test_logits_are_asked_after_a_prefix_too(bert: LanguageModel) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from symprompt.models import Inputs, LanguageModel, ReadOut
-from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER
+from symprompt.models import LanguageModel, ReadOut
+from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER, make_inputs
 
 # Gemma 2 caps its logits softly; the other keeps its product hidden.
 LOGITS_ARE_STATES = (HIDES_DECODER, "gemma2")
@@ -23,9 +23,7 @@ def test_logits_follow_from_states_and_from_sums_of_them(
     read = ReadOut(backbone)
     small = read.width < backbone.vocabulary_size
     assert small == (name not in LOGITS_ARE_STATES)
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(6, len(backbone.vocabulary), (3, 7), generator=draw)
-    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+    inputs = make_inputs(backbone, (7, 7, 7))
     at = torch.tensor([1, 3, 5])
     wanted = backbone.logits_at(inputs, at)
     states = read.states_at(inputs, at)
@@ -44,8 +42,7 @@ def test_under_a_half_dtype_the_product_is_float32(
 ) -> None:
     backbone = load_family(name, "bfloat16")
     read = ReadOut(backbone)
-    ids = torch.tensor([[7, 9, 8]])
-    inputs = Inputs(backbone.embed(ids), torch.ones_like(ids, dtype=torch.bool))
+    inputs = make_inputs(backbone, (3,))
     at = torch.tensor([1])
     states = read.states_at(inputs, at)
     assert (states.dtype, read.width < backbone.vocabulary_size) == (torch.float32, True)

@@ -124,7 +124,7 @@ def test_the_backbone_stays_as_it_was(bert: LanguageModel) -> None:
 def test_tied_weights_are_one(bert: LanguageModel) -> None:
     tuning = FullTuning(bert.model)
     assert tuning.size == sum(value.numel() for value in bert.model.parameters())
-    assert len(tuning.slots) == len(list(bert.model.parameters()))
+    assert len(tuning.shapes) == len(list(bert.model.parameters()))
 
 
 @pytest.mark.parametrize("make", [FullTuning, lora])
@@ -135,7 +135,7 @@ def test_rows_become_tensors_and_come_back(
     row = torch.arange(tuning.size, dtype=torch.float64)
     tensors = tuning.to_tensors(row)
     assert torch.equal(tuning.to_row(tensors), row)
-    name = tuning.slots[1].name
+    name = list(tuning.shapes)[1]
     with pytest.raises(ValueError, match=f"{name} does not fit"):
         tuning.to_row({key: value for key, value in tensors.items() if key != name})
     with pytest.raises(ValueError, match="extra does not fit"):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from tokenizers import AddedToken
 
-from symprompt.errors import ModelError
 from symprompt.models import LanguageModel, Vocabulary
 from tiny.models import CAUSAL_FAMILIES, CITIES, COUNTRIES, FAMILIES, make_wordpiece
 
@@ -75,13 +74,6 @@ def test_byte_level_tokens_know_whether_a_space_stands_before(
 def test_glued_text_is_read_as_after_a_word(backbone: LanguageModel, text: str) -> None:
     whole, name = backbone.vocabulary.encode(["Paris" + text, "Paris"])
     assert name + backbone.vocabulary.encode_glued(text) == whole
-
-
-def test_tokenizer_without_mask_token_is_refused_by_name() -> None:
-    tokenizer = make_wordpiece()
-    tokenizer.mask_token = None
-    with pytest.raises(ModelError, match="my-model has no mask token"):
-        Vocabulary(tokenizer, name="my-model")
 
 
 def test_tokenizer_without_padding_or_a_limit_will_do() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 from transformers import AutoModel
 
 from symprompt.errors import ModelError, RunError
 from symprompt.models import Inputs, LanguageModel, Prefix
 from symprompt.prompts.exchange import read_peft, write_peft
+from tiny.models import make_batch
 
 AGREED = ("bert", "roberta", "xlm-roberta", "electra", "gpt2", "llama", "qwen2", "qwen3", "gemma")
 NO_CACHE = ("albert", "distilbert", "deberta", "deberta-v2", "modernbert")
@@ -29,12 +29,6 @@ def peft_library() -> Any:
         warnings.simplefilter("ignore")
         import peft
     return peft
-
-
-def make_batch(backbone: LanguageModel) -> tuple[Tensor, Tensor]:
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(6, len(backbone.vocabulary), (3, 7), generator=draw)
-    return ids, torch.arange(7) < torch.tensor([7, 5, 6])[:, None]
 
 
 def make_prefix(backbone: LanguageModel, length: int = 4, tasks: int = 1, **more: Any) -> Prefix:

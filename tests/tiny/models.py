@@ -44,7 +44,7 @@ from transformers import (
 
 from symprompt.engine.loop import Loop, Progress
 from symprompt.facts import Fact, FactSet, Relation
-from symprompt.models import LanguageModel
+from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.methods.base import Method
@@ -330,6 +330,22 @@ def save_family(name: str, folder: Path) -> Path:
     make_model(name, tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_batch(
+    backbone: LanguageModel, lengths: Sequence[int] = (7, 5, 6)
+) -> tuple[Tensor, Tensor]:
+    """Random sentences of some lengths, padded on the right, and their mask."""
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(6, len(backbone.vocabulary), (len(lengths), max(lengths)), generator=draw)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids.masked_fill(~mask, backbone.vocabulary.pad_id), mask
+
+
+def make_inputs(backbone: LanguageModel, lengths: Sequence[int] = (7, 5, 6)) -> Inputs:
+    """Random sentences of some lengths as a model reads them."""
+    ids, mask = make_batch(backbone, lengths)
+    return Inputs(backbone.embed(ids), mask)
 
 
 # ---------------------------------------------------------------------------------------- facts

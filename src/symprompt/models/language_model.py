@@ -548,9 +548,9 @@ class LanguageModel:
             self.decoder.forward = handle  # type: ignore[method-assign]
 
     @contextmanager
-    def dropout(self, on: bool = True) -> Iterator[None]:
+    def dropout(self) -> Iterator[None]:
         """Run the model with its own dropout on; the P-tuning reference code trains so."""
-        self.model.train(on)
+        self.model.train()
         try:
             yield
         finally:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,17 +64,14 @@ class Source:
     Attributes:
         place: a folder or hub name.
         gguf: the GGUF file in it, or "" for a transformers folder.
+        options: what ``from_pretrained`` is given besides the place.
     """
 
     place: str
     gguf: str
     config: Any
     causal: bool
-
-    @property
-    def options(self) -> dict[str, str]:
-        """What ``from_pretrained`` is given besides the place."""
-        return {"gguf_file": self.gguf} if self.gguf else {}
+    options: Mapping[str, str]
 
 
 def find_model(path: str) -> Source:
@@ -87,8 +86,8 @@ def find_model(path: str) -> Source:
     place, gguf = _split(locate_model(path))
     if not gguf and not Path(place).exists():
         _require_hub(place)
+    options = {"gguf_file": gguf} if gguf else {}
     try:
-        options = {"gguf_file": gguf} if gguf else {}
         config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
     except Exception as error:  # a garbled config fails in many ways, each a class of its own
         raise ModelError(
@@ -101,7 +100,7 @@ def find_model(path: str) -> Source:
             "nor a causal-LM head for; give a masked language model (BERT, RoBERTa, ALBERT, "
             "ELECTRA, DeBERTa, ...) or a causal one (GPT-2, Llama, Qwen, Gemma, ...)."
         )
-    return Source(place, gguf, config, causal=not masked)
+    return Source(place, gguf, config, not masked, options)
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -164,6 +163,11 @@ def load_model(source: Source) -> Any:
         # This head multiplies by the embeddings itself: it has no weight to tie, which
         # transformers 5.17 looks for.
         source.config.tie_word_embeddings = False
+    options = dict(source.options)
+    if getattr(source.config.get_text_config(), "attn_logit_softcapping", None):
+        # Gemma 2 caps attention scores, which some releases of transformers leave out
+        # without a word where torch's own kernels attend.
+        options["attn_implementation"] = "eager"
     name = str(Path(source.place, source.gguf)) if source.gguf else source.place
     try:
         # float32 first: the vocabulary product keeps these weights when the body is halved.
@@ -174,7 +178,7 @@ def load_model(source: Source) -> Any:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **source.options,
+            **options,
         )
     except Exception as error:  # as above, and damaged weights besides
         raise ModelError(
@@ -212,25 +216,22 @@ def load_vocabulary(path: str, source: Source | None = None) -> Vocabulary:
 def fingerprint(source: Source) -> str:
     """Return a digest of a model's config, weights and tokenizer files, whatever their dtype."""
     digest = hashlib.sha256()
-    index = None if source.gguf else _find(source.place, "model.safetensors.index.json")
+    find = partial(cached_file, source.place, _raise_exceptions_for_missing_entries=False)
+    index = None if source.gguf else find("model.safetensors.index.json")
     shards: list[str] = []
     if index is not None:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        listed = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted(set(listed.values()))
     names = [*_WEIGHTS, *shards, *_TOKENIZER, *(_CAUSAL_TOKENIZER if source.causal else ())]
     # A GGUF file holds all of it.
     for name in [source.gguf] if source.gguf else names:
-        found = _find(source.place, name)
+        found = find(name)
         if found is not None:
-            with found.open("rb") as stream:
+            with Path(found).open("rb") as stream:
                 digest.update(
                     f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
                 )
     return digest.hexdigest()[:16]
-
-
-def _find(path: str, name: str) -> Path | None:
-    found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(found)
 
 
 def _first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,39 +30,26 @@ from symprompt.models.language_model import Inputs, LanguageModel
 from symprompt.runs.environment import make_generator
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A tensor's place in a row: the name it is stored under, and its shape."""
-
-    name: str
-    shape: tuple[int, ...]
-
-
 class Tuning(ABC):
     """Abstract: weights of a model that are put in place for one pass.
 
     Args:
-        slots: the tensors a row is made of, in order.
+        shapes: of the tensors a row is made of, by the names they are stored under, in order.
     """
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.slots = list(slots)
-        self._sizes = [math.prod(slot.shape) for slot in slots]
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.shapes = dict(shapes)
+        self._sizes = [math.prod(shape) for shape in shapes.values()]
 
     @property
     def size(self) -> int:
         """How many weights one relation has of its own."""
         return sum(self._sizes)
 
-    def split(self, row: Tensor) -> list[Tensor]:
-        """Return the tensors of a row, as views."""
-        parts = torch.split(row, self._sizes)
-        return [part.view(slot.shape) for part, slot in zip(parts, self.slots, strict=True)]
-
     def to_tensors(self, row: Tensor) -> dict[str, Tensor]:
-        """Return a row as named tensors, for storage."""
-        named = zip(self.slots, self.split(row), strict=True)
-        return {slot.name: value.contiguous() for slot, value in named}
+        """Return a row as named tensors, which are views of it."""
+        parts = zip(self.shapes.items(), torch.split(row, self._sizes), strict=True)
+        return {name: part.view(shape) for (name, shape), part in parts}
 
     def to_row(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Return named tensors as a row.
@@ -70,12 +57,13 @@ class Tuning(ABC):
         Raises:
             ValueError: one is missing, of another shape, or too many.
         """
-        wanted = {slot.name: slot.shape for slot in self.slots}
         found = {name: tuple(value.shape) for name, value in tensors.items()}
-        if wanted != found:
-            odd = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+        odd = sorted(
+            name for name in self.shapes | found if self.shapes.get(name) != found.get(name)
+        )
+        if odd:
             raise ValueError(f"{odd[0]} does not fit the model")
-        return torch.cat([tensors[slot.name].flatten() for slot in self.slots])
+        return torch.cat([tensors[name].flatten() for name in self.shapes])
 
     @abstractmethod
     def start(self, relations: Sequence[str], seed: tuple[object, ...]) -> Tensor:
@@ -90,20 +78,11 @@ class FullTuning(Tuning):
     """Every parameter of the model, tied ones once; final."""
 
     def __init__(self, model: Any) -> None:
-        self._names: list[list[str]] = []
-        values: dict[int, nn.Parameter] = {}
-        names: dict[int, list[str]] = {}
+        # Each parameter with all its names.
+        self._values: dict[nn.Parameter, list[str]] = {}
         for name, value in model.named_parameters(remove_duplicate=False):
-            values[id(value)] = value
-            names.setdefault(id(value), []).append(name)
-        self._values = list(values.values())
-        self._names = list(names.values())
-        super().__init__(
-            [
-                Slot(aliases[0], tuple(value.shape))
-                for aliases, value in zip(self._names, self._values, strict=True)
-            ]
-        )
+            self._values.setdefault(value, []).append(name)
+        super().__init__({names[0]: tuple(value.shape) for value, names in self._values.items()})
 
     def start(self, relations: Sequence[str], seed: tuple[object, ...]) -> Tensor:
         """Return the model's own parameters, the same for every relation."""
@@ -115,8 +94,10 @@ class FullTuning(Tuning):
         # Tied names are given the same tensor here, so that its gradient is the sum.
         named = {
             f"model.{name}": value
-            for aliases, value in zip(self._names, self.split(row), strict=True)
-            for name in aliases
+            for names, value in zip(
+                self._values.values(), self.to_tensors(row).values(), strict=True
+            )
+            for name in names
         }
         logits: Tensor = functional_call(asked, named, arguments, tie_weights=False)
         return logits
@@ -141,8 +122,14 @@ class LoraTuning(Tuning):
         self.scale = alpha / rank
         self.rank = rank
         self.alpha = alpha
-        layers = _linear_layers(model)
-        self.targets = [name for name in layers if _matches(name, targets)]
+        head = model.get_output_embeddings()
+        layers: dict[str, Any] = {
+            name: module
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear | Conv1D) and module is not head
+        }
+        ends = tuple(f".{end}" for end in targets) or ("",)
+        self.targets = [name for name in layers if f".{name}".endswith(ends)]
         if not self.targets:
             last = sorted({name.rsplit(".", 1)[-1] for name in layers})
             raise ConfigError(
@@ -150,34 +137,35 @@ class LoraTuning(Tuning):
                 f"model's are: {', '.join(last)}."
             )
         self.transposed = any(isinstance(layers[name], Conv1D) for name in self.targets)
-        slots = []
+        shapes = {}
         for name in self.targets:
-            inputs, outputs = _sizes(layers[name])
-            slots.append(Slot(f"base_model.model.{name}.lora_A.weight", (rank, inputs)))
-            slots.append(Slot(f"base_model.model.{name}.lora_B.weight", (outputs, rank)))
-        super().__init__(slots)
+            outputs, inputs = layers[name].weight.shape
+            if isinstance(layers[name], Conv1D):
+                outputs, inputs = inputs, outputs
+            shapes[f"base_model.model.{name}.lora_A.weight"] = (rank, inputs)
+            shapes[f"base_model.model.{name}.lora_B.weight"] = (outputs, rank)
+        super().__init__(shapes)
         first = next(iter(model.parameters()))
         self._device, self._dtype = first.device, first.dtype
         self._now: dict[str, tuple[Tensor, Tensor]] = {}
         for name in self.targets:
-            layers[name].register_forward_hook(self._hook(name))
+            layers[name].register_forward_hook(partial(self._add, name))
 
     def start(self, relations: Sequence[str], seed: tuple[object, ...]) -> Tensor:
         """Return adapters that change nothing yet, A drawn from each relation's own generator."""
         rows = []
         for relation in relations:
             generator = make_generator(*seed, "lora", relation)
-            parts = []
-            for down, up in zip(self.slots[::2], self.slots[1::2], strict=True):
-                draws = torch.rand(down.shape, generator=generator) * 2 - 1
-                parts += [(draws / math.sqrt(down.shape[1])).flatten()]
-                parts += [torch.zeros(math.prod(up.shape))]
-            rows.append(torch.cat(parts))
+            row = torch.zeros(self.size)
+            for part in list(self.to_tensors(row).values())[::2]:
+                draws = torch.rand(part.shape, generator=generator) * 2 - 1
+                part.copy_(draws / math.sqrt(part.shape[1]))
+            rows.append(row)
         return torch.stack(rows).to(self._device, self._dtype)
 
     def call(self, asked: nn.Module, row: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
         """Return what the module gives with the row's adapters beside its linear layers."""
-        parts = self.split(row)
+        parts = list(self.to_tensors(row).values())
         pairs = zip(parts[::2], parts[1::2], strict=True)
         self._now = dict(zip(self.targets, pairs, strict=True))
         try:
@@ -186,34 +174,11 @@ class LoraTuning(Tuning):
             self._now = {}
         return logits
 
-    def _hook(self, name: str) -> Any:
-        def add(_module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            down, up = self._now[name]
-            return output + (arguments[0] @ down.mT) @ up.mT * self.scale
-
-        return add
-
-
-def _linear_layers(model: Any) -> dict[str, nn.Module]:
-    """Return every linear layer by name, but the one onto the vocabulary."""
-    head = model.get_output_embeddings()
-    return {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | Conv1D) and module is not head
-    }
-
-
-def _sizes(layer: nn.Module) -> tuple[int, int]:
-    """Return the input and output sizes of a linear layer."""
-    if isinstance(layer, nn.Linear):
-        return layer.in_features, layer.out_features
-    inputs, outputs = layer.weight.shape  # type: ignore[misc]
-    return int(inputs), int(outputs)
-
-
-def _matches(name: str, targets: Sequence[str]) -> bool:
-    return not targets or any(name == end or name.endswith(f".{end}") for end in targets)
+    def _add(
+        self, name: str, _layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor
+    ) -> Tensor:
+        down, up = self._now[name]
+        return output + (arguments[0] @ down.mT) @ up.mT * self.scale
 
 
 _EXACT = (torch.float32, torch.float64)

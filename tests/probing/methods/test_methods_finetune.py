@@ -178,7 +178,7 @@ def test_adapters_are_trained_as_by_the_peft_library(
         }
         for key, value in tuning.to_tensors(start[index]).items():
             stored[key].data = value.clone()
-        assert len(stored) == len(tuning.slots)
+        assert len(stored) == len(tuning.shapes)
         epochs = plain_loop(backbone, model, relation, config, stored)
         best = trained.trainer.stopping["forth"].best[index]
         for key, value in tuning.to_tensors(trained.vectors()["forth"][index]).items():
