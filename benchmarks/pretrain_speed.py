@@ -22,13 +22,11 @@ import torch
 from measuring import product_rate, wait
 
 from symprompt.engine.processes import join_group
-from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corruption import count_positions
-from symprompt.pretraining.model import make_model
-from symprompt.pretraining.objectives import Pretrainer
+from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
-from symprompt.pretraining.training import Pretraining
+from symprompt.pretraining.training import Pretrainer, Pretraining, make_model
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 
@@ -46,7 +44,7 @@ class RandomSequences:
         """Return the order of an epoch."""
         return np.random.default_rng(epoch).permutation(len(self.ids))
 
-    def batch(self, indices: np.ndarray, epoch: int) -> Batch:
+    def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
         """Return these sequences; every second token starts a word."""
         ids = self.ids[indices]
         special = np.zeros(ids.shape, bool)
@@ -127,9 +125,9 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         warm = min(5, steps - 1)
         begun = first = steady = time.perf_counter()
         tokens = 0
-        for number, fed in enumerate(feed.run(0, steps, device)):
+        for number, (batch, size) in enumerate(feed.run(0, steps, device)):
             with training.training():
-                training.learn(number, fed.batch)
+                training.learn(number, batch)
             if number == 0:
                 wait(device)
                 first = time.perf_counter()
@@ -137,8 +135,8 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
                 wait(device)
                 steady = time.perf_counter()
             elif number >= warm:
-                tokens += fed.tokens
-        reading = training.read()
+                tokens += size
+        loss, _, _ = training.read()
         wait(device)
         seconds = time.perf_counter() - steady
         rate = product_rate(device, training.dtype)
@@ -159,7 +157,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
             "memory_gib": torch.cuda.max_memory_allocated(device) / 2**30
             if device.type == "cuda"
             else 0.0,
-            "loss": sum(reading.loss.values()),
+            "loss": sum(loss.values()),
         }
 
 

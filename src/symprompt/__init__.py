@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from symprompt.papers.settings import TaskSettings as TaskSettings
     from symprompt.pretraining.config import PretrainConfig as PretrainConfig
     from symprompt.pretraining.config import load_pretrain_config as load_pretrain_config
-    from symprompt.pretraining.prepare import prepare_pretraining as prepare_pretraining
+    from symprompt.pretraining.folder import prepare_pretraining as prepare_pretraining
     from symprompt.pretraining.train import pretrain as pretrain
     from symprompt.probing.ask import Answer as Answer
     from symprompt.probing.ask import Run as Run
@@ -66,7 +66,7 @@ _PUBLIC = {
         "PretrainConfig",
         "load_pretrain_config",
     ),
-    "symprompt.pretraining.prepare": ("prepare_pretraining",),
+    "symprompt.pretraining.folder": ("prepare_pretraining",),
     "symprompt.pretraining.train": ("pretrain",),
     "symprompt.probing.ask": (
         "Answer",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from symprompt.pretraining.config import ShapeConfig
-from symprompt.pretraining.model import PretrainedModel, make_model
 from symprompt.pretraining.tokenizer import Specials
+from symprompt.pretraining.training import PretrainedModel, make_model
 
 HIDDEN, HEADS, LENGTH = 8, 2, 6
 SIZE = HIDDEN // HEADS

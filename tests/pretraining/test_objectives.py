@@ -14,12 +14,18 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 from transformers.utils import logging as transformers_logging
 
-from symprompt.pretraining.batch import Corrupted, DeviceBatch
 from symprompt.pretraining.config import CorruptionConfig, ShapeConfig
-from symprompt.pretraining.corruption import corrupt
-from symprompt.pretraining.model import make_model
-from symprompt.pretraining.objectives import HEADS_FILE, Pretrainer, combine, count_asked, encode_at
+from symprompt.pretraining.corruption import Corrupted, corrupt
+from symprompt.pretraining.sequences import Batch
 from symprompt.pretraining.tokenizer import Specials
+from symprompt.pretraining.training import (
+    HEADS_FILE,
+    Pretrainer,
+    combine,
+    count_asked,
+    encode_at,
+    make_model,
+)
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 VOCABULARY, ROWS, LENGTH = 40, 6, 24
@@ -33,7 +39,7 @@ CASES = [
 Vector = list[float]
 
 
-def make_batch() -> DeviceBatch:
+def make_batch() -> Batch[Tensor]:
     generator = torch.Generator().manual_seed(3)
     ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
     lengths = torch.tensor([24, 20, 24, 9, 16, 12])
@@ -45,7 +51,7 @@ def make_batch() -> DeviceBatch:
     starts = (torch.rand((ROWS, LENGTH), generator=generator) < 0.6) & ~special
     segments = ((places > 5) & ~padding).long()
     is_next = torch.tensor([True, False, False, True, False, False])
-    return DeviceBatch(ids, starts, special, lengths, segments, is_next)
+    return Batch(ids, starts, special, lengths, segments, is_next)
 
 
 def make_corrupted() -> Corrupted:
@@ -148,8 +154,8 @@ def test_mlm_is_the_mean_surprise_over_the_asked_tokens(family: str) -> None:
         total += surprise(product(decoder.weight, state, decoder.bias), asked["targets"])
     count = len(each_asked(corrupted))
     loss = losses_of(pretrainer, corrupted)["mlm"]
-    assert int(loss.asked) == count > 15
-    assert float(loss.total.detach()) == pytest.approx(total, rel=1e-10)
+    assert count > 15
+    assert float(loss.detach()) == pytest.approx(total, rel=1e-10)
     mean = combine({"mlm": loss}, count_asked(corrupted, "mlm"))
     assert float(mean.detach()) == pytest.approx(total / count, rel=1e-10)
 
@@ -165,8 +171,7 @@ def test_nsp_is_the_surprise_at_the_pooled_cls() -> None:
         logits = product(head.weight, [math.tanh(value) for value in pooled], head.bias)
         total += surprise(logits, 0 if follows else 1)
     loss = losses_of(pretrainer, corrupted)["nsp"]
-    assert int(loss.asked) == ROWS
-    assert float(loss.total.detach()) == pytest.approx(total, rel=1e-10)
+    assert float(loss.detach()) == pytest.approx(total, rel=1e-10)
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
@@ -190,10 +195,10 @@ def test_sbo_follows_equations_11_17_to_11_20(family: str) -> None:
         logits = product(words, state, head.bias)  # 11.20
         total += surprise(logits, asked["targets"])  # 11.18
     losses = losses_of(pretrainer, corrupted)
-    assert float(losses["sbo"].total.detach()) == pytest.approx(total, rel=1e-10)
+    assert float(losses["sbo"].detach()) == pytest.approx(total, rel=1e-10)
     both = combine(losses, count_asked(corrupted, "mlm+sbo"))  # 11.17
     count = len(each_asked(corrupted))
-    expected = (float(losses["mlm"].total.detach()) + total) / count
+    expected = (float(losses["mlm"].detach()) + total) / count
     assert float(both.detach()) == pytest.approx(expected, rel=1e-10)
 
 
@@ -230,7 +235,7 @@ def test_unused_places_and_padding_do_not_matter() -> None:
     )
     losses, again = losses_of(pretrainer, corrupted), losses_of(pretrainer, disturbed)
     for name, loss in losses.items():
-        torch.testing.assert_close(again[name].total, loss.total, rtol=1e-12, atol=0)
+        torch.testing.assert_close(again[name], loss, rtol=1e-12, atol=0)
     nothing = replace(corrupted, asked=torch.zeros_like(corrupted.asked))
     zero = combine(losses_of(pretrainer, nothing), count_asked(nothing, "mlm+sbo"))
     zero.backward()
@@ -248,8 +253,8 @@ def test_full_rows_need_no_attention_mask(monkeypatch: pytest.MonkeyPatch) -> No
         return attend(*given, attn_mask=attn_mask, **settings)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watch)
-    with_mask = losses_of(pretrainer, corrupted, padded=True)["mlm"].total
-    without = losses_of(pretrainer, corrupted, padded=False)["mlm"].total
+    with_mask = losses_of(pretrainer, corrupted, padded=True)["mlm"]
+    without = losses_of(pretrainer, corrupted, padded=False)["mlm"]
     assert masks[0] is not None
     assert masks[1] is None
     torch.testing.assert_close(with_mask, without, rtol=1e-12, atol=0)
@@ -264,10 +269,10 @@ def test_bfloat16_keeps_losses_in_float32(objective: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = losses_of(pretrainer, corrupted)
     for name, loss in exact.items():
-        assert low[name].total.dtype == mixed[name].total.dtype == torch.float32
-        expected = loss.total.detach().float()
-        torch.testing.assert_close(low[name].total.detach(), expected, rtol=0.03, atol=0)
-        torch.testing.assert_close(mixed[name].total.detach(), expected, rtol=0.03, atol=0)
+        assert low[name].dtype == mixed[name].dtype == torch.float32
+        expected = loss.detach().float()
+        torch.testing.assert_close(low[name].detach(), expected, rtol=0.03, atol=0)
+        torch.testing.assert_close(mixed[name].detach(), expected, rtol=0.03, atol=0)
 
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("electra", "mlm+sbo")])
@@ -279,8 +284,7 @@ def test_compiles_as_one_graph(family: str, objective: str) -> None:
     torch._dynamo.reset()
     assert losses.keys() == expected.keys()
     for name, loss in losses.items():
-        torch.testing.assert_close(loss.total, expected[name].total, rtol=1e-12, atol=0)
-        assert torch.equal(loss.asked, expected[name].asked)
+        torch.testing.assert_close(loss, expected[name], rtol=1e-12, atol=0)
 
 
 def test_the_span_boundary_head_follows_from_the_seed() -> None:

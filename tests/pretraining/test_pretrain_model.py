@@ -8,10 +8,9 @@ import pytest
 import torch
 from transformers import BertForMaskedLM, BertForPreTraining, ElectraForMaskedLM
 
-from symprompt.errors import ConfigError
 from symprompt.pretraining.config import ShapeConfig
-from symprompt.pretraining.model import PretrainedModel, make_model
 from symprompt.pretraining.tokenizer import Specials
+from symprompt.pretraining.training import PretrainedModel, make_model
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 TINY = ShapeConfig(layers=2, hidden=16, heads=4)
@@ -77,8 +76,3 @@ def test_weights_follow_from_the_seed_and_the_random_state_is_untouched() -> Non
     name = "bert.encoder.layer.0.attention.self.query.weight"
     assert not torch.equal(first[name], other[name])
     assert abs(float(first[name].std()) - 0.02) < 0.005
-
-
-def test_electra_has_no_next_sentence_head() -> None:
-    with pytest.raises(ConfigError, match="bert"):
-        make(FACTORISED, "mlm+nsp")

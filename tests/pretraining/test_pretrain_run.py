@@ -18,12 +18,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from symprompt import LanguageModel, load_pretrain_config
 from symprompt.engine import loop as loop_module
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.pretraining import prepare as prepare_module
+from symprompt.pretraining import folder as folder_module
 from symprompt.pretraining import train as run_module
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.folder import load_training
-from symprompt.pretraining.objectives import Pretrainer
 from symprompt.pretraining.train import PretrainResult, pretrain
+from symprompt.pretraining.training import Pretrainer
 from tiny.text import COLOURS, pretrain_config, write_text
 
 
@@ -74,7 +74,7 @@ def test_it_learns_far_more_than_which_words_are_frequent(
     entropy = -sum(share * math.log(share) for share in shares)
     assert learned.training["loss"]["mlm"] < 0.3 * entropy
     assert learned.training["validation"]["mlm"] < 0.3 * entropy
-    assert learned.history[0]["loss"] > entropy
+    assert learned.training["history"][0]["loss"] > entropy
 
 
 def test_the_folder_loads_and_fills_masks_rightly(learned: PretrainResult) -> None:
@@ -232,7 +232,7 @@ def test_what_was_prepared_before_a_kill_is_taken_up(
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, [str(text)])
     for name in ("learn_tokenizer", "make_corpus"):
-        monkeypatch.setattr(prepare_module, name, lambda *_, **__: pytest.fail("made again"))
+        monkeypatch.setattr(folder_module, name, lambda *_, **__: pytest.fail("made again"))
     assert pretrain(config, [str(text)]).training["steps"] == 1
 
 

@@ -12,12 +12,10 @@ import torch
 from symprompt.engine.loop import Loop, Progress
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
-from symprompt.pretraining.batch import Batch, Feed
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.model import make_model
-from symprompt.pretraining.objectives import Pretrainer
+from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
-from symprompt.pretraining.training import Pretraining, short_number
+from symprompt.pretraining.training import Pretrainer, Pretraining, make_model, short_number
 from tiny.text import pretrain_config
 
 CPU = torch.device("cpu")
@@ -39,7 +37,7 @@ class Rows:
     def order(self, epoch: int) -> np.ndarray:
         return np.random.default_rng(epoch).permutation(len(self.ids))
 
-    def batch(self, indices: np.ndarray, epoch: int) -> Batch:
+    def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
         ids = self.ids[indices]
         special = ids < 5
         return Batch(
@@ -98,23 +96,23 @@ def test_epochs_follow_each_other_and_leave_nothing_out() -> None:
     assert sorted(seen[:10]) == list(range(10))
     assert sorted(seen[10:]) == list(range(10))
     assert [epoch for epoch, _ in feed.rows(2)] == [0, 1]
-    made = feed.make(2, CPU)
-    assert made.batch.is_next.tolist() == [True, True, False, False]
-    assert made.tokens == 4 * 16
+    batch, tokens = feed.make(2, CPU)
+    assert batch.is_next.tolist() == [True, True, False, False]
+    assert tokens == 4 * 16
 
 
 def test_batches_made_ahead_are_those_of_their_steps() -> None:
     feed = Feed(Rows(), batch=4)
     # Also where a training goes on from another step than the one before.
     for step in (*range(3, 12), 5, 6):
-        fed = feed.take(step, 12, CPU)
-        assert torch.equal(fed.batch.ids, feed.make(step, CPU).batch.ids)
+        batch, _ = feed.take(step, 12, CPU)
+        assert torch.equal(batch.ids, feed.make(step, CPU)[0].ids)
     feed.close()
 
 
 def test_an_error_in_the_other_thread_is_raised_here() -> None:
     class Broken(Rows):
-        def batch(self, indices: np.ndarray, epoch: int) -> Batch:
+        def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
             raise RunError("the corpus is damaged.")
 
     with pytest.raises(RunError, match="damaged"):

@@ -11,8 +11,7 @@ from transformers import AutoTokenizer
 
 from symprompt import cli, prepare_pretraining, pretrain
 from symprompt.errors import ConfigError, RunError
-from symprompt.pretraining import prepare as prepare_module
-from symprompt.pretraining import prepare as reuse
+from symprompt.pretraining import folder as folder_module
 from symprompt.pretraining.folder import load_training
 from tiny.text import flags_of, pretrain_config, write_text
 
@@ -39,7 +38,7 @@ def test_a_run_on_prepared_text_is_the_run_on_the_text_itself(
     own = pretrain(pretrain_config(tmp_path / "own"), [str(text)])
     before = snapshot(prepared)
     for name in ("learn_tokenizer", "make_corpus"):
-        monkeypatch.setattr(prepare_module, name, lambda *_, **__: pytest.fail("made again"))
+        monkeypatch.setattr(folder_module, name, lambda *_, **__: pytest.fail("made again"))
     # The vocabulary and the share of held-out documents are those of the prepared text.
     config = pretrain_config(
         tmp_path / "m", prepared=str(prepared), vocabulary={"size": 999}, corpus={"held_out": 0.3}
@@ -70,7 +69,8 @@ def test_other_lengths_and_seeds_share_prepared_text(prepared: Path, tmp_path: P
 def test_preparing_again_is_recognised_and_other_settings_are_refused(
     prepared: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reuse, "prepare_text", lambda *_: pytest.fail("made again"))
+    for name in ("learn_tokenizer", "make_corpus"):
+        monkeypatch.setattr(folder_module, name, lambda *_, **__: pytest.fail("made again"))
     config = pretrain_config(prepared)
     assert prepare_pretraining(config, [str(text)]).about["documents"] == 120
     other = replace(config, vocabulary=replace(config.vocabulary, size=100))

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from symprompt.errors import DataError
-from symprompt.pretraining.batch import Batch
 from symprompt.pretraining.config import CorpusConfig
 from symprompt.pretraining.corpus import Part, Shard
-from symprompt.pretraining.sequences import Sequences, make_sequences
+from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
 from symprompt.pretraining.tokenizer import Specials
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
@@ -58,7 +57,7 @@ def make(part: Part, packing: str, length: int = 32, **options: float) -> Sequen
     return make_sequences(part, config, SPECIALS, seed=7)
 
 
-def everything(sequences: Sequences, epoch: int = 0) -> Batch:
+def everything(sequences: Sequences, epoch: int = 0) -> Batch[np.ndarray]:
     return sequences.batch(np.arange(len(sequences)), epoch)
 
 

@@ -9,7 +9,7 @@ from symprompt.engine.processes import is_first_process
 from symprompt.errors import ConfigError
 from symprompt.files.progress import show_progress, silent
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
-from symprompt.pretraining.prepare import prepare_pretraining, refuse_contradiction
+from symprompt.pretraining.folder import prepare_pretraining, refuse_contradiction
 from symprompt.pretraining.train import pretrain
 from symprompt.report.figures import can_draw, save_loss_curve
 from symprompt.report.grid import show

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,6 +63,22 @@ def replacing(target: Path) -> Iterator[Path]:
         # Gone already if all went well; else whatever stopped the write, Ctrl-C too, is raised.
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def making_folder(target: Path) -> Iterator[Path]:
+    """Give a folder to fill; it takes the target's place, if empty, when the block ends well."""
+    part = part_of(target)
+    try:
+        if part.exists():
+            shutil.rmtree(part)
+        part.mkdir(parents=True)
+        yield part
+        if target.exists():
+            target.rmdir()
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def reason(error: Exception) -> str:

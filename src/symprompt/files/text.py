@@ -9,10 +9,10 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any
 
 from symprompt.errors import DataError
 from symprompt.files.progress import Tick, silent
@@ -75,13 +75,12 @@ _OPENER = re.compile(r"([A-Z][a-z]*)(?=[\s,])")
 
 def _ends_sentence(line: str, begin: int, match: re.Match[str]) -> bool:
     mark = match.group()
+    after = line[match.end() : match.end() + 40].lstrip()
     if mark[0] in "。！？":
         return True
-    after = line[match.end() : match.end() + 40].lstrip()
-    if not after:
-        return False  # The end of the line ends the sentence anyway.
     first = after.lstrip(_OPENING)[:1] or after[:1]
-    if first.islower():
+    # The end of the line ends the sentence anyway.
+    if not after or first.islower():
         return False
     if mark[0] != "." or mark.startswith(".."):
         return True
@@ -91,16 +90,15 @@ def _ends_sentence(line: str, begin: int, match: re.Match[str]) -> bool:
 
 def _period_ends(before: str, mark: str, after: str) -> bool:
     """Return whether a single period, with what stands on both sides of it, ends a sentence."""
-    if _NUMBERED.fullmatch(before.strip()):
-        return False
     found = _WORD_BEFORE.search(before)
     word = found.group() if found else ""
     small = word.lower()
+    if _NUMBERED.fullmatch(before.strip()):
+        return False
     if len(mark) > 1:
         return True  # A closing quote or bracket followed the period.
-    if small in _NEVER and not (word.isupper() and len(word) > 1):
-        return False
-    if small in _BEFORE_NUMBERS and after[:1].isdigit():
+    never = small in _NEVER and not (word.isupper() and len(word) > 1)
+    if never or (small in _BEFORE_NUMBERS and after[:1].isdigit()):
         return False
     initial = len(word) == 1 and word.isalpha() and word.isupper()
     dotted = "." in word and all(len(part) <= 1 for part in word.split("."))
@@ -110,7 +108,11 @@ def _period_ends(before: str, mark: str, after: str) -> bool:
     return True
 
 
-COMPRESSED = (".gz", ".xz", ".bz2")
+_OPENED_BY: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
 TEXT_SUFFIXES = ("", ".txt", ".text", ".jsonl")
 # Bounds on what is held at once; longer lines and documents are handed on in parts.
 LONGEST_LINE = 1 << 20
@@ -150,13 +152,10 @@ class TextFile:
         name = f"{self.language}={self.path.name}" if self.language else self.path.name
         return f"{name} ({self.size} bytes)"
 
-    @property
-    def is_json(self) -> bool:
-        """Whether every line is a JSON object with a "text"."""
-        return _plain_suffix(self.path) == ".jsonl"
 
-
-def read_documents(sources: Sequence[str | Path], tick: Tick = silent) -> Iterator[Document]:
+def read_documents(
+    sources: Sequence[str | Path], tick: Tick = silent, stage: str = "reading"
+) -> Iterator[Document]:
     """Return every document of the sources in order, read one at a time in bounded memory.
 
     A source is a file or a folder (all text files within, sorted), and may carry its language in
@@ -167,13 +166,14 @@ def read_documents(sources: Sequence[str | Path], tick: Tick = silent) -> Iterat
 
     Args:
         sources: files and folders.
-        tick: called with the bytes read, stage "read".
+        tick: called with the kB read.
+        stage: what the progress is reported under.
 
     Raises:
         DataError: a source is missing, empty, binary, not UTF-8, damaged or garbled. Missing ones
             are refused at once, the rest when they are reached.
     """
-    return _read_files(find_files(sources), tick)
+    return _read_files(find_files(sources), tick, stage)
 
 
 def find_files(sources: Sequence[str | Path]) -> tuple[TextFile, ...]:
@@ -187,63 +187,57 @@ def find_files(sources: Sequence[str | Path]) -> tuple[TextFile, ...]:
     return tuple(file for source in sources for file in _find(source))
 
 
-def _find(source: str | Path) -> list[TextFile]:
-    language, path = _parse_source(source)
+def _find(source: str | Path) -> Iterator[TextFile]:
+    language, path = "", Path(source)
+    match = _SOURCE.fullmatch(source) if isinstance(source, str) else None
+    # A path that exists as it stands is never taken apart.
+    if match is not None and not path.exists():
+        language, path = match.group(1), Path(match.group(2))
     if not path.exists():
         raise DataError(f"{path} does not exist; give an existing text file or folder.")
+    paths = [path]
     if path.is_dir():
-        found = [
+        paths = sorted(
             Path(folder, name)
             for folder, _, names in os.walk(path)
             for name in names
             if not name.startswith(".") and _plain_suffix(Path(name)) in TEXT_SUFFIXES
-        ]
-        if not found:
-            raise DataError(
-                f"{path} holds no text files; names must end in .txt, .text, .jsonl or have no "
-                "ending, with or without .gz, .xz or .bz2."
-            )
-        paths = sorted(found)
-    else:
-        paths = [path]
-    return [_check_file(entry, language) for entry in paths]
-
-
-def _check_file(path: Path, language: str) -> TextFile:
-    if not path.is_file():
-        raise DataError(
-            f"{path} is not a regular file; it is read more than once, so give a file on disk."
         )
-    size = path.stat().st_size
-    if not size:
-        raise _empty(path)
-    return TextFile(path, size, language)
-
-
-def _parse_source(source: str | Path) -> tuple[str, Path]:
-    """Return language and path; a path that exists as it stands is never taken apart."""
-    match = _SOURCE.fullmatch(source) if isinstance(source, str) else None
-    if match is None or Path(source).exists():
-        return "", Path(source)
-    return match.group(1), Path(match.group(2))
+    if not paths:
+        raise DataError(
+            f"{path} holds no text files; names must end in .txt, .text, .jsonl or have no "
+            "ending, with or without .gz, .xz or .bz2."
+        )
+    for entry in paths:
+        if not entry.is_file():
+            raise DataError(
+                f"{entry} is not a regular file; it is read more than once, so give a file on disk."
+            )
+        size = entry.stat().st_size
+        if not size:
+            raise _empty(entry)
+        yield TextFile(entry, size, language)
 
 
 def _plain_suffix(path: Path) -> str:
     """Return a name's ending in lower case, the compression's left out."""
     suffix = path.suffix.lower()
-    return Path(path.stem).suffix.lower() if suffix in COMPRESSED else suffix
+    return Path(path.stem).suffix.lower() if suffix in _OPENED_BY else suffix
 
 
 def _empty(path: Path) -> DataError:
     return DataError(f"{path} is empty; give a file with text in it, or leave it out.")
 
 
-def _read_files(files: Sequence[TextFile], tick: Tick) -> Iterator[Document]:
+def _read_files(files: Sequence[TextFile], tick: Tick, stage: str) -> Iterator[Document]:
     total = sum(file.size for file in files)
     before = 0
     for file in files:
-        report = partial(_report, tick, before, total, file.path.name)
-        lines = _json_lines if file.is_json else _text_lines
+
+        def report(position: int, before: int = before, name: str = file.path.name) -> None:
+            tick(stage, min(before + position, total) // 1000, total // 1000, f"kB, {name}")
+
+        lines = _json_lines if _plain_suffix(file.path) == ".jsonl" else _text_lines
         found = False
         for document in _documents(file.language, lines(file.path, report)):
             found = True
@@ -251,11 +245,7 @@ def _read_files(files: Sequence[TextFile], tick: Tick) -> Iterator[Document]:
         if not found:
             raise _empty(file.path)
         before += file.size
-        report(file.size)
-
-
-def _report(tick: Tick, before: int, total: int, name: str, position: int) -> None:
-    tick("read", min(before + position, total), total, name)
+        report(0, before)
 
 
 def _documents(language: str, lines: Iterable[str | None]) -> Iterator[Document]:
@@ -285,34 +275,31 @@ def _text_lines(path: Path, report: Report) -> Iterator[str | None]:
 def _json_lines(path: Path, report: Report) -> Iterator[str | None]:
     """Yield the lines of every JSON line's text, None after each text."""
     for number, line in _lines(path, report, longest=None):
-        if line:
-            for part in _json_text(path, number, line).split("\n"):
-                yield part.strip()
-            yield None
-
-
-def _json_text(path: Path, number: int, line: str) -> str:
-    row = parse_row(path, number, line)
-    text = row.get("text")
-    if not isinstance(text, str):
-        raise DataError(
-            f'{path}, line {number}: no text under "text" but keys {shorten(list(row))}; '
-            'every line must be an object such as {"text": "Some text."}.'
-        )
-    if "\x00" in text or _SURROGATE.search(text):
-        raise DataError(
-            f'{path}, line {number}: "text" holds zero characters or half characters '
-            "(surrogates), so it is not text; remove them."
-        )
-    return text
+        if not line:
+            continue
+        row = parse_row(path, number, line)
+        text = row.get("text")
+        if not isinstance(text, str):
+            raise DataError(
+                f'{path}, line {number}: no text under "text" but keys {shorten(list(row))}; '
+                'every line must be an object such as {"text": "Some text."}.'
+            )
+        if "\x00" in text or _SURROGATE.search(text):
+            raise DataError(
+                f'{path}, line {number}: "text" holds zero characters or half characters '
+                "(surrogates), so it is not text; remove them."
+            )
+        yield from (part.strip() for part in text.split("\n"))
+        yield None
 
 
 def _lines(path: Path, report: Report, longest: int | None) -> Iterator[tuple[int, str]]:
     """Yield line numbers and stripped lines; a line over ``longest`` bytes comes in parts."""
     limit = LONGEST_JSON if longest is None else longest
     number, offset, rest = 1, 0, b""
+    open_stream = _OPENED_BY.get(path.suffix.lower(), nullcontext)
     try:
-        with path.open("rb") as raw, _decompressed(path, raw) as stream:
+        with path.open("rb") as raw, open_stream(raw) as stream:
             while data := stream.readline(limit - len(rest)):
                 data = rest + data
                 whole = data.endswith(b"\n") or len(data) < limit
@@ -334,17 +321,6 @@ def _lines(path: Path, report: Report, longest: int | None) -> Iterator[tuple[in
         raise DataError(
             f"{path} cannot be read at line {number} ({reason}); give a whole, readable file."
         ) from None
-
-
-def _decompressed(path: Path, raw: BinaryIO) -> BinaryIO:
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
-    if suffix == ".xz":
-        return cast(BinaryIO, lzma.LZMAFile(raw))
-    if suffix == ".bz2":
-        return cast(BinaryIO, bz2.BZ2File(raw))
-    return raw
 
 
 def _cut(data: bytes) -> tuple[bytes, bytes]:

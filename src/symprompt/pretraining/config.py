@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,7 +17,6 @@ from symprompt.config import (
     Rate,
     Seed,
     Share,
-    build,
     load,
     settings,
 )
@@ -160,35 +159,32 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse parts that do not go together."""
-        shape, corpus, corruption = self.shape, self.corpus, self.corruption
-        if corruption.mask + corruption.random > 1:
-            raise ConfigError(
-                f"corruption.mask + corruption.random is {corruption.mask + corruption.random}; "
-                "together they may be at most 1."
-            )
-        if shape.hidden % shape.heads:
-            raise ConfigError(
-                f"shape.hidden is {shape.hidden} and shape.heads is {shape.heads}; the heads must "
-                "divide the hidden size."
-            )
-        if shape.family == "bert" and shape.embedding not in (0, shape.hidden):
-            raise ConfigError(
-                f'shape.embedding is {shape.embedding}; with shape.family = "bert" it is the '
-                'hidden size. Choose "electra" for embeddings of another size.'
-            )
-        if (self.objective == "mlm+nsp") != (corpus.packing == "pairs"):
-            raise ConfigError(
-                f'objective = "{self.objective}" and corpus.packing = "{corpus.packing}" do not go '
-                'together; "mlm+nsp" and "pairs" need each other.'
-            )
-        if self.objective == "mlm+nsp" and shape.family != "bert":
-            raise ConfigError(
-                'objective = "mlm+nsp" needs shape.family = "bert", which has the head.'
-            )
-        if self.objective == "mlm+sbo" and corruption.kind != "spans":
-            raise ConfigError(
-                f'objective = "mlm+sbo" needs corruption.kind = "spans", not "{corruption.kind}".'
-            )
+        shape, packing, corruption = self.shape, self.corpus.packing, self.corruption
+        changed = corruption.mask + corruption.random
+        refusals = {
+            f"corruption.mask + corruption.random is {changed}; together they may be at most 1.": (
+                changed > 1
+            ),
+            f"shape.hidden is {shape.hidden} and shape.heads is {shape.heads}; the heads must "
+            "divide the hidden size.": shape.hidden % shape.heads,
+            f'shape.embedding is {shape.embedding}; with shape.family = "bert" it is the hidden '
+            'size. Choose "electra" for embeddings of another size.': (
+                shape.family == "bert" and shape.embedding not in (0, shape.hidden)
+            ),
+            f'objective = "{self.objective}" and corpus.packing = "{packing}" do not go together; '
+            '"mlm+nsp" and "pairs" need each other.': (
+                (self.objective == "mlm+nsp") != (packing == "pairs")
+            ),
+            'objective = "mlm+nsp" needs shape.family = "bert", which has the head.': (
+                self.objective == "mlm+nsp" and shape.family != "bert"
+            ),
+            f'objective = "mlm+sbo" needs corruption.kind = "spans", not "{corruption.kind}".': (
+                self.objective == "mlm+sbo" and corruption.kind != "spans"
+            ),
+        }
+        for message, refused in refusals.items():
+            if refused:
+                raise ConfigError(message)
 
 
 def load_pretrain_config(name: str) -> PretrainConfig:
@@ -198,8 +194,3 @@ def load_pretrain_config(name: str) -> PretrainConfig:
         ConfigError: no such config, one for facts, not TOML, an unknown key or a bad value.
     """
     return load(PretrainConfig, name)
-
-
-def make_pretrain_config(table: dict[str, Any]) -> PretrainConfig:
-    """Build a config from nested plain values, refusing unknown keys and bad values."""
-    return build(PretrainConfig, table)

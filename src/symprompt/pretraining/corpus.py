@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,8 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from symprompt.errors import DataError, RunError, SympromptError
+from symprompt.errors import DataError, RunError
+from symprompt.files.atomic import making_folder, reason, to_json
 from symprompt.files.text import Document, split_sentences
 from symprompt.pretraining.tokenizer import find_specials
 from symprompt.runs.environment import derive_seed
@@ -28,24 +29,8 @@ _BATCH_CHARACTERS = 1 << 22
 BUFFER_TOKENS = 1 << 20
 
 
-@dataclass(frozen=True)
-class ShardCard:
-    """The entry of a shard in corpus.json."""
-
-    name: str
-    language: str
-    tokens: int
-    sentences: int
-    documents: int
-
-
-@dataclass(frozen=True, eq=False)
-class Tokenised:
-    """One document's sentences: ids and word starts one after another, and their lengths."""
-
-    ids: np.ndarray
-    starts_word: np.ndarray
-    lengths: np.ndarray
+Tokenised = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""One document's sentences: ids and word starts one after another, and the sentences' lengths."""
 
 
 class OpenShard:
@@ -64,17 +49,17 @@ class OpenShard:
 
     def add(self, document: Tokenised, separator: int) -> None:
         """Append a document's tokens and the separator after them."""
-        begins = self.tokens + np.cumsum(document.lengths) - document.lengths
+        tokens, starts_word, lengths = document
         # Copies, in the width they are stored in: views would keep a whole batch alive.
-        ids = document.ids.astype(self.types["tokens"])
+        ids = tokens.astype(self.types["tokens"])
         self.buffers["tokens"] += [ids, np.array([separator], dtype=ids.dtype)]
-        self.buffers["words"] += [document.starts_word.copy(), np.array([False])]
-        self.buffers["sentences"].append(begins)
+        self.buffers["words"] += [starts_word.copy(), np.array([False])]
+        self.buffers["sentences"].append(self.tokens + np.cumsum(lengths) - lengths)
         self.buffers["documents"].append(np.array([self.sentences]))
-        self.tokens += len(document.ids) + 1
-        self.sentences += len(document.lengths)
+        self.tokens += len(ids) + 1
+        self.sentences += len(lengths)
         self.documents += 1
-        self.held += len(document.ids)
+        self.held += len(ids)
         if self.held >= BUFFER_TOKENS:
             self.flush()
 
@@ -90,12 +75,13 @@ class OpenShard:
             parts.clear()
         self.held = 0
 
-    def close(self) -> ShardCard:
-        """Write the rest and the closing offsets, and return what there is."""
+    def close(self) -> dict[str, Any]:
+        """Write the rest and the closing offsets, and return the shard's entry in corpus.json."""
         self.buffers["sentences"].append(np.array([self.tokens]))
         self.buffers["documents"].append(np.array([self.sentences]))
         self.flush()
-        return ShardCard(self.path.name, self.language, self.tokens, self.sentences, self.documents)
+        counts = ("language", "tokens", "sentences", "documents")
+        return {"name": self.path.name, **{key: getattr(self, key) for key in counts}}
 
 
 def tokenise(
@@ -117,7 +103,12 @@ def tokenise(
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
         total = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int64, total)
-        words = _flat_words([encoding.word_ids for encoding in encodings], total)
+        found = [encoding.word_ids for encoding in encodings]
+        try:
+            words = np.fromiter(chain.from_iterable(found), np.int64, total)
+        except TypeError:  # Tokens that belong to no word have None.
+            flat = (-1 if word is None else word for word in chain.from_iterable(found))
+            words = np.fromiter(flat, np.int64, total)
         fresh = np.zeros(total, dtype=np.bool_)
         ends = np.cumsum(lengths)
         fresh[(ends - lengths)[lengths > 0]] = True
@@ -128,16 +119,8 @@ def tokenise(
             last = first + len(own)
             begin, end = (int(ends[at - 1]) if at else 0 for at in (first, last))
             kept = lengths[first:last]
-            yield document, Tokenised(ids[begin:end], starts[begin:end], kept[kept > 0])
+            yield document, (ids[begin:end], starts[begin:end], kept[kept > 0])
             first = last
-
-
-def _flat_words(words: list[list[int | None]], total: int) -> np.ndarray:
-    try:
-        return np.fromiter(chain.from_iterable(words), np.int64, total)
-    except TypeError:  # Tokens that belong to no word have None.
-        flat = (-1 if word is None else word for word in chain.from_iterable(words))
-        return np.fromiter(flat, np.int64, total)
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -278,21 +261,28 @@ def make_corpus(
         RunError: the disk is full, or the folder cannot be written or holds something else.
     """
     final = Path(folder)
-    part = final.with_name(final.name + ".part")
+    if final.exists() and not (final / CARD).is_file() and any(final.iterdir()):
+        raise RunError(
+            f"{final} holds something that is not a corpus; give another folder or empty it."
+        )
     try:
-        _make_place(final, part)
-        writer = _Writer(part, tokenizer, shard_tokens)
-        for number, (document, sentences) in enumerate(tokenise(documents, writer.tokenizer)):
-            draw = derive_seed("held out", seed, number) / 2**63
-            writer.add("valid" if draw < held_out else "train", document.language, sentences)
-        writer.close(held_out, seed)
-        if final.exists():
-            shutil.rmtree(final)
-        part.rename(final)
+        with making_folder(final) as part:
+            writer = _Writer(part, tokenizer, shard_tokens)
+            for number, (document, sentences) in enumerate(tokenise(documents, writer.tokenizer)):
+                draw = derive_seed("held out", seed, number) / 2**63
+                writer.add("valid" if draw < held_out else "train", document.language, sentences)
+            writer.close(held_out, seed)
+            if final.exists():
+                shutil.rmtree(final)
     except OSError as error:
-        raise _cannot_write(final, error) from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(
+                f"the disk is full: the tokenised text does not fit under {final.parent}; free "
+                "some space (about as much as the text takes) or choose another work folder."
+            ) from None
+        raise RunError(
+            f"the corpus {final} cannot be written ({reason(error)}); give a writable folder."
+        ) from None
     return load_corpus(final)
 
 
@@ -303,20 +293,24 @@ def load_corpus(folder: str | Path) -> Corpus:
         RunError: there is no finished corpus, or a file of it is damaged.
     """
     path = Path(folder)
-    card = _load_card(path)
+    try:
+        card = json.loads((path / CARD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(
+            f"{path} holds no finished corpus ({CARD} is missing); make it first."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path / CARD, str(error)) from None
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        raise _damaged(path / CARD, f"its format is not {FORMAT}")
     try:
         dtype = np.dtype(card["dtype"])
-        shards = {
-            name: tuple(_load_shard(path, ShardCard(**entry), dtype) for entry in card[name])
+        train, valid = (
+            Part(tuple(_load_shard(path / entry["name"], entry, dtype) for entry in card[name]))
             for name in PARTS
-        }
-        return Corpus(
-            train=Part(shards["train"]),
-            valid=Part(shards["valid"]),
-            unigrams=np.array(_map(path / UNIGRAMS, "<i8", int(card["vocabulary"]))),
-            fingerprint=str(card["fingerprint"]),
-            empty=int(card["empty"]),
         )
+        unigrams = np.array(_map(path / UNIGRAMS, "<i8", int(card["vocabulary"])))
+        return Corpus(train, valid, unigrams, str(card["fingerprint"]), int(card["empty"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path / CARD, f"{type(error).__name__}: {error}") from None
 
@@ -345,14 +339,14 @@ class _Writer:
         self.dtype = np.dtype("<u2") if self.size < 1 << 16 else np.dtype("<u4")
         self.unigrams = np.zeros(self.size, dtype=np.int64)
         self.open: dict[tuple[str, str], OpenShard] = {}
-        self.closed: list[tuple[str, ShardCard]] = []
+        self.closed: list[tuple[str, dict[str, Any]]] = []
         self.empty = 0
         self.documents = 0
 
     def add(self, part: str, language: str, document: Tokenised) -> None:
         """Append a document; one without tokens is counted and left out."""
         self.documents += 1
-        if not len(document.ids):
+        if not len(document[0]):
             self.empty += 1
             return
         key = (part, language)
@@ -378,7 +372,7 @@ class _Writer:
         self.unigrams[self.separator] = 0
         self.unigrams.astype("<i8").tofile(self.folder / UNIGRAMS)
         # Shards of one language stand together, so that its documents are one range.
-        ordered = sorted(self.closed, key=lambda entry: (entry[1].language, entry[1].name))
+        ordered = sorted(self.closed, key=lambda own: (own[1]["language"], own[1]["name"]))
         card: dict[str, Any] = {
             "format": FORMAT,
             "fingerprint": self.fingerprint,
@@ -390,64 +384,29 @@ class _Writer:
             "empty": self.empty,
         }
         for name in PARTS:
-            card[name] = [asdict(shard) for part, shard in ordered if part == name]
-        text = json.dumps(card, indent=1, ensure_ascii=False)
-        (self.folder / CARD).write_text(text + "\n", encoding="utf-8")
-
-
-def _make_place(final: Path, part: Path) -> None:
-    if final.exists() and not (final / CARD).is_file() and any(final.iterdir()):
-        raise RunError(
-            f"{final} holds something that is not a corpus; give another folder or empty it."
-        )
-    if part.exists():
-        shutil.rmtree(part)
-    part.mkdir(parents=True)
-
-
-def _cannot_write(folder: Path, error: OSError) -> SympromptError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return RunError(
-            f"the disk is full: the tokenised text does not fit under {folder.parent}; free some "
-            "space (about as much as the text takes) or choose another work folder."
-        )
-    reason = error.strerror or type(error).__name__
-    return RunError(f"the corpus {folder} cannot be written ({reason}); give a writable folder.")
+            card[name] = [shard for part, shard in ordered if part == name]
+        (self.folder / CARD).write_bytes(to_json(card))
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _load_card(path: Path) -> dict[str, Any]:
-    try:
-        card = json.loads((path / CARD).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(
-            f"{path} holds no finished corpus ({CARD} is missing); make it first."
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path / CARD, str(error)) from None
-    if not isinstance(card, dict) or card.get("format") != FORMAT:
-        raise _damaged(path / CARD, f"its format is not {FORMAT}")
-    return card
-
-
-def _load_shard(path: Path, card: ShardCard, dtype: np.dtype[Any]) -> Shard:
-    stem = path / card.name
-    sentences = _map(shard_file(stem, "sentences"), "<i8", card.sentences + 1)
-    documents = _map(shard_file(stem, "documents"), "<i8", card.documents + 1)
-    for name, offsets, last in (
-        ("sentences", sentences, card.tokens),
-        ("documents", documents, card.sentences),
+def _load_shard(stem: Path, card: Mapping[str, Any], dtype: np.dtype[Any]) -> Shard:
+    tokens, sentences, documents = (card[name] for name in ("tokens", "sentences", "documents"))
+    offsets = {}
+    for name, count, last in (
+        ("sentences", sentences, tokens),
+        ("documents", documents, sentences),
     ):
-        if offsets[0] != 0 or offsets[-1] != last or not (offsets[1:] > offsets[:-1]).all():
-            raise _damaged(shard_file(stem, name), "its offsets are out of order")
+        path = shard_file(stem, name)
+        own = offsets[name] = _map(path, "<i8", count + 1)
+        if own[0] != 0 or own[-1] != last or not (own[1:] > own[:-1]).all():
+            raise _damaged(path, "its offsets are out of order")
     return Shard(
-        language=card.language,
-        tokens=_map(shard_file(stem, "tokens"), dtype, card.tokens),
-        starts_word=_map(shard_file(stem, "words"), np.bool_, card.tokens),
-        sentences=sentences,
-        documents=documents,
+        language=card["language"],
+        tokens=_map(shard_file(stem, "tokens"), dtype, tokens),
+        starts_word=_map(shard_file(stem, "words"), np.bool_, tokens),
+        **offsets,
     )
 
 
@@ -462,5 +421,5 @@ def _map(path: Path, dtype: Any, count: int) -> np.ndarray:
     raise _damaged(path, f"it has {size} bytes instead of {wanted}")
 
 
-def _damaged(path: Path, reason: str) -> RunError:
-    return RunError(f"{path} is damaged ({reason}); remove its folder and make the corpus again.")
+def _damaged(path: Path, why: str) -> RunError:
+    return RunError(f"{path} is damaged ({why}); remove its folder and make the corpus again.")

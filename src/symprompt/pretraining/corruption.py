@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from symprompt.pretraining.batch import Corrupted, DeviceBatch
 from symprompt.pretraining.config import CorruptionConfig
+from symprompt.pretraining.sequences import Batch
 from symprompt.pretraining.tokenizer import Specials
 
 _SHARE_PARTS = 1_000_000
@@ -29,10 +29,40 @@ _WORD_ROUNDS = 8
 
 
 @dataclass(frozen=True, eq=False)
+class Corrupted:
+    """What the model sees, and what it must predict; shapes depend on [b, t] and the config alone.
+
+    Attributes:
+        ids: [b, t] int64, the corrupted sequence.
+        lengths: [b] int64, tokens before the padding (deletion and insertion change them).
+        segments: [b, t] int64.
+        positions: [b, k] int64, the queried positions; 0 where unused.
+        targets: [b, k] int64, the tokens that were there.
+        asked: [b, k] bool, which of the k positions are used.
+        left, right: [b, k] int64, the tokens just outside the span that holds the position (s-1 and
+            e+1 in equation 11.19); 0 where there are no spans.
+        offset: [b, k] int64, position - s, from 0, within its span.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    segments: Tensor
+    positions: Tensor
+    targets: Tensor
+    asked: Tensor
+    left: Tensor
+    right: Tensor
+    offset: Tensor
+
+    def __getitem__(self, rows: slice) -> Corrupted:
+        return Corrupted(**{entry.name: getattr(self, entry.name)[rows] for entry in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
 class _Task:
     """One batch to corrupt, and everything that takes."""
 
-    batch: DeviceBatch
+    batch: Batch[Tensor]
     config: CorruptionConfig
     specials: Specials
     frequencies: Tensor
@@ -47,25 +77,22 @@ class _Task:
         return count_positions(self.batch.ids.shape[1], self.config)
 
     def exact_counts(self) -> Tensor:
-        """[b]: round(share * tokens), at least 1."""
+        # [b]: round(share * tokens), at least 1.
         counts = self.corruptible.sum(1)
         wanted = round_share(counts, self.config.share).clamp(1, self.places)
         return torch.minimum(wanted, counts)
 
     def budget(self) -> Tensor:
-        """[b]: the most tokens that are at most the share; one may always be taken."""
+        # [b]: the most tokens that are at most the share; one may always be taken.
         counts = self.corruptible.sum(1)
         return floor_share(counts, self.config.share).clamp(1, self.places)
 
     def draw(self, *shape: int) -> Tensor:
         return draw_uniform(shape, self.batch.ids.device, self.generator)
 
-    def draw_tokens(self, *shape: int) -> Tensor:
-        return draw_tokens(shape, self.frequencies, self.generator)
-
 
 def corrupt(
-    batch: DeviceBatch,
+    batch: Batch[Tensor],
     config: CorruptionConfig,
     *,
     specials: Specials,
@@ -104,7 +131,7 @@ def corrupt(
         The corrupted sequences; k, the positions of a row, is ``count_positions(t, config)``.
     """
     task = _Task(batch, config, specials, frequencies, generator)
-    return _KINDS[config.kind](task)
+    return _KINDS.get(config.kind, _replace_each)(task)
 
 
 def count_positions(length: int, config: CorruptionConfig) -> int:
@@ -112,31 +139,15 @@ def count_positions(length: int, config: CorruptionConfig) -> int:
     return max(1, round(config.share * (length - 2)))
 
 
-def leaves_padding(config: CorruptionConfig) -> bool:
-    """Return whether rows that were full may be padded after the corruption."""
-    return config.kind == "deletion"
-
-
-def _mask_tokens(task: _Task) -> Corrupted:
-    chosen = choose_tokens(task.corruptible, task.exact_counts(), task.generator)
-    return _replace_each(task, chosen, mask=task.config.mask, random=task.config.random)
-
-
-def _substitute(task: _Task) -> Corrupted:
-    chosen = choose_tokens(task.corruptible, task.exact_counts(), task.generator)
-    return _replace_each(task, chosen, mask=0.0, random=1.0)
-
-
-def _mask_words(task: _Task) -> Corrupted:
-    words = find_words(task.batch.starts_word, task.corruptible)
-    chosen = choose_words(words, task.corruptible, task.budget(), task.generator)
-    return _replace_each(task, chosen, mask=task.config.mask, random=task.config.random)
-
-
-def _replace_each(task: _Task, chosen: Tensor, *, mask: float, random: float) -> Corrupted:
+def _replace_each(task: _Task) -> Corrupted:
+    """Corrupt tokens chosen one by one, or by whole words; each is decided on by itself."""
+    if task.config.kind == "words":
+        words = find_words(task.batch.starts_word, task.corruptible)
+        chosen = choose_words(words, task.corruptible, task.budget(), task.generator)
+    else:
+        chosen = choose_tokens(task.corruptible, task.exact_counts(), task.generator)
     positions, asked = compact(chosen, task.places)
-    decision = task.draw(*positions.shape)
-    ids = _replace(task, positions, asked, decision, mask=mask, random=random)
+    ids = _replace(task, positions, asked, task.draw(*positions.shape))
     return _finish(task, ids, positions, asked)
 
 
@@ -145,8 +156,7 @@ def _mask_spans(task: _Task) -> Corrupted:
     positions, asked = compact(spans.chosen, task.places)
     owner = spans.owner.gather(1, positions)
     decision = task.draw(*spans.start.shape).gather(1, owner)
-    config = task.config
-    ids = _replace(task, positions, asked, decision, mask=config.mask, random=config.random)
+    ids = _replace(task, positions, asked, decision)
     start, end = spans.start.gather(1, owner), spans.end.gather(1, owner)
     last = task.batch.ids.shape[1] - 1
     return _finish(
@@ -234,7 +244,7 @@ def _insert(task: _Task) -> Corrupted:
     positions, asked = compact(new | _move(same, destination, same, fill=0), task.places)
     # Padding stands where tokens will be inserted: that is what they predict.
     ids = _move(batch.ids, destination, kept, fill=task.specials.pad)
-    drawn = task.draw_tokens(*positions.shape)
+    drawn = draw_tokens(tuple(positions.shape), task.frequencies, task.generator)
     segments = _move(batch.segments, destination, kept, fill=0)
     return _finish(
         task,
@@ -247,17 +257,12 @@ def _insert(task: _Task) -> Corrupted:
     )
 
 
-def _replace(
-    task: _Task,
-    positions: Tensor,
-    asked: Tensor,
-    decision: Tensor,
-    *,
-    mask: float,
-    random: float,
-) -> Tensor:
+def _replace(task: _Task, positions: Tensor, asked: Tensor, decision: Tensor) -> Tensor:
     """Return [b, t] ids with the mask token, drawn tokens or the same ones at the positions."""
-    drawn = task.draw_tokens(*positions.shape)
+    config = task.config
+    substituted = config.kind == "substitution"
+    mask, random = (0.0, 1.0) if substituted else (config.mask, config.random)
+    drawn = draw_tokens(tuple(positions.shape), task.frequencies, task.generator)
     same = task.batch.ids.gather(1, positions)
     new = torch.where(decision < mask + random, drawn, same)
     new = torch.where(decision < mask, task.specials.mask, new)
@@ -279,41 +284,20 @@ def _move(table: Tensor, destination: Tensor, kept: Tensor, *, fill: int) -> Ten
 
 
 def _finish(
-    task: _Task,
-    ids: Tensor,
-    positions: Tensor,
-    asked: Tensor,
-    *,
-    targets: Tensor | None = None,
-    lengths: Tensor | None = None,
-    segments: Tensor | None = None,
-    left: Tensor | None = None,
-    right: Tensor | None = None,
-    offset: Tensor | None = None,
+    task: _Task, ids: Tensor, positions: Tensor, asked: Tensor, **given: Tensor
 ) -> Corrupted:
     """Return the result; what is not given is as it was, and zero for the spans."""
-    batch = task.batch
-    if targets is None:
-        targets = batch.ids.gather(1, positions)
-    nowhere = torch.zeros_like(positions)
-    return Corrupted(
-        ids=ids,
-        lengths=batch.lengths if lengths is None else lengths,
-        segments=batch.segments if segments is None else segments,
-        positions=positions,
-        targets=torch.where(asked, targets, 0),
-        asked=asked,
-        left=nowhere if left is None else left,
-        right=nowhere if right is None else right,
-        offset=nowhere if offset is None else offset,
-    )
+    batch, nowhere = task.batch, torch.zeros_like(positions)
+    if "targets" not in given:
+        given["targets"] = batch.ids.gather(1, positions)
+    given["targets"] = torch.where(asked, given["targets"], 0)
+    spans = {"left": nowhere, "right": nowhere, "offset": nowhere}
+    rest = {"lengths": batch.lengths, "segments": batch.segments, **spans, **given}
+    return Corrupted(ids=ids, positions=positions, asked=asked, **rest)
 
 
 _KINDS: dict[str, Callable[[_Task], Corrupted]] = {
-    "tokens": _mask_tokens,
-    "words": _mask_words,
     "spans": _mask_spans,
-    "substitution": _substitute,
     "deletion": _delete,
     "insertion": _insert,
     "reordering": _reorder,

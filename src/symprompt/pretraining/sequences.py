@@ -1,20 +1,62 @@
-"""Sequences of equal length from a tokenised corpus: blocks, whole sentences or sentence pairs."""
+"""Sequences of equal length from a tokenised corpus, and the batches of a run's steps.
+
+Sequences are blocks, whole sentences or sentence pairs. Batches are made ahead of their steps.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from symprompt.errors import DataError
-from symprompt.pretraining.batch import Batch
 from symprompt.pretraining.config import CorpusConfig
 from symprompt.pretraining.corpus import Part, Shard
-from symprompt.pretraining.sampling import LanguageShare, draw_repeated, plan_sampling
-from symprompt.pretraining.tokenizer import Specials
-from symprompt.runs.environment import derive_seed
+from symprompt.pretraining.tokenizer import LanguageShare, Specials, draw_repeated, plan_sampling
+from symprompt.runs.environment import derive_seed, send
+
+_AHEAD = 4
+Array = TypeVar("Array", np.ndarray, Tensor)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch(Generic[Array]):
+    """Sequences as the corpus gives them, whole and uncorrupted: arrays, or tensors on a device.
+
+    Attributes:
+        ids: [b, t] uint16 or uint32 (int64 on a device), special tokens in place, padded.
+        starts_word: [b, t] bool, the first token of a word; special tokens are False.
+        special: [b, t] bool, tokens that are never corrupted: [CLS], [SEP], padding.
+        lengths: [b] int64, tokens before the padding.
+        segments: [b, t] uint8 (int64 on a device), 0 or 1; all 0 but in pairs.
+        is_next: [b] bool, whether the second sentence follows the first; all True but in pairs.
+    """
+
+    ids: Array
+    starts_word: Array
+    special: Array
+    lengths: Array
+    segments: Array
+    is_next: Array
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to(self: Batch[np.ndarray], device: torch.device) -> Batch[Tensor]:
+        """Return the batch as tensors on a device."""
+        there = {}
+        for name, values in vars(self).items():
+            wide = values.astype(np.int64) if values.dtype == np.uint32 else values
+            moved = send(wide, device)
+            there[name] = moved.long() if name in ("ids", "segments") else moved
+        return Batch(**there)
 
 
 def make_sequences(part: Part, config: CorpusConfig, specials: Specials, seed: int) -> Sequences:
@@ -42,26 +84,26 @@ class Sequences(ABC):
         self.alpha = config.alpha
         self.specials = specials
         self.seed = seed
-        counts = [self._index(shard) for shard in self.shards]
-        self.firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+        self.index = [self._index(shard) for shard in self.shards]
+        self.firsts = np.cumsum([0, *map(len, self.index)], dtype=np.int64)
 
     def __len__(self) -> int:
         """Sequences in one pass."""
         return int(self.firsts[-1])
 
     @abstractmethod
-    def _index(self, shard: Shard) -> int:
-        """Find a shard's sequences, and return how many there are."""
+    def _index(self, shard: Shard) -> Any:
+        """Return where a shard's sequences are, an entry for each."""
 
     @abstractmethod
-    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch:
+    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch[np.ndarray]:
         """Return the sequences with these numbers; only pairs depend on the epoch."""
 
     def languages(self) -> tuple[LanguageShare, ...]:
         """Return each language's sequences before and after weighing, by equation 11.7."""
         counts: dict[str, int] = {}
-        for shard, count in zip(self.shards, np.diff(self.firsts).tolist(), strict=True):
-            counts[shard.language] = counts.get(shard.language, 0) + count
+        for shard, found in zip(self.shards, self.index, strict=True):
+            counts[shard.language] = counts.get(shard.language, 0) + len(found)
         return plan_sampling(counts, self.alpha) if len(self) else ()
 
     def order(self, epoch: int) -> np.ndarray:
@@ -76,15 +118,12 @@ class Sequences(ABC):
             return generator.permutation(len(self))
         chosen = []
         first = 0
-        # Shards, and so sequences, of one language stand together.
-        for share in sorted(shares, key=self._place):
+        # Shards, and so sequences, are sorted by language as the shares are.
+        for share in shares:
             if share.before:
                 chosen.append(first + draw_repeated(share.before, share.after, generator))
             first += share.before
         return generator.permutation(np.concatenate(chosen))
-
-    def _place(self, share: LanguageShare) -> int:
-        return [shard.language for shard in self.shards].index(share.language)
 
     def _locate(self, indices: np.ndarray) -> np.ndarray:
         """Return the shard of each sequence."""
@@ -104,7 +143,7 @@ class Sequences(ABC):
         lengths: np.ndarray,
         segments: np.ndarray | None = None,
         is_next: np.ndarray | None = None,
-    ) -> Batch:
+    ) -> Batch[np.ndarray]:
         # Text never gives special ids, so their value identifies them.
         special = ids == self.specials.sep
         special[:, 0] = True
@@ -144,10 +183,11 @@ class Blocks(Sequences):
     last shard of each language.
     """
 
-    def _index(self, shard: Shard) -> int:
-        return len(shard.tokens) // (self.length - 2)
+    def _index(self, shard: Shard) -> range:
+        room = self.length - 2
+        return range(0, len(shard.tokens) // room * room, room)
 
-    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch:
+    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch[np.ndarray]:
         room = self.length - 2
         ids, starts_word = self._blank(len(indices))
         ids[:, -1] = self.specials.sep
@@ -167,12 +207,8 @@ class Sentences(Sequences):
     sequence.
     """
 
-    def __init__(self, part: Part, config: CorpusConfig, specials: Specials, seed: int) -> None:
-        self.begins: list[np.ndarray] = []
-        self.ends: list[np.ndarray] = []
-        super().__init__(part, config, specials, seed)
-
-    def _index(self, shard: Shard) -> int:
+    def _index(self, shard: Shard) -> np.ndarray:
+        """Return where each sequence begins and ends in the shard [n, 2]."""
         room = self.length - 2
         begins, ends = _sentence_bounds(shard)
         pieces = -(-(ends - begins) // room)
@@ -182,42 +218,17 @@ class Sentences(Sequences):
         # The first piece that no longer fits with those from here on.
         following = np.searchsorted(ends, begins + room, side="right")
         chain = _follow(following)
-        self.begins.append(begins[chain])
-        self.ends.append(ends[np.append(chain[1:], len(ends)) - 1])
-        return len(chain)
+        return np.stack([begins[chain], ends[np.append(chain[1:], len(ends)) - 1]], axis=1)
 
-    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch:
+    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch[np.ndarray]:
         shard = self._locate(indices)
-        begin, end = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
+        begin, end = np.empty((2, len(indices)), np.int64)
         for number, rows in _by_shard(shard):
-            places = indices[rows] - self.firsts[number]
-            begin[rows], end[rows] = self.begins[number][places], self.ends[number][places]
+            begin[rows], end[rows] = self.index[number][indices[rows] - self.firsts[number]].T
         ids, starts_word = self._blank(len(indices))
         self._copy((ids, starts_word), shard, begin, end - begin, np.ones_like(begin))
         ids[np.arange(len(ids)), end - begin + 1] = self.specials.sep
         return self._finish(ids, starts_word, end - begin + 2)
-
-
-@dataclass(frozen=True, eq=False)
-class _Chunks:
-    """A shard's stretches of sentences: the first sentence, how many, where the document ends."""
-
-    first: np.ndarray
-    count: np.ndarray
-    document_end: np.ndarray
-    document: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class _Parted:
-    """Chunks parted in two, in tokens of a shard [b]: where the first half begins, where the second
-    begins, where the second's first sentence ends, and where its document ends."""
-
-    shard: np.ndarray
-    begin: np.ndarray
-    middle: np.ndarray
-    first_end: np.ndarray
-    end: np.ndarray
 
 
 class Pairs(Sequences):
@@ -237,103 +248,98 @@ class Pairs(Sequences):
     """
 
     def __init__(self, part: Part, config: CorpusConfig, specials: Specials, seed: int) -> None:
-        self.chunks: list[_Chunks] = []
         super().__init__(part, config, specials, seed)
         self._find_ranges()
 
-    def _index(self, shard: Shard) -> int:
+    def _index(self, shard: Shard) -> np.ndarray:
+        """Return each stretch: first sentence, how many, its document, where that ends [n, 4]."""
         target = self.length - 3
         documents = np.asarray(shard.documents)
         begins, ends = _sentence_bounds(shard)
         owner = np.repeat(np.arange(len(documents) - 1), np.diff(documents))
         last = documents[owner + 1]
-        sentence = np.arange(len(begins))
         # A stretch ends with the sentence that fills it, and has two at least.
         following = np.searchsorted(ends, begins + target, side="left") + 1
-        following = np.minimum(np.maximum(following, sentence + 2), last)
+        following = np.minimum(np.maximum(following, np.arange(len(begins)) + 2), last)
         first = _follow(following)
         following = following[first]
         # A last sentence that would stand alone takes the one before it; without one it is left.
-        alone = following - first < 2
-        first = first - alone
+        first = first - (following - first < 2)
         keep = first >= documents[owner[following - 1]]
         first, following = first[keep], following[keep]
         document = owner[first]
         document_end = ends[documents[document + 1] - 1]
-        self.chunks.append(_Chunks(first, following - first, document_end, document))
-        return len(first)
+        return np.stack([first, following - first, document, document_end], axis=1)
 
     def _find_ranges(self) -> None:
         """Find, for every sequence, its document's range and the range to draw another from."""
         if not len(self):
             return
-        firsts, lasts, lows, highs = [], [], [], []
+        ranges = []
         languages = [shard.language for shard in self.shards]
-        for number, chunks in enumerate(self.chunks):
+        for number, found in enumerate(self.index):
+            document, before = found[:, 2], self.firsts[number]
             same = [at for at, name in enumerate(languages) if name == languages[number]]
             low, high = self.firsts[same[0]], self.firsts[same[-1] + 1]
-            start = np.searchsorted(chunks.document, chunks.document, side="left")
-            stop = np.searchsorted(chunks.document, chunks.document, side="right")
-            firsts.append(start + self.firsts[number])
-            lasts.append(stop + self.firsts[number])
+            start = np.searchsorted(document, document, side="left")
+            stop = np.searchsorted(document, document, side="right")
             # A language's only document has to be paired with another language's.
             only = stop - start == high - low
-            lows.append(np.where(only, 0, low))
-            highs.append(np.where(only, len(self), high))
-        self.own = np.concatenate(firsts), np.concatenate(lasts)
-        self.others = np.concatenate(lows), np.concatenate(highs)
-        if (self.own[1] - self.own[0] == self.others[1] - self.others[0]).any():
+            others = np.where(only, 0, low), np.where(only, len(self), high)
+            ranges.append(np.stack([start + before, stop + before, *others]))
+        self.ranges = np.concatenate(ranges, axis=1)
+        own_first, own_last, low, high = self.ranges
+        if (own_last - own_first == high - low).any():
             raise DataError(
                 "pairs need two documents of at least two sentences each, and there is one; "
                 "give more text, or choose another corpus.packing."
             )
 
-    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch:
+    def batch(self, indices: np.ndarray, epoch: int = 0) -> Batch[np.ndarray]:
         indices = np.asarray(indices, dtype=np.int64)
         is_next = self._draw("next", epoch, indices) % 2 == 0
-        own_first, own_last = self.own[0][indices], self.own[1][indices]
-        low, high = self.others[0][indices], self.others[1][indices]
+        own_first, own_last, low, high = self.ranges[:, indices]
         outside = (high - low) - (own_last - own_first)
         other = low + self._draw("other", epoch, indices) % outside
         other += np.where(other >= own_first, own_last - own_first, 0)
         draws = self._draw("part", epoch, indices)
-        a = self._part(indices, draws)
-        b = self._part(np.where(is_next, indices, other), draws)
-        return self._tensorise(is_next, a, b)
-
-    def _part(self, chunk: np.ndarray, draws: np.ndarray) -> _Parted:
-        """Part chunks at a drawn sentence end."""
-        shard = self._locate(chunk)
-        begin, middle, least, end = (np.empty(len(chunk), np.int64) for _ in range(4))
-        for number, rows in _by_shard(shard):
-            places = chunk[rows] - self.firsts[number]
-            chunks, sentences = self.chunks[number], self.shards[number].sentences
-            first = chunks.first[places]
-            after = first + 1 + draws[rows] % (chunks.count[places] - 1)
-            begin[rows], middle[rows] = sentences[first], sentences[after]
-            end[rows] = chunks.document_end[places]
-            least[rows] = np.minimum(sentences[after + 1], end[rows])
-        return _Parted(shard, begin, middle, least, end)
-
-    def _tensorise(self, is_next: np.ndarray, a: _Parted, b: _Parted) -> Batch:
+        shard_a, begin, middle_a, _, _ = self._part(indices, draws)
+        shard_b, _, middle_b, first_end, end = self._part(np.where(is_next, indices, other), draws)
         target = self.length - 3
-        long_a = a.middle - a.begin
+        long_a = middle_a - begin
         # B fills what A leaves, and is one sentence at least.
-        long_b = np.minimum(b.end - b.middle, np.maximum(target - long_a, b.first_end - b.middle))
+        long_b = np.minimum(end - middle_b, np.maximum(target - long_a, first_end - middle_b))
         # The longer one gives way until both fit, as if token by token.
         count_a = np.minimum(long_a, np.maximum(target - long_b, target - target // 2))
         count_b = np.minimum(long_b, target - count_a)
-        ids, starts_word = self._blank(len(is_next))
-        rows = np.arange(len(is_next))
-        out = (ids, starts_word)
-        self._copy(out, a.shard, a.middle - count_a, count_a, np.ones_like(count_a))
-        self._copy(out, b.shard, b.middle, count_b, count_a + 2)
+        out = ids, starts_word = self._blank(len(indices))
+        self._copy(out, shard_a, middle_a - count_a, count_a, np.ones_like(count_a))
+        self._copy(out, shard_b, middle_b, count_b, count_a + 2)
+        rows = np.arange(len(indices))
         ids[rows, count_a + 1] = self.specials.sep
         ids[rows, count_a + count_b + 2] = self.specials.sep
         lengths = count_a + count_b + 3
         columns = np.arange(self.length)
         segments = (columns >= (count_a + 2)[:, None]) & (columns < lengths[:, None])
         return self._finish(ids, starts_word, lengths, segments.astype(np.uint8), is_next)
+
+    def _part(self, chunk: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Part stretches at a drawn sentence end.
+
+        Returns:
+            Each one's shard and, in tokens of it, where the first half begins, where the second
+            begins, where the second's first sentence ends, and where its document ends [b].
+        """
+        shard = self._locate(chunk)
+        begin, middle, first_end, end = np.empty((4, len(chunk)), np.int64)
+        for number, rows in _by_shard(shard):
+            found = self.index[number][chunk[rows] - self.firsts[number]]
+            first, count, _, end[rows] = found.T
+            sentences = self.shards[number].sentences
+            after = first + 1 + draws[rows] % (count - 1)
+            begin[rows], middle[rows] = sentences[first], sentences[after]
+            first_end[rows] = np.minimum(sentences[after + 1], end[rows])
+        return shard, begin, middle, first_end, end
 
     def _draw(self, what: str, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Return a random number from 0 to 2^62 for each index, the same in every batch [b]."""
@@ -369,3 +375,82 @@ def _follow(following: np.ndarray) -> np.ndarray:
         chain.append(place)
         place = steps[place]
     return np.array(chain, dtype=np.int64)
+
+
+class Feed:
+    """The batches of a run by step, whichever step it starts from; final.
+
+    A batch on the device goes with the number of its tokens, padding left out. Epochs follow each
+    other without a gap: a batch may hold the end of one and the start of the next, so no sequence
+    is left out.
+    """
+
+    def __init__(self, sequences: Sequences, batch: int) -> None:
+        self._sequences = sequences
+        self._batch = batch
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+        self._running: Generator[tuple[Batch[Tensor], int]] | None = None
+        self._next = 0
+
+    def rows(self, step: int) -> list[tuple[int, np.ndarray]]:
+        """Return the sequences of a step by epoch; mostly that is one."""
+        size = len(self._sequences)
+        begin, end = step * self._batch, (step + 1) * self._batch
+        pieces = []
+        while begin < end:
+            epoch, place = divmod(begin, size)
+            if self._order[0] != epoch:
+                self._order = (epoch, self._sequences.order(epoch))
+            taken = min(size - place, end - begin)
+            pieces.append((epoch, self._order[1][place : place + taken]))
+            begin += taken
+        return pieces
+
+    def make(self, step: int, device: torch.device) -> tuple[Batch[Tensor], int]:
+        """Return the batch of a step on a device."""
+        pieces = [self._sequences.batch(rows, epoch) for epoch, rows in self.rows(step)]
+        batch = pieces[0]
+        if len(pieces) > 1:
+            parts = [vars(piece) for piece in pieces]
+            batch = Batch(**{key: np.concatenate([own[key] for own in parts]) for key in parts[0]})
+        return batch.to(device), int(batch.lengths.sum())
+
+    def take(self, step: int, last: int, device: torch.device) -> tuple[Batch[Tensor], int]:
+        """Return the batch of a step on a device; those of the next ones are made ahead.
+
+        Args:
+            last: how many steps there are.
+        """
+        if self._running is None or self._next != step:
+            self.close()
+            self._running = self.run(step, last, device)
+        self._next = step + 1
+        return next(self._running)
+
+    def close(self) -> None:
+        """End the thread that makes batches ahead: it holds the corpus."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def run(
+        self, first: int, last: int, device: torch.device
+    ) -> Generator[tuple[Batch[Tensor], int]]:
+        """Yield the batches of steps ``first`` to ``last`` - 1, made ahead by another thread."""
+
+        def enter() -> None:
+            # A thread starts on the first GPU, whichever one its process uses.
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+
+        waiting: deque[Future[tuple[Batch[Tensor], int]]] = deque()
+        executor = ThreadPoolExecutor(1, "batches", initializer=enter)
+        try:
+            for step in range(first, last):
+                waiting.append(executor.submit(self.make, step, device))
+                if len(waiting) > _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)

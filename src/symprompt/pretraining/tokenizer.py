@@ -1,4 +1,8 @@
-"""Learn a tokenizer from text: WordPiece, byte-level BPE or Unigram, as a transformers folder."""
+"""Learn a tokenizer from text: WordPiece, byte-level BPE or Unigram, as a transformers folder.
+
+With several languages, equation 11.7 of Jurafsky and Martin's chapter 11 decides how often each is
+drawn, here and when a model is trained.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from symprompt.errors import ConfigError, ModelError
+from symprompt.errors import ConfigError, DataError, ModelError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import load_text
 from symprompt.files.text import Document, split_sentences
 from symprompt.pretraining.config import VocabularyConfig
-from symprompt.pretraining.sampling import LanguageShare, plan_sampling, repeats_at, sampling_start
+from symprompt.runs.environment import derive_seed
 
 # Unigram scores differ in the last digits from run to run (sums over threads); rounded they agree.
 _DECIMALS = 6
@@ -42,11 +46,91 @@ _UNKNOWN_PENALTY = 10.0
 
 
 @dataclass(frozen=True)
-class Letters:
-    """The characters that are kept, and which of the text's stand inside words."""
+class LanguageShare:
+    """One language before and after sampling.
 
-    kept: frozenset[str]
-    inner: frozenset[str]
+    Attributes:
+        language: its name; "" when none was given.
+        before: sentences (or sequences) there are, n_i.
+        prior: its share of them, p_i.
+        share: its share after sampling, q_i.
+        after: sentences (or sequences) it gives; above ``before`` means that some are repeated.
+    """
+
+    language: str
+    before: int
+    prior: float
+    share: float
+    after: int
+
+
+def language_shares(counts: Mapping[str, int], alpha: float) -> dict[str, float]:
+    """Return q_i = p_i^alpha / sum_j p_j^alpha with p_i = n_i / sum_k n_k (equation 11.7).
+
+    Args:
+        counts: sentences of each language, n_i; a language without any gets 0.
+        alpha: 1 leaves the languages as they are; 0 makes them equal.
+
+    Raises:
+        ConfigError: alpha is not between 0 and 1.
+        DataError: a count is negative, or there is nothing to sample from.
+    """
+    if not 0 <= alpha <= 1:
+        raise ConfigError(f"alpha is {alpha}; it must be from 0 to 1.")
+    if any(count < 0 for count in counts.values()) or not any(counts.values()):
+        raise DataError(f"the languages have {dict(counts)} sentences; at least one is needed.")
+    total = sum(counts.values())
+    raised = {name: (count / total) ** alpha if count else 0.0 for name, count in counts.items()}
+    whole = sum(raised.values())
+    return {name: value / whole for name, value in raised.items()}
+
+
+def plan_sampling(counts: Mapping[str, int], alpha: float) -> tuple[LanguageShare, ...]:
+    """Return how many sentences each language gives; together they are as many as there are.
+
+    Numbers are rounded by largest remainder, so the total is kept.
+
+    Args:
+        counts: sentences of each language.
+        alpha: the exponent of equation 11.7.
+    """
+    shares = language_shares(counts, alpha)
+    total = sum(counts.values())
+    exact = {name: share * total for name, share in shares.items()}
+    after = {name: int(value) for name, value in exact.items()}
+    # A remainder is given to the largest fraction first; names settle ties.
+    order = sorted(exact, key=lambda name: (after[name] - exact[name], name))
+    given = [name for name in order if counts[name]]
+    for name in given[: total - sum(after.values())]:
+        after[name] += 1
+    return tuple(
+        LanguageShare(name, counts[name], counts[name] / total, shares[name], after[name])
+        for name in sorted(counts)
+    )
+
+
+def repeats_at(index: int, before: int, after: int, start: int) -> int:
+    """Return how often item ``index`` of ``before`` is taken, so that all give ``after`` exactly.
+
+    Systematic sampling: the taken ones are evenly spread, and no list of choices is kept, so a
+    stream of any length can be sampled as it passes.
+
+    Args:
+        index: the item's position, from 0.
+        before: items there are.
+        after: items wanted; more than ``before`` repeats, fewer leaves out.
+        start: where the even spacing begins; from the seed.
+    """
+    phase = start % before
+    return ((index + 1) * after + phase) // before - (index * after + phase) // before
+
+
+def draw_repeated(before: int, after: int, generator: np.random.Generator) -> np.ndarray:
+    """Return ``after`` indices below ``before``: each as often as the others, give or take one."""
+    times, rest = divmod(after, before)
+    whole = np.tile(np.arange(before, dtype=np.int64), times)
+    extra = generator.choice(before, size=rest, replace=False) if rest else np.empty(0, np.int64)
+    return np.concatenate([whole, extra.astype(np.int64, copy=False)])
 
 
 class Kind(ABC):
@@ -60,12 +144,16 @@ class Kind(ABC):
         self.config = config
 
     @abstractmethod
-    def untrained(self) -> Tokenizer:
-        """Return a tokenizer with normalizer and pre-tokenizer, and nothing learned."""
+    def untrained(self, model: models.Model | None = None) -> Tokenizer:
+        """Return a tokenizer with normalizer and pre-tokenizer, and a model or nothing learned."""
 
     @abstractmethod
-    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
-        """Return a tokenizer learned from texts with the wanted pieces in its vocabulary."""
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], inner: Iterable[str]) -> Tokenizer:
+        """Return a tokenizer learned from texts with the wanted pieces in its vocabulary.
+
+        Args:
+            inner: the characters that are kept and stand inside words.
+        """
 
     def piece(self, word: str) -> str | None:
         """Return the vocabulary entry a word would be, or None where it is cut."""
@@ -110,8 +198,8 @@ class WordPiece(Kind):
     pad, unknown, cls, sep, mask = specials
     mask_strips = False
 
-    def untrained(self) -> Tokenizer:
-        tokenizer = Tokenizer(models.WordPiece(unk_token=self.unknown))
+    def untrained(self, model: models.Model | None = None) -> Tokenizer:
+        tokenizer = Tokenizer(model or models.WordPiece(unk_token=self.unknown))
         tokenizer.normalizer = normalizers.BertNormalizer(
             strip_accents=not self.config.cased, lowercase=not self.config.cased
         )
@@ -119,12 +207,13 @@ class WordPiece(Kind):
         tokenizer.decoder = decoders.WordPiece(prefix="##")
         return tokenizer
 
-    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], inner: Iterable[str]) -> Tokenizer:
         tokenizer = self.untrained()
         # The trainer numbers inner characters in an order of its own that changes from run to
         # run, and ties between merges hang on it; naming them beforehand fixes the order.
-        inner = {self._normal(letter) for letter in letters.inner & letters.kept}
-        named = [f"##{part}" for part in sorted(set("".join(inner))) if not _stands_alone(part)]
+        normalise = tokenizer.normalizer.normalize_str
+        parts = set("".join(str(normalise(letter)).strip() for letter in inner))
+        named = [f"##{part}" for part in sorted(parts) if not _stands_alone(part)]
         trainer = trainers.WordPieceTrainer(
             vocab_size=self.config.size,
             min_frequency=2,
@@ -138,21 +227,15 @@ class WordPiece(Kind):
         fixed += sum(token.startswith("##") and len(token) == 3 for token in learned)
         learned.sort(key=lambda token: token not in self.specials)
         tokens = self.room(learned, wanted, fixed)
-        blank = self.untrained()
-        blank.model = models.WordPiece(
-            {token: index for index, token in enumerate(tokens)}, unk_token=self.unknown
-        )
-        return blank
-
-    def _normal(self, letter: str) -> str:
-        return str(self.untrained().normalizer.normalize_str(letter)).strip()
+        ids = {token: index for index, token in enumerate(tokens)}
+        return self.untrained(models.WordPiece(ids, unk_token=self.unknown))
 
 
 class BytePair(Kind):
     """Bytes joined by the most frequent pairs; final."""
 
-    def untrained(self) -> Tokenizer:
-        tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    def untrained(self, model: models.Model | None = None) -> Tokenizer:
+        tokenizer = Tokenizer(model or models.BPE(ignore_merges=True))
         if not self.config.cased:
             tokenizer.normalizer = _fold_case("NFD", "NFC")
         # A space is put before the first word only: ByteLevel's own add_prefix_space would also
@@ -166,7 +249,7 @@ class BytePair(Kind):
         tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         return tokenizer
 
-    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], inner: Iterable[str]) -> Tokenizer:
         tokenizer = self.untrained()
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         trainer = trainers.BpeTrainer(
@@ -184,16 +267,14 @@ class BytePair(Kind):
             for left, right in _state(tokenizer)["merges"]
             if left in ids and right in ids and left + right in ids
         ]
-        blank = self.untrained()
-        blank.model = models.BPE(ids, merges, ignore_merges=True)
-        return blank
+        return self.untrained(models.BPE(ids, merges, ignore_merges=True))
 
 
 class Unigram(Kind):
     """Pieces of a unigram language model; final."""
 
-    def untrained(self) -> Tokenizer:
-        tokenizer = Tokenizer(models.Unigram())
+    def untrained(self, model: models.Model | None = None) -> Tokenizer:
+        tokenizer = Tokenizer(model or models.Unigram())
         folding = normalizers.NFKC() if self.config.cased else _fold_case("NFKD", "NFKC")
         spaces = normalizers.Replace(Regex(r"\s+"), " ")
         tokenizer.normalizer = normalizers.Sequence(
@@ -206,7 +287,7 @@ class Unigram(Kind):
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
         return tokenizer
 
-    def learn(self, texts: Iterable[str], wanted: Sequence[str], letters: Letters) -> Tokenizer:
+    def learn(self, texts: Iterable[str], wanted: Sequence[str], inner: Iterable[str]) -> Tokenizer:
         tokenizer = self.untrained()
         trainer = trainers.UnigramTrainer(
             vocab_size=self.config.size - len(self.specials) + 1,
@@ -224,9 +305,8 @@ class Unigram(Kind):
         _raise_scores(kept, wanted)
         pieces = sorted(kept.items(), key=lambda entry: (-entry[1], entry[0]))
         specials = [(token, 0.0) for token in self.specials]
-        blank = self.untrained()
-        blank.model = models.Unigram([*specials, *pieces], self.specials.index(self.unknown))
-        return blank
+        unknown = self.specials.index(self.unknown)
+        return self.untrained(models.Unigram([*specials, *pieces], unknown))
 
 
 KINDS: dict[str, type[Kind]] = {"wordpiece": WordPiece, "bpe": BytePair, "unigram": Unigram}
@@ -358,22 +438,28 @@ def learn_tokenizer(
         DataError: the text or the file of whole words is missing, empty or garbled.
     """
     kind = KINDS[config.kind](config)
-    words = _load_words(config.whole_words)
+    listed = load_text(Path(config.whole_words)).split("\n") if config.whole_words else []
+    words = tuple(dict.fromkeys(word for word in map(str.strip, listed) if word))
     tick("vocabulary", 0, config.size, config.kind)
-    survey = _survey(documents, count_characters=config.kind != "bpe")
-    alphabet = _choose_alphabet(survey.characters, "".join(words), config.size)
-    languages = _plan_languages(documents, survey.languages, config.alpha)
-    texts = _feed(documents, languages, seed, set(survey.characters) - alphabet)
-    pieces = {word: kind.piece(word) for word in words}
-    wanted = list(dict.fromkeys(piece for piece in pieces.values() if piece is not None))
-    backend = kind.learn(texts, wanted, Letters(alphabet, survey.inner))
+    counts, characters, inner = _survey(documents, count_characters=config.kind != "bpe")
+    alphabet = _choose_alphabet(characters, "".join(words), config.size)
+    languages: tuple[LanguageShare, ...] = ()
+    if len(counts) > 1:
+        for document in documents():
+            counts[document.language] += sum(len(split_sentences(line)) for line in document.lines)
+        languages = plan_sampling(counts, config.alpha)
+    texts = _feed(documents, languages, seed, set(characters) - alphabet)
+    pieces = (kind.piece(word) for word in words)
+    wanted = list(dict.fromkeys(piece for piece in pieces if piece is not None))
+    backend = kind.learn(texts, wanted, inner & alphabet)
     tick("vocabulary", config.size, config.size, config.kind)
-    whole = tuple(word for word in words if _is_one(backend, word, kind.unknown))
+    cuts = {word: backend.encode(word, add_special_tokens=False).tokens for word in words}
+    is_one = {word: len(cut) == 1 and cut[0] != kind.unknown for word, cut in cuts.items()}
     return LearnedTokenizer(
         tokenizer=_wrap(backend, kind, length),
         languages=languages,
-        whole=whole,
-        broken=tuple(word for word in words if word not in set(whole)),
+        whole=tuple(word for word in words if is_one[word]),
+        broken=tuple(word for word in words if not is_one[word]),
     )
 
 
@@ -430,16 +516,16 @@ def find_specials(tokenizer: Any) -> Specials:
 # -- text -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Survey:
-    languages: frozenset[str]
-    characters: Counter[str]
-    inner: frozenset[str]
+def _survey(
+    documents: Documents, *, count_characters: bool
+) -> tuple[Counter[str], Counter[str], set[str]]:
+    """Read the text once.
 
-
-def _survey(documents: Documents, *, count_characters: bool) -> _Survey:
-    """Read the text once: which languages there are, and how often each character stands."""
-    languages: set[str] = set()
+    Returns:
+        The languages there are, all counted 0; how often each character stands; and those that
+        stand inside words.
+    """
+    languages: Counter[str] = Counter()
     words: Counter[str] = Counter()
     characters: Counter[str] = Counter()
     inner: set[str] = set()
@@ -452,14 +538,14 @@ def _survey(documents: Documents, *, count_characters: bool) -> _Survey:
         words.clear()
 
     for document in documents():
-        languages.add(document.language)
+        languages[document.language] = 0
         if count_characters:
             for line in document.lines:
                 words.update(line.split())
             if len(words) > _WORDS_HELD:
                 settle()
     settle()
-    return _Survey(frozenset(languages), characters, frozenset(inner))
+    return languages, characters, inner
 
 
 def _choose_alphabet(characters: Counter[str], always: str, size: int) -> frozenset[str]:
@@ -476,17 +562,6 @@ def _choose_alphabet(characters: Counter[str], always: str, size: int) -> frozen
     return frozenset(ordered) | frozenset(always)
 
 
-def _plan_languages(
-    documents: Documents, languages: frozenset[str], alpha: float
-) -> tuple[LanguageShare, ...]:
-    if len(languages) < 2:
-        return ()
-    counts: Counter[str] = Counter()
-    for document in documents():
-        counts[document.language] += sum(len(split_sentences(line)) for line in document.lines)
-    return plan_sampling(counts, alpha)
-
-
 def _feed(
     documents: Documents,
     languages: Sequence[LanguageShare],
@@ -496,7 +571,7 @@ def _feed(
     """Yield lines, or with several languages sampled sentences, rare characters made blanks."""
     rare = re.compile(f"[{re.escape(''.join(sorted(dropped)))}]") if dropped else None
     shares = {share.language: share for share in languages}
-    starts = {name: sampling_start(seed, name) for name in shares}
+    starts = {name: derive_seed("sampling", seed, name) for name in shares}
     passed: Counter[str] = Counter()
     for document in documents():
         share = shares.get(document.language)
@@ -512,21 +587,6 @@ def _feed(
                 passed[share.language] += 1
                 for _ in range(times):
                     yield rare.sub(" ", sentence) if rare else sentence
-
-
-def _load_words(path: str) -> tuple[str, ...]:
-    if not path:
-        return ()
-    lines = (line.strip() for line in load_text(Path(path)).split("\n"))
-    return tuple(dict.fromkeys(line for line in lines if line))
-
-
-# -- small parts ----------------------------------------------------------------------------------
-
-
-def _is_one(tokenizer: Tokenizer, word: str, unknown: str) -> bool:
-    tokens = tokenizer.encode(word, add_special_tokens=False).tokens
-    return len(tokens) == 1 and tokens[0] != unknown
 
 
 def _wrap(backend: Tokenizer, kind: Kind, length: int) -> PreTrainedTokenizerFast:

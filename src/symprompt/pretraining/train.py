@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from symprompt.engine.loop import Loop, Progress
 from symprompt.engine.processes import ProcessGroup, join_group
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
-from symprompt.pretraining.batch import Feed
-from symprompt.pretraining.card import model_card
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.folder import (
     COMMAND,
+    Prepared,
     RunFolders,
     load_inputs,
-    load_training,
-    portable,
-)
-from symprompt.pretraining.model import make_model
-from symprompt.pretraining.objectives import Pretrainer
-from symprompt.pretraining.prepare import (
-    Prepared,
-    fingerprint_inputs,
     load_prepared,
-    load_prepared_inputs,
-    prepare_text,
+    load_training,
+    model_card,
+    portable,
     take_over,
 )
+from symprompt.pretraining.sequences import Feed
 from symprompt.pretraining.tokenizer import find_specials
-from symprompt.pretraining.training import Pretraining
+from symprompt.pretraining.training import Pretrainer, Pretraining, make_model
 from symprompt.runs.environment import DTYPES, made_with
 from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 
@@ -51,12 +46,6 @@ class PretrainResult:
 
     folder: Path
     training: dict[str, Any]
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """The loss curve, a row for every record."""
-        rows: list[dict[str, Any]] = self.training["history"]
-        return rows
 
 
 def pretrain(
@@ -97,47 +86,23 @@ def pretrain(
         group.share(config.learning.batch)
         tick = tick if group.is_first else silent
         # One process looks and prepares; the others wait until they know what it found.
-        finished = group.is_first and _prepare(config, text, folders, resume=resume, tick=tick)
+        finished = group.is_first and folders.has_model()
+        if group.is_first:
+            folders.open(text, tick, finished=finished, resume=resume)
         if not group.any(finished):
             _train(config, folders, group, tick)
             group.wait()
-    return PretrainResult(folders.out, load_training(folders.out))
-
-
-def _prepare(
-    config: PretrainConfig,
-    text: Sequence[str],
-    folders: RunFolders,
-    *,
-    resume: bool,
-    tick: Tick,
-) -> bool:
-    """Refuse what cannot be, then prepare the text; return whether the run is finished already."""
-    finished = folders.check_out()
-    going_on = not finished and folders.check_work(resume=resume)
-    if config.prepared:
-        inputs = load_prepared_inputs(folders.text)
-    else:
-        inputs = fingerprint_inputs(config, text, tick)
-    if finished:
-        folders.check_inputs(inputs, folders.out)
-        return True
-    if going_on and folders.has_trained:
-        folders.check_inputs(inputs, folders.work)
-    folders.begin(inputs, going_on=going_on)
-    if not config.prepared:
-        prepare_text(config, text, folders, tick)
-    return False
+    return PretrainResult(folders.out.path, load_training(folders.out.path))
 
 
 def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tick: Tick) -> None:
     """Train from where the work folder is; the first process writes the model folder."""
-    prepared = load_prepared(config, folders)
+    prepared = load_prepared(config, folders.text)
     training = make_training(config, prepared, group)
     tick("acceleration", 1, 1, training.acceleration)
     loop = Loop(
         training,
-        checkpoint=folders.work / STATE,
+        checkpoint=folders.work.path / STATE,
         checkpoint_seconds=config.checkpoint_seconds,
         tick=tick,
         group=group,
@@ -166,14 +131,14 @@ def make_training(config: PretrainConfig, prepared: Prepared, group: ProcessGrou
     pretrainer = Pretrainer(
         model, config.objective, span_limit=config.corruption.span_limit, seed=config.seed
     )
-    validation = prepared.validation
+    validation, unigrams = prepared.validation, torch.from_numpy(prepared.corpus.unigrams).double()
     return Pretraining(
         pretrainer,
         config,
         Feed(prepared.train, config.learning.batch),
         None if validation is None else validation.to(group.device),
         specials=specials,
-        frequencies=prepared.frequencies,
+        frequencies=unigrams / unigrams.sum(),
         group=group,
         padded=config.corpus.packing != "blocks",
     )
@@ -187,16 +152,24 @@ def _finish(
     progress: Progress,
 ) -> None:
     """Write the model folder, whole or not at all, and remove what is no longer needed."""
-    details = _details(config, folders, prepared, learned, progress)
+    details = _details(config, prepared, learned, progress)
+    details["inputs"] = load_inputs(folders.work)
     manifest = Manifest(
         command=COMMAND,
-        model=folders.out.resolve().name,
+        model=folders.out.name,
         data=", ".join(row["name"] for row in details["inputs"]["text"]),
         method=config.objective,
         seeds=(config.seed,),
         acceleration=learned.acceleration,
         **made_with(learned.device, learned.dtype),
     )
+    losses = {"validation": details["validation"] or {}, "train": details["loss"]}
+    records = [
+        Record(metric=f"{part} loss", value=value, split=split)
+        for split, own in losses.items()
+        for part, value in own.items()
+    ]
+    records.append(Record(metric="tokens/s", value=details["tokens_per_second"]))
     learned.optimizer.restore()
     learned.pretrainer.eval()
     with folders.finishing() as part:
@@ -208,29 +181,13 @@ def _finish(
         folder.start(portable(config), manifest)
         folder.write_json(HISTORY, progress.history)
         seconds = {"training": progress.seconds, "recording": progress.recording}
-        folder.finish(records=_records(details), seconds=seconds, details=details)
-        card = model_card(config, load_training(part), folders.out.resolve().name)
-        folder.write(CARD, card.encode())
+        folder.finish(records=records, seconds=seconds, details=details)
+        folder.write(CARD, model_card(config, load_training(part), folders.out.name).encode())
     folders.clear_work()
 
 
-def _records(details: Mapping[str, Any]) -> list[Record]:
-    """Return the losses at the end, and how fast the training was."""
-    losses = {"validation": details["validation"] or {}, "train": details["loss"]}
-    records = [
-        Record(metric=f"{part} loss", value=value, split=split)
-        for split, own in losses.items()
-        for part, value in own.items()
-    ]
-    return [*records, Record(metric="tokens/s", value=details["tokens_per_second"])]
-
-
 def _details(
-    config: PretrainConfig,
-    folders: RunFolders,
-    prepared: Prepared,
-    learned: Pretraining,
-    progress: Progress,
+    config: PretrainConfig, prepared: Prepared, learned: Pretraining, progress: Progress
 ) -> dict[str, Any]:
     """Return what the run states: what it was made from, and what came of it."""
     corpus, last = prepared.corpus, progress.history[-1]
@@ -242,8 +199,9 @@ def _details(
     if config.vocabulary.tokenizer:
         name = Path(config.vocabulary.tokenizer).resolve().name
         vocabulary |= {"kind": "given", "tokenizer": name}
+    # Each process's first step, which compiles, is left out.
+    steady = progress.seconds - progress.recording
     return {
-        "inputs": load_inputs(folders.work),
         "vocabulary": vocabulary,
         "corpus": {
             **corpus.counts(),
@@ -258,14 +216,8 @@ def _details(
         "tokens": learned.tokens,
         "passes": progress.done * config.learning.batch / len(prepared.train),
         "first_step_seconds": round(progress.recording, 2),
-        "tokens_per_second": round(_speed(learned, progress), 1),
+        "tokens_per_second": round(learned.steady_tokens / steady, 1) if steady > 0 else 0.0,
         "loss": last["parts"],
         "validation": last["validation"],
         "processes": learned.group.size,
     }
-
-
-def _speed(learned: Pretraining, progress: Progress) -> float:
-    """Return the tokens per second, each process's first step left out."""
-    steady = progress.seconds - progress.recording
-    return learned.steady_tokens / steady if steady > 0 and learned.steady_tokens else 0.0

@@ -1,35 +1,55 @@
 """The pretraining of a masked language model: corrupt a batch, forward and backward pass, AdamW.
 
+The objectives are masked tokens (MLM), next sentence (NSP) and span boundary (SBO). Of the last
+layer's states only those that a head reads are used, 19 of 128 tokens with MLM. Keys and values are
+needed of every token; the query, the output projection and the feed-forward part, five sixths of
+the layer's weights, only at the queried positions. The result is the same.
+
 Nothing is read back to the host in a step, so that the device never waits for it. Everything random
 follows from the seed and the step's number, so that there is no random state to keep.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    ElectraConfig,
+    ElectraForMaskedLM,
+)
 
 from symprompt.accel.compiling import Recorder, choose, weights_per_token
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
 from symprompt.engine.loop import State, fill, rate_share
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError
-from symprompt.pretraining.batch import Corrupted, DeviceBatch, Feed
-from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.corruption import corrupt, leaves_padding
-from symprompt.pretraining.objectives import Pretrainer, combine, count_asked
+from symprompt.pretraining.config import PretrainConfig, ShapeConfig
+from symprompt.pretraining.corruption import Corrupted, corrupt
+from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
 from symprompt.runs.environment import choose_dtype, derive_seed
 
-Losses = Callable[[dict[str, Tensor], dict[str, Tensor]], tuple[Tensor, Tensor]]
-
+PretrainedModel = BertForMaskedLM | BertForPreTraining | ElectraForMaskedLM
+"""What ``make_model`` gives."""
+HEADS_FILE = "heads.safetensors"
+"""Beside the model: what was trained with it but is no part of a masked language model."""
+_OFFSET_SIZE = 200
+_TOKENS_PER_WORD = 4
+_INITIAL_SPREAD = 0.02
+_IGNORED = -100
 # Losses are read this often at least: reading waits for the device.
 _READ_STEPS = 20
 _READ_SECONDS = 0.5
@@ -38,19 +58,305 @@ _TOGETHER_STEPS = 10
 _RECORDS = 100
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What the steps since the last record came to.
+def make_model(
+    shape: ShapeConfig,
+    *,
+    vocabulary: int,
+    specials: Specials,
+    length: int = 512,
+    objective: str = "mlm",
+    seed: int = 0,
+) -> PretrainedModel:
+    """Return a model with fresh weights on the CPU, the same for the same seed anywhere.
 
-    Attributes:
-        loss: mean loss of each part of the objective.
-        norm: mean norm of the gradient before clipping.
-        broken: the first step, from 1, whose loss or gradient was not finite; 0 if all were.
+    The caller's random state is not touched. The token embeddings and the vocabulary product share
+    one matrix.
+
+    Args:
+        shape: family and sizes.
+        vocabulary: tokens the model knows, special ones included.
+        specials: the padding token goes into the model's config.
+        length: positions, the longest sequence the model can read.
+        objective: "mlm", "mlm+nsp" or "mlm+sbo"; "mlm+nsp" gives a model with the NSP head.
+        seed: of the weights.
+
+    Returns:
+        BertForMaskedLM, BertForPreTraining with "mlm+nsp", or ElectraForMaskedLM: ELECTRA's
+        generator at the full hidden size.
+    """
+    config: BertConfig | ElectraConfig = BertConfig()
+    kind: type[PretrainedModel] = BertForMaskedLM
+    if shape.family == "electra":
+        config = ElectraConfig(embedding_size=shape.embedding or shape.hidden)
+        kind = ElectraForMaskedLM
+    elif objective == "mlm+nsp":
+        kind = BertForPreTraining
+    config.vocab_size = vocabulary
+    config.hidden_size = shape.hidden
+    config.num_hidden_layers = shape.layers
+    config.num_attention_heads = shape.heads
+    config.intermediate_size = shape.feedforward or 4 * shape.hidden
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = shape.dropout
+    config.max_position_embeddings = length
+    config.pad_token_id = specials.pad
+    config._attn_implementation = "sdpa"
+    # Only the CPU's generator is seeded, so only that one has to be put back.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(derive_seed(seed, "weights"))
+        return kind(config)
+
+
+def encode_at(encoder: nn.Module, state: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
+    """Return z [b, n, h] of the encoder's last layer at the positions [b, n].
+
+    Args:
+        encoder: of a BERT or ELECTRA model of transformers.
+        state: [b, t, h], the embedded tokens.
+        mask: [b, 1, t, t] bool, or None where every token is seen; its rows are all the same.
+        positions: [b, n] int64; one may stand several times.
+    """
+    *below, last = cast(Any, encoder.layer)
+    for layer in below:
+        state = layer(state, mask)
+    inner, attention = last.attention.self, last.attention.output
+    asked = take(state, positions)
+
+    def heads(values: Tensor) -> Tensor:
+        return values.view(*values.shape[:2], inner.num_attention_heads, -1).transpose(1, 2)
+
+    mixed = functional.scaled_dot_product_attention(
+        heads(inner.query(asked)),
+        heads(inner.key(state)),
+        heads(inner.value(state)),
+        attn_mask=None if mask is None else mask[:, :, :1].expand(-1, -1, asked.shape[1], -1),
+        dropout_p=inner.dropout.p if last.training else 0.0,
+    )
+    attended = attention(mixed.transpose(1, 2).flatten(2), asked)
+    return cast(Tensor, last.output(last.intermediate(attended), attended))
+
+
+def take(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Return [b, n, h], the states at the positions [b, n]."""
+    rows, length, size = hidden.shape
+    first = torch.arange(rows, device=hidden.device)[:, None] * length
+    found = hidden.reshape(rows * length, size).index_select(0, (first + positions).flatten())
+    return found.view(*positions.shape, size)
+
+
+def count_asked(corrupted: Corrupted, objective: str) -> dict[str, Tensor]:
+    """Return how many predictions each part of the objective has, to weigh micro-batches by."""
+    asked = corrupted.asked.sum()
+    rows = torch.full_like(asked, len(corrupted.ids))
+    return {part: rows if part == "nsp" else asked for part in objective.split("+")}
+
+
+def combine(losses: dict[str, Tensor], counts: dict[str, Tensor]) -> Tensor:
+    """Return the sum over the objectives of their mean losses (equation 11.17 for MLM and SBO).
+
+    Args:
+        losses: summed, of a batch or a micro-batch.
+        counts: of the whole batch (``count_asked``), so that the gradients of the micro-batches
+            add up to the gradient of the whole batch.
+    """
+    means = [loss / counts[name].clamp(min=1) for name, loss in losses.items()]
+    return torch.stack(means).sum()
+
+
+class SpanBoundaryHead(nn.Module):
+    """Predicts a token of a span from the two tokens outside it and its position (11.17 to 11.20).
+
+    s_i = FFN([z_{s-1}; z_{e+1}; p_{i-s+1}]) and y_i = softmax(W_V s_i). Where the chapter leaves it
+    open this is SpanBERT's: each of the two layers is GELU(W x + b) and a LayerNorm, the relative
+    positions p have 200 dimensions, W_V is the token embedding matrix, and there is a bias for
+    each token. Positions count tokens; beyond four a word, at the longest span, they share the
+    last p.
     """
 
-    loss: dict[str, float]
-    norm: float
-    broken: int
+    def __init__(
+        self,
+        hidden: int,
+        embedding: int,
+        vocabulary: int,
+        span_limit: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.places = nn.Embedding(_TOKENS_PER_WORD * span_limit, _OFFSET_SIZE)
+        self.first = nn.Linear(2 * hidden + _OFFSET_SIZE, hidden)
+        self.first_norm = nn.LayerNorm(hidden, eps=1e-12)
+        self.second = nn.Linear(hidden, embedding)
+        self.second_norm = nn.LayerNorm(embedding, eps=1e-12)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        # As BERT: normal with a small spread, biases zero.
+        for module in (self.places, self.first, self.second):
+            nn.init.normal_(module.weight, std=_INITIAL_SPREAD, generator=generator)
+        nn.init.zeros_(self.first.bias)
+        nn.init.zeros_(self.second.bias)
+
+    def forward(self, left: Tensor, right: Tensor, offset: Tensor, embedding: Tensor) -> Tensor:
+        """Return logits [n, v].
+
+        Args:
+            left, right: [n, h], z_{s-1} and z_{e+1}.
+            offset: [n] int64, i - s, from 0.
+            embedding: [v, e], the token embeddings.
+        """
+        place = self.places(offset.clamp(max=self.places.num_embeddings - 1))
+        state = torch.cat([left, right, place.to(left.dtype)], dim=1)
+        state = self.first_norm(functional.gelu(self.first(state)))
+        state = self.second_norm(functional.gelu(self.second(state)))
+        return functional.linear(state, embedding.to(state.dtype), self.bias)
+
+
+class Pretrainer(nn.Module):
+    """A model together with its objectives: corrupted sequences in, losses out.
+
+    The heads and the last layer run at the queried positions only: of 128 tokens at 19.
+    """
+
+    def __init__(
+        self,
+        model: PretrainedModel,
+        objective: str = "mlm",
+        *,
+        span_limit: int = 10,
+        seed: int = 0,
+    ) -> None:
+        """Take a model of ``make_model``.
+
+        Args:
+            model: with the NSP head if the objective is "mlm+nsp".
+            objective: "mlm", "mlm+nsp" or "mlm+sbo".
+            span_limit: longest span in words, for the SBO.
+            seed: of the SBO head's weights.
+        """
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.span_boundary: SpanBoundaryHead | None = None
+        if objective == "mlm+sbo":
+            vocabulary, embedding = self._embedding().shape
+            sizes = (model.config.hidden_size, embedding, vocabulary, span_limit)
+            drawn = torch.Generator().manual_seed(derive_seed(seed, "span boundary"))
+            # Layers draw their first weights from the global state, which is the caller's.
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                self.span_boundary = SpanBoundaryHead(*sizes, drawn).to(self._embedding())
+
+    def forward(
+        self,
+        ids: Tensor,
+        lengths: Tensor,
+        segments: Tensor,
+        positions: Tensor,
+        targets: Tensor,
+        asked: Tensor,
+        left: Tensor,
+        right: Tensor,
+        offset: Tensor,
+        is_next: Tensor,
+        *,
+        padded: bool,
+    ) -> dict[str, Tensor]:
+        """Return the loss of each objective, summed in float32: "mlm", and "nsp" or "sbo".
+
+        The vocabulary product runs in the model's dtype, the softmax and the sums in float32. Call
+        as ``pretrainer(**vars(corrupted), is_next=batch.is_next, padded=...)``.
+
+        Args:
+            ids, lengths, segments, positions, targets, asked, left, right, offset: of Corrupted.
+            is_next: [b] bool; used by the NSP alone.
+            padded: whether any row may hold padding; without, attention takes no mask and is fast.
+        """
+        mask = None
+        if padded:
+            # [b, 1, t, t]: with four axes transformers takes it as it is, values unread.
+            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
+            mask = there[:, None, None, :].expand(-1, 1, ids.shape[1], -1)
+        places, wanted = positions.shape[1], [positions]
+        if self.span_boundary is not None:
+            wanted += [left, right]
+        with_next = isinstance(self.model, BertForPreTraining)
+        if with_next:
+            wanted.append(torch.zeros_like(positions[:, :1]))
+        body = self._body()
+        state = self._embed(body.embeddings, ids, segments)
+        if hasattr(body, "embeddings_project"):
+            state = body.embeddings_project(state)
+        hidden = encode_at(body.encoder, state, mask, torch.cat(wanted, dim=1))
+        answers = torch.where(asked, targets, _IGNORED).flatten()
+        masked = hidden[:, :places].flatten(0, 1)
+        losses = {"mlm": _cross_entropy(self._predict(masked), answers)}
+        if with_next:
+            # The logits W_NSP h (11.2.2), h being the pooled [CLS] as in BERT. In transformers
+            # class 0 is "follows", class 1 "does not".
+            follows = cast(Any, self.model).cls.seq_relationship(body.pooler(hidden[:, -1:]))
+            losses["nsp"] = _cross_entropy(follows, (~is_next).long())
+        if self.span_boundary is not None:
+            before = hidden[:, places : 2 * places].flatten(0, 1)
+            after = hidden[:, 2 * places : 3 * places].flatten(0, 1)
+            logits = self.span_boundary(before, after, offset.flatten(), self._embedding())
+            losses["sbo"] = _cross_entropy(logits, answers)
+        return losses
+
+    def save(self, folder: Path | str, dtype: torch.dtype = torch.float32) -> None:
+        """Write the masked language model as transformers does, and other heads beside it.
+
+        ``AutoModelForMaskedLM.from_pretrained(folder)`` finds every weight and no other one. The
+        NSP head with BERT's pooler, and the SBO head, go to ``heads.safetensors``, named as in this
+        module's state; floating-point weights are stored as ``dtype``.
+        """
+        plain = BertForMaskedLM if isinstance(self.model, BertForPreTraining) else type(self.model)
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            saved: nn.Module = plain(copy.deepcopy(self.model.config))
+        weights = self.model.state_dict()
+        wanted = saved.state_dict().keys()
+        saved.to(dtype).load_state_dict({name: weights[name] for name in wanted})
+        cast(PretrainedModel, saved).save_pretrained(folder)
+        heads = {
+            name: value.detach().to("cpu", dtype, copy=True).contiguous()
+            for name, value in self.state_dict().items()
+            if name.removeprefix("model.") not in wanted
+        }
+        if heads:
+            save_file(heads, Path(folder) / HEADS_FILE, metadata={"format": "pt"})
+
+    def _body(self) -> Any:
+        model = self.model
+        return model.electra if isinstance(model, ElectraForMaskedLM) else model.bert
+
+    def _embed(self, tables: Any, ids: Tensor, segments: Tensor) -> Tensor:
+        """Return the sum of word, position and segment embeddings, normalised, [b, t, e].
+
+        As the model's own module does, but for the gradients: a position's or a segment's is a sum
+        over all sequences, done as such and not as a lookup's, and the tables stay in float32 when
+        the rest is bfloat16, in which a sum of many thousand terms stops growing early.
+        """
+        words, norm = tables.word_embeddings, tables.LayerNorm
+        places = tables.position_embeddings.weight[: ids.shape[1]]
+        kinds = tables.token_type_embeddings.weight
+        # Segments are 0 or 1.
+        kind = kinds[0] + segments[:, :, None].to(kinds.dtype) * (kinds[1] - kinds[0])
+        state = functional.embedding(ids, words.weight, words.padding_idx) + places + kind
+        return cast(Tensor, tables.dropout(norm(state.to(norm.weight.dtype))))
+
+    def _predict(self, hidden: Tensor) -> Tensor:
+        """Return [n, v], the logits W_V z_i (11.2.1), z_i after the transform of BERT's head."""
+        model = self.model
+        if isinstance(model, ElectraForMaskedLM):
+            state, bias = model.generator_predictions(hidden), model.generator_lm_head.bias
+        else:
+            head = model.cls.predictions
+            state, bias = head.transform(hidden), head.decoder.bias
+        return functional.linear(state, self._embedding().to(state.dtype), bias)
+
+    def _embedding(self) -> Tensor:
+        return cast(Tensor, self.model.get_input_embeddings().weight)
+
+
+def _cross_entropy(logits: Tensor, answers: Tensor) -> Tensor:
+    """Return the summed -log P(answer), in float32 or wider; answers of -100 are left out."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return functional.cross_entropy(wide, answers, ignore_index=_IGNORED, reduction="sum")
 
 
 class Pretraining:
@@ -80,7 +386,7 @@ class Pretraining:
         pretrainer: Pretrainer,
         config: PretrainConfig,
         feed: Feed,
-        validation: DeviceBatch | None,
+        validation: Batch[Tensor] | None,
         *,
         specials: Specials,
         frequencies: Tensor,
@@ -97,7 +403,8 @@ class Pretraining:
         self.dtype = choose_dtype(config.dtype, group.device)
         self.specials = specials
         self.frequencies = frequencies.to(self.device)
-        self.padded = padded or leaves_padding(config.corruption)
+        # Deletion leaves padding in rows that were full.
+        self.padded = padded or config.corruption.kind == "deletion"
         self.parts = tuple(config.objective.split("+"))
         self.steps = config.learning.steps
         self.optimizer = FlatAdamW(
@@ -119,7 +426,10 @@ class Pretraining:
         self._window_steps = 0
         self._rows = group.share(config.learning.batch)
         self._compiled = self._losses
-        choice = choose(config.compile, self.device, work=_work(pretrainer, config))
+        # Training tokens times the weights each of them is multiplied by.
+        tokens = config.learning.steps * config.learning.batch * config.corpus.length
+        work = float(tokens) * weights_per_token(pretrainer)
+        choice = choose(config.compile, self.device, work=work)
         self.acceleration = "compiled steps" if choice.compiled or mode else "plain"
         if choice.compiled or mode:
             how: dict[str, Any] = {"mode": mode} if mode else {"options": choice.options or None}
@@ -137,12 +447,9 @@ class Pretraining:
         named = dict(self.pretrainer.named_parameters())
         modules = self.pretrainer.modules()
         tables = {id(module.weight) for module in modules if isinstance(module, nn.Embedding)}
-        exact = {
-            name: own
-            for name, own in named.items()
-            if own.dim() >= 2 and (id(own) in tables or self.dtype == torch.float32)
-        }
-        matrices = {name: own for name, own in named.items() if own.dim() >= 2} | exact
+        whole = self.dtype == torch.float32
+        matrices = {name: own for name, own in named.items() if own.dim() >= 2}
+        exact = {name: own for name, own in matrices.items() if whole or id(own) in tables}
         copied = {name: own for name, own in matrices.items() if name not in exact}
         others = {name: own for name, own in named.items() if name not in matrices}
         rate, decay = self.config.learning.rate, self.config.learning.weight_decay
@@ -153,29 +460,32 @@ class Pretraining:
         ]
 
     def training(self) -> AbstractContextManager[None]:
-        """Return a context in which attention runs by the fastest kernels."""
-        return _attention(self.device)
+        """Prefer cuDNN's attention, which is the fastest of torch's on Hopper GPUs."""
+        if self.device.type != "cuda":
+            return nullcontext()
+        kinds = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+        return sdpa_kernel([getattr(SDPBackend, kind) for kind in kinds], set_priority=True)
 
     # ------------------------------------------------------------------------------ a step
 
     def step(self, number: int) -> None:
         """Learn from a whole batch of all processes."""
         begun = time.monotonic()
-        fed = self.feed.take(number, self.steps, self.device)
-        self.learn(number, fed.batch)
-        self.tokens += fed.tokens
+        batch, tokens = self.feed.take(number, self.steps, self.device)
+        self.learn(number, batch)
+        self.tokens += tokens
         if not self._begun:
             self._begun = True
-            self._show(self.read())
+            self._show()
             # The first step compiles; speeds are counted from its end.
             self.recorder.seconds += time.monotonic() - begun
             self._shown = self._recorded = (self.tokens, time.monotonic())
             return
-        self.steady_tokens += fed.tokens
+        self.steady_tokens += tokens
         if self._is_reading(number + 1):
-            self._show(self.read())
+            self._show()
 
-    def learn(self, number: int, batch: DeviceBatch) -> None:
+    def learn(self, number: int, batch: Batch[Tensor]) -> None:
         """Corrupt a batch, pass it through the model and back, and update the weights."""
         corrupted = self.corrupt(batch, "step", number)
         # Every process knows the whole batch's counts, so that gradients need only be added up.
@@ -196,7 +506,7 @@ class Pretraining:
         config = self.config.learning
         return config.rate * float(rate_share(number, config.steps, warmup=config.warmup))
 
-    def corrupt(self, batch: DeviceBatch, *seed: object) -> Corrupted:
+    def corrupt(self, batch: Batch[Tensor], *seed: object) -> Corrupted:
         """Corrupt a batch as the run's seed and these parts of it say."""
         generator = torch.Generator(self.device)
         generator.manual_seed(derive_seed(self.config.seed, "corruption", *seed))
@@ -213,7 +523,7 @@ class Pretraining:
     ) -> tuple[Tensor, Tensor]:
         """Return what is minimised, and the summed loss of each part."""
         losses = self.pretrainer(**inputs, padded=self.padded)
-        return combine(losses, counts), torch.stack([losses[part].total for part in self.parts])
+        return combine(losses, counts), torch.stack([losses[part] for part in self.parts])
 
     def _pieces(self, rows: slice) -> Iterator[slice]:
         """Cut rows into pieces of at most ``micro_batch``, as equal as can be."""
@@ -235,12 +545,18 @@ class Pretraining:
 
     # ------------------------------------------------------------------------------ readings
 
-    def read(self) -> Reading:
-        """Return what was added up since the last record; waits for the device."""
+    def read(self) -> tuple[dict[str, float], float, int]:
+        """Return what was added up since the last record; waits for the device.
+
+        Returns:
+            The mean loss of each part of the objective, the mean norm of the gradient before
+            clipping, and the first step, from 1, whose loss or gradient was not finite; 0 if all
+            were.
+        """
         *loss, norm, broken = self._window.tolist()
         steps = max(1, self._window_steps)
         means = (value / steps for value in loss)
-        return Reading(dict(zip(self.parts, means, strict=True)), norm / steps, round(broken))
+        return dict(zip(self.parts, means, strict=True)), norm / steps, round(broken)
 
     def _is_reading(self, done: int) -> bool:
         if self.evaluates_after(done):
@@ -249,15 +565,16 @@ class Pretraining:
             return done % _TOGETHER_STEPS == 0
         return done % _READ_STEPS == 0 or time.monotonic() - self._shown[1] >= _READ_SECONDS
 
-    def _show(self, reading: Reading) -> None:
+    def _show(self) -> None:
         """Note a reading for the progress; one that is not finite stops the training."""
+        loss, _, broken = self.read()
         tokens, before = self._shown
         now = time.monotonic()
         speed = (self.tokens - tokens) / max(now - before, 1e-9)
         self._shown = (self.tokens, now)
         told = f", {short_number(speed)} tokens/s" if speed else ""
-        self.note = f"loss {sum(reading.loss.values()):.3f}{told}"
-        self.stopped = bool(reading.broken)
+        self.note = f"loss {sum(loss.values()):.3f}{told}"
+        self.stopped = bool(broken)
 
     def evaluates_after(self, done: int) -> bool:
         """Say whether the loss curve gets a row there."""
@@ -269,7 +586,7 @@ class Pretraining:
 
     def evaluate(self, done: int) -> dict[str, Any]:
         """Return a row of the loss curve, with the validation loss where it is due."""
-        reading = self.read()
+        loss, norm, _ = self.read()
         self._window.zero_()
         self._window_steps = 0
         tokens, before = self._recorded
@@ -277,9 +594,9 @@ class Pretraining:
         row: dict[str, Any] = {
             "step": done,
             "tokens": self.tokens,
-            "loss": sum(reading.loss.values()),
-            "parts": reading.loss,
-            "gradient_norm": reading.norm,
+            "loss": sum(loss.values()),
+            "parts": loss,
+            "gradient_norm": norm,
             "rate": self.rate(done - 1),
             "tokens_per_second": round((self.tokens - tokens) / spent),
             "validation": None,
@@ -289,7 +606,7 @@ class Pretraining:
         self._recorded = self._shown = (self.tokens, time.monotonic())
         return row
 
-    def validate(self, batch: DeviceBatch) -> dict[str, float]:
+    def validate(self, batch: Batch[Tensor]) -> dict[str, float]:
         """Return the mean loss of each part on a batch, corrupted the same way every time."""
         corrupted = self.corrupt(batch, "validation")
         counts = count_asked(corrupted, self.config.objective)
@@ -305,7 +622,7 @@ class Pretraining:
 
     def failure(self) -> str:
         """Return what to say if a loss or its gradient was not finite."""
-        broken = self.read().broken
+        broken = self.read()[2]
         if not broken:
             return ""
         return (
@@ -355,19 +672,5 @@ def short_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _inputs(corrupted: Corrupted, batch: DeviceBatch, rows: slice) -> dict[str, Tensor]:
+def _inputs(corrupted: Corrupted, batch: Batch[Tensor], rows: slice) -> dict[str, Tensor]:
     return {**vars(corrupted[rows]), "is_next": batch.is_next[rows]}
-
-
-def _attention(device: torch.device) -> AbstractContextManager[None]:
-    """Prefer cuDNN's attention, which is the fastest of torch's on Hopper GPUs."""
-    if device.type != "cuda":
-        return nullcontext()
-    kinds = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-    return sdpa_kernel([getattr(SDPBackend, kind) for kind in kinds], set_priority=True)
-
-
-def _work(pretrainer: Pretrainer, config: PretrainConfig) -> float:
-    """Return training tokens times the weights each of them is multiplied by."""
-    tokens = config.learning.steps * config.learning.batch * config.corpus.length
-    return float(tokens) * weights_per_token(pretrainer)
