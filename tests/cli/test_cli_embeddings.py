@@ -20,7 +20,7 @@ from symprompt.embeddings.sense_map import (
     project,
     why_not_umap,
 )
-from symprompt.embeddings.words import Text
+from symprompt.embeddings.vectors import Text
 from symprompt.errors import DataError
 from symprompt.report.figures import can_draw, legend_labels, map_caption
 from symprompt.report.pages import map_page

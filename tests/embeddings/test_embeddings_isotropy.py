@@ -12,13 +12,15 @@ from symprompt.embeddings import Choice, Text, embed, write_embeddings
 from symprompt.embeddings.isotropy import (
     Directions,
     Moments,
+    Occurrence,
     Standardiser,
+    check_standardiser,
+    compare,
     cosine_by_frequency,
     draw_lines,
     layer_vectors,
     measure_isotropy,
 )
-from symprompt.embeddings.similarity import Occurrence, check_standardiser, compare
 from symprompt.embeddings.vectors import embed_chunks
 from symprompt.errors import DataError, RunError
 from symprompt.models import LanguageModel
@@ -44,8 +46,8 @@ def test_the_expected_cosine_is_the_mean_over_all_pairs() -> None:
     directions.add(vectors[7:])
     for layer in (0, 1):
         pairs = [slow_cosine(a, b) for a, b in combinations(vectors[:, layer], 2)]
-        assert directions.expected_cosine()[layer] == pytest.approx(np.mean(pairs))
-    shares = directions.contributions()[1] / directions.expected_cosine()[1]
+        assert directions.contributions().sum(axis=-1)[layer] == pytest.approx(np.mean(pairs))
+    shares = directions.contributions()[1] / directions.contributions().sum(axis=-1)[1]
     assert shares.argmax() == 5
     assert shares[5] > 0.95
     assert shares.sum() == pytest.approx(1)
@@ -164,7 +166,7 @@ def test_too_few_words_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="too few"):
         moments.standardiser()
     with pytest.raises(DataError, match="no pair"):
-        directions.expected_cosine()
+        directions.contributions().sum(axis=-1)
     from symprompt.files.atomic import write_tensors
 
     write_tensors(tmp_path / "other.safetensors", {}, {})

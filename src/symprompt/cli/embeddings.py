@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from symprompt.cli.flags import EmbedFlags, IsotropyFlags, SimilarityFlags
 from symprompt.cli.output import print_json
 from symprompt.embeddings import Choice, describe_corpus, read_corpus, write_embeddings
-from symprompt.embeddings.isotropy import Standardiser, measure_model
-from symprompt.embeddings.similarity import Occurrence, compare
+from symprompt.embeddings.isotropy import Occurrence, Standardiser, compare, measure_model
 from symprompt.errors import ConfigError
 from symprompt.files.progress import show_progress
 from symprompt.models import LanguageModel
@@ -78,7 +78,7 @@ def run_isotropy(flags: IsotropyFlags) -> None:
             seed=flags.seed,
             tick=tick,
         )
-    plain = report.to_dict()
+    plain = asdict(report)
     drawn = NO_PICTURE
     if can_draw():
         picture = Path(flags.out) / "isotropy.png"

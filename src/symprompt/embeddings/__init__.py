@@ -1,8 +1,14 @@
 """Contextual word vectors: made, compared, and used to tell a word's senses apart."""
 
 from symprompt.embeddings.store import EmbeddingStore, write_embeddings
-from symprompt.embeddings.vectors import Choice, WordVectors, describe_corpus, embed, read_corpus
-from symprompt.embeddings.words import Text
+from symprompt.embeddings.vectors import (
+    Choice,
+    Text,
+    WordVectors,
+    describe_corpus,
+    embed,
+    read_corpus,
+)
 
 __all__ = [
     "Choice",

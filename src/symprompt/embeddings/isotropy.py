@@ -1,4 +1,4 @@
-"""How much all word vectors point one way, which dimensions make them, and how to undo it.
+"""Cosines of words: of marked occurrences and of any two words, and what to do where all are high.
 
 The anisotropy of a model (Ethayarajh 2019) is the expected cosine of two random words of a corpus.
 It needs no sampling: with unit vectors u, the mean over all pairs of different occurrences is
@@ -19,12 +19,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from symprompt.embeddings.vectors import Choice, Pool, WordVectors, embed_chunks, layer_count
-from symprompt.embeddings.words import Text
+from symprompt.embeddings.vectors import (
+    Choice,
+    Pool,
+    Text,
+    WordVectors,
+    embed,
+    embed_chunks,
+    layer_count,
+)
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_tensors, write_tensors
+from symprompt.files.atomic import read_arrays, write_arrays
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import read_documents
 from symprompt.models import LanguageModel
@@ -67,11 +73,7 @@ class Standardiser:
 
     def save(self, path: str | Path) -> None:
         """Write it as one safetensors file."""
-        tensors = {
-            "mean": torch.from_numpy(self.mean),
-            "deviation": torch.from_numpy(self.deviation),
-        }
-        write_tensors(Path(path), tensors, self.about)
+        write_arrays(Path(path), {"mean": self.mean, "deviation": self.deviation}, self.about)
 
     @classmethod
     def load(cls, path: str | Path) -> Standardiser:
@@ -81,8 +83,8 @@ class Standardiser:
             RunError: it is missing or not one.
         """
         try:
-            tensors, about = read_tensors(Path(path))
-            return cls(tensors["mean"].numpy(), tensors["deviation"].numpy(), about)
+            arrays, about = read_arrays(Path(path))
+            return cls(arrays["mean"], arrays["deviation"], about)
         except (RunError, KeyError):
             raise RunError(
                 f"{path} holds no mean and deviation; give a file that symprompt isotropy wrote."
@@ -91,6 +93,77 @@ class Standardiser:
     def at(self, layer: int) -> Standardiser:
         """Return one layer's part of a standardiser of all layers."""
         return Standardiser(self.mean[layer], self.deviation[layer], {**self.about, "layer": layer})
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word in a text: the text with the word marked by brackets, "the [die] is cast"."""
+
+    text: Text
+    word: int
+
+    @classmethod
+    def parse(cls, marked: str) -> Occurrence:
+        """Read a text in which one word stands in brackets.
+
+        Raises:
+            DataError: none or several are marked, or what is marked is no single word.
+        """
+        before, opened, rest = marked.partition("[")
+        word, closed, after = rest.partition("]")
+        if not opened or not closed or "[" in after or not word.strip():
+            raise DataError(
+                f"{marked!r} does not mark one word; put it in brackets: the [die] is cast."
+            )
+        text = Text.running(before + word + after)
+        first = len(before) + len(word) - len(word.lstrip())
+        at = np.flatnonzero((text.starts <= first) & (text.ends > first))
+        if len(at) != 1 or text.words()[int(at[0])] != word.strip():
+            raise DataError(f"{word!r} in {marked!r} is no single word; mark one word only.")
+        return cls(text, int(at[0]))
+
+
+def compare(
+    occurrences: Sequence[Occurrence],
+    backbone: LanguageModel,
+    choice: Choice,
+    standardiser: Standardiser | None = None,
+) -> Floats:
+    """Return the cosine of every two occurrences, [n, n].
+
+    Raises:
+        RunError: the standardiser was fitted on another width or other layers.
+    """
+    texts = [occurrence.text for occurrence in occurrences]
+    found = embed(texts, model=backbone, layers=choice.layers, pool=choice.pool)
+    firsts = np.cumsum([0, *(len(text) for text in texts[:-1])])
+    rows = firsts + [occurrence.word for occurrence in occurrences]
+    vectors: npt.NDArray[np.floating] = found.vectors[rows].astype(np.float64)
+    if standardiser is not None:
+        check_standardiser(standardiser, choice, vectors.shape[1], backbone.fingerprint)
+        vectors = standardiser.apply(vectors)
+    ready = unit(vectors)
+    return np.asarray(ready @ ready.T, dtype=np.float64)
+
+
+def check_standardiser(
+    standardiser: Standardiser, choice: Choice, width: int, fingerprint: str
+) -> None:
+    """Refuse a standardiser that was fitted on other vectors.
+
+    Raises:
+        RunError: model, layers, pooling or width differ.
+    """
+    about = standardiser.about
+    wanted = {"fingerprint": fingerprint, "layers": choice.layers, "pool": choice.pool}
+    for key, value in wanted.items():
+        if about.get(key) != value:
+            raise RunError(
+                f"the standardiser was fitted with {key} {about.get(key)!r}, not {value!r}; "
+                "fit one with: symprompt isotropy."
+            )
+    if standardiser.mean.shape != (width,):
+        raise RunError(f"the standardiser has shape {standardiser.mean.shape}, not ({width},).")
 
 
 class Moments:
@@ -161,11 +234,6 @@ class Directions:
         found: Floats = (self._sum**2 - self._squares) / pairs
         return found
 
-    def expected_cosine(self) -> Floats:
-        """Return the mean cosine of two different words, [] or [layers]."""
-        found: Floats = self.contributions().sum(axis=-1)
-        return found
-
 
 @dataclass(frozen=True)
 class LayerIsotropy:
@@ -204,7 +272,7 @@ def measure_isotropy(
             part = vectors[start : start + _ROWS]
             plain.add(part)
             scaled.add(standardiser.apply(part))
-    after = scaled.expected_cosine()
+    after = scaled.contributions().sum(axis=-1)
     found = []
     for number, (name, terms) in enumerate(zip(names, plain.contributions(), strict=True)):
         order = np.argsort(terms)[::-1][:top]
@@ -314,10 +382,6 @@ class IsotropyReport:
     after: tuple[FrequencyBand, ...]
     standardisers: dict[str, str]
     about: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return asdict(self)
 
 
 def draw_lines(sources: Sequence[str], limit: int, seed: int = 0) -> list[Text]:
@@ -430,7 +494,7 @@ def measure_model(
             "environment": describe_environment(backbone.device),
         },
     )
-    folder.write_json("isotropy.json", report.to_dict())
+    folder.write_json("isotropy.json", asdict(report))
     kinds = {"expected cosine": "before", "expected cosine, standardised": "after"}
     records = [
         Record(metric=metric, value=getattr(layer, key), n=len(words), label=layer.layer)

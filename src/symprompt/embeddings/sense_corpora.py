@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from symprompt.embeddings.vectors import Text
 from symprompt.embeddings.wordnet import PART_OF_NUMBER
-from symprompt.embeddings.words import Text
 from symprompt.errors import DataError
 from symprompt.files.reading import load_text
 

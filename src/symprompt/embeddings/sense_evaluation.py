@@ -28,9 +28,8 @@ from symprompt.embeddings.senses import (
     train_senses,
 )
 from symprompt.embeddings.store import write_embeddings
-from symprompt.embeddings.vectors import Choice, embed_chunks
+from symprompt.embeddings.vectors import Choice, Text, embed_chunks
 from symprompt.embeddings.wordnet import PARTS, WordNet
-from symprompt.embeddings.words import Text
 from symprompt.errors import RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from symprompt.embeddings.isotropy import unit
 from symprompt.embeddings.senses import SenseTagger
-from symprompt.embeddings.vectors import Choice, embed_chunks
+from symprompt.embeddings.vectors import Choice, Ints, Text, embed_chunks
 from symprompt.embeddings.wordnet import PARTS
-from symprompt.embeddings.words import Ints, Text
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import keep_threads

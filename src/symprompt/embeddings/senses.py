@@ -28,8 +28,8 @@ import torch
 
 from symprompt.embeddings.isotropy import Moments, Standardiser, unit
 from symprompt.embeddings.sense_corpora import Instance, SenseCorpus
+from symprompt.embeddings.vectors import Ints, Text
 from symprompt.embeddings.wordnet import Sense, WordNet
-from symprompt.embeddings.words import Ints, Text
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_tensors, write_tensors
 

@@ -21,10 +21,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.embeddings.vectors import Choice, WordVectors, embed_chunks
-from symprompt.embeddings.words import Text
+from symprompt.embeddings.vectors import Choice, Text, WordVectors, embed_chunks
 from symprompt.errors import ConfigError, RunError
-from symprompt.files.atomic import part_of, read_json, reason, write_json
+from symprompt.files.atomic import part_of, read_json_lines, reason
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import made_with
@@ -32,6 +31,7 @@ from symprompt.runs.folder import PARTS, Folder, Manifest, Record
 
 _VECTORS, _WORDS, _TEXTS = "vectors.npy", "words.npy", "texts.jsonl"
 _STATE = f"{PARTS}/state.json"
+_SURE = ("rows", "texts", "size")
 COMMAND = "embed"
 # Characters of text that are made sure of together; 0 chooses by device.
 _CHUNK = 0
@@ -64,8 +64,11 @@ class EmbeddingStore:
     """
 
     def __init__(self, folder: Path) -> None:
+        run = Folder(folder)
+        if run.holds_run and not run.finished:
+            raise RunError(f"{folder} is not finished; go on with the command that began it.")
         self.folder = folder
-        self.about: dict[str, Any] = Folder(folder).manifest.details
+        self.about: dict[str, Any] = run.manifest.details
         self.vectors: npt.NDArray[np.floating] = _load_array(folder / _VECTORS)
         self.words: npt.NDArray[np.int32] = _load_array(folder / _WORDS)
         if len(self.vectors) != len(self.words) or len(self.words) != self.about.get("words"):
@@ -81,10 +84,7 @@ class EmbeddingStore:
         Raises:
             RunError: it is missing, unfinished or damaged.
         """
-        place = Path(folder)
-        if Folder(place).holds_run and not Folder(place).finished:
-            raise RunError(f"{place} is not finished; go on with the command that began it.")
-        return cls(place)
+        return cls(Path(folder))
 
     def __len__(self) -> int:
         return len(self.words)
@@ -92,11 +92,7 @@ class EmbeddingStore:
     @cached_property
     def texts(self) -> list[dict[str, str]]:
         """Every text with its label, in order."""
-        try:
-            with (self.folder / _TEXTS).open(encoding="utf-8") as stream:
-                return [json.loads(line) for line in stream]
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {self.folder / _TEXTS}: {error}.") from error
+        return read_json_lines(self.folder / _TEXTS)
 
     def word(self, row: int) -> Word:
         """Return the word of a row."""
@@ -113,11 +109,9 @@ class EmbeddingStore:
 
     def find(self, word: str, *, ignore_case: bool = False) -> list[Word]:
         """Return a word's occurrences, in order."""
-        wanted = word.casefold() if ignore_case else word
         spelled = self.spelled()
-        if ignore_case:
-            spelled = np.char.lower(spelled)
-        return [self.word(int(row)) for row in np.flatnonzero(spelled == wanted)]
+        found = np.char.lower(spelled) == word.casefold() if ignore_case else spelled == word
+        return [self.word(int(row)) for row in np.flatnonzero(found)]
 
 
 def write_embeddings(
@@ -165,7 +159,14 @@ def write_embeddings(
         "source": dict(source or {}),
     }
     if folder.holds_run:
-        _check_same(folder.path, about, folder.manifest.details)
+        there = folder.manifest.details
+        for key, value in about.items():
+            # Where the model lies may change; its fingerprint says whether it is the same.
+            if key != "model" and there.get(key) != value:
+                raise RunError(
+                    f"{folder.path} was made with {key} {there.get(key)!r}, not {value!r}; give "
+                    "another folder or delete it."
+                )
     if folder.finished:
         return EmbeddingStore.load(folder.path)
     manifest = Manifest(
@@ -178,13 +179,16 @@ def write_embeddings(
         **made_with(backbone.device, backbone.dtype),
     )
     folder.start(None, manifest)
-    with _Writer.open(folder.path, about) as writer:
-        rest = islice(iter(texts), writer.texts, None)
-        tick("embed", writer.texts, total or writer.texts, "texts")
-        for found in embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK):
-            writer.add(found)
-            tick("embed", writer.texts, max(total, writer.texts), f"texts, {writer.rows} words")
-        writer.finish()
+    try:
+        with _Writer(folder, about) as writer:
+            rest = islice(iter(texts), writer.texts, None)
+            tick("embed", writer.texts, total or writer.texts, "texts")
+            for found in embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK):
+                writer.add(found)
+                tick("embed", writer.texts, max(total, writer.texts), f"texts, {writer.rows} words")
+            writer.finish()
+    except OSError as error:
+        raise RunError(f"cannot write to {folder.path}: {reason(error)}.") from error
     counts = {"words": writer.rows, "texts": writer.texts}
     records = [Record(metric=name, value=count) for name, count in counts.items()]
     folder.finish(records=records, details={**about, **counts})
@@ -194,46 +198,35 @@ def write_embeddings(
 class _Writer:
     """Appends vectors, words and texts; the state is renewed after each chunk is on disk."""
 
-    def __init__(self, folder: Path, about: dict[str, Any], state: Mapping[str, Any]) -> None:
-        self.folder, self.about = folder, about
-        self.rows, self.texts = int(state["rows"]), int(state["texts"])
-        self.size = int(state["size"])
+    def __init__(self, folder: Folder, about: dict[str, Any]) -> None:
+        self.folder = folder
         self.dtype, self.width = np.dtype(about["dtype"]), int(about["width"])
+        state = folder.read_json(_STATE) if folder.has(_STATE) else {}
+        self.rows, self.texts, self.size = (state.get(key, 0) for key in _SURE)
         self.streams: list[BinaryIO] = []
 
-    @classmethod
-    def open(cls, folder: Path, about: dict[str, Any]) -> _Writer:
-        state: dict[str, Any] = {"rows": 0, "texts": 0, "size": 0}
-        if (folder / _STATE).exists():
-            state = read_json(folder / _STATE)
-        return cls(folder, about, state)
+    def _heads(self, rows: int) -> tuple[bytes, bytes, bytes]:
+        words = _header(np.dtype(np.int32), (rows, 4))
+        return _header(self.dtype, (rows, self.width)), words, b""
 
     def __enter__(self) -> _Writer:
-        lengths = (
-            len(_header(self.dtype, (0, self.width)))
-            + self.rows * self.width * self.dtype.itemsize,
-            len(_header(np.dtype(np.int32), (0, 4))) + self.rows * 16,
-            self.size,
-        )
-        heads = (_header(self.dtype, (0, self.width)), _header(np.dtype(np.int32), (0, 4)), b"")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for name, length, head in zip((_VECTORS, _WORDS, _TEXTS), lengths, heads, strict=True):
-                path = part_of(self.folder / name)
-                if self.texts and not path.exists() and (self.folder / name).exists():
-                    # Killed while all was done but said so: the file is in its place already.
-                    (self.folder / name).replace(path)
-                fresh = self.texts == 0 or not path.exists() or path.stat().st_size < length
-                if fresh and self.texts:
-                    raise RunError(f"{path} is shorter than state.json says; delete the folder.")
-                stream = path.open("w+b" if fresh else "r+b")
-                self.streams.append(stream)
-                if fresh:
-                    stream.write(head)
-                stream.seek(length)
-                stream.truncate()
-        except OSError as error:
-            raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
+        heads = self._heads(0)
+        sizes = self.rows * self.width * self.dtype.itemsize, self.rows * 16, self.size
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        for name, head, size in zip((_VECTORS, _WORDS, _TEXTS), heads, sizes, strict=True):
+            final = self.folder.path / name
+            path, length = part_of(final), len(head) + size
+            if self.texts and not path.exists() and final.exists():
+                # Killed while all was done but said so: the file is in its place already.
+                final.replace(path)
+            if self.texts and (not path.exists() or path.stat().st_size < length):
+                raise RunError(f"{path} is shorter than state.json says; delete the folder.")
+            stream = path.open("r+b" if self.texts else "w+b")
+            self.streams.append(stream)
+            if not self.texts:
+                stream.write(head)
+            stream.seek(length)
+            stream.truncate()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -254,38 +247,32 @@ class _Writer:
             for text in found.texts
         ).encode("utf-8", errors="surrogatepass")
         parts = (found.vectors.tobytes(), words.tobytes(), lines)
-        try:
-            for stream, part in zip(self.streams, parts, strict=True):
-                stream.write(part)
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
+        for stream, part in zip(self.streams, parts, strict=True):
+            stream.write(part)
+            _settle(stream)
         self.rows += len(words)
         self.texts += len(counts)
         self.size += len(lines)
-        state = {"rows": self.rows, "texts": self.texts, "size": self.size}
-        write_json(self.folder / _STATE, state)
+        self.folder.write_json(_STATE, {key: getattr(self, key) for key in _SURE})
 
     def finish(self) -> None:
         """Write the true number of rows, put the files in place, and say that all is done."""
         if not self.texts:
-            raise RunError(f"there is no text to embed into {self.folder}; give at least one word.")
-        heads = (
-            _header(self.dtype, (self.rows, self.width)),
-            _header(np.dtype(np.int32), (self.rows, 4)),
-        )
-        try:
-            for stream, head in zip(self.streams, heads, strict=False):
-                stream.seek(0)
-                stream.write(head)
-            for stream in self.streams:
-                stream.flush()
-                os.fsync(stream.fileno())
-            for name in (_VECTORS, _WORDS, _TEXTS):
-                part_of(self.folder / name).replace(self.folder / name)
-        except OSError as error:
-            raise RunError(f"cannot write to {self.folder}: {reason(error)}.") from error
+            raise RunError(
+                f"there is no text to embed into {self.folder.path}; give at least one word."
+            )
+        for stream, head in zip(self.streams, self._heads(self.rows), strict=True):
+            stream.seek(0)
+            stream.write(head)
+            _settle(stream)
+        for name in (_VECTORS, _WORDS, _TEXTS):
+            part_of(self.folder.path / name).replace(self.folder.path / name)
+
+
+def _settle(stream: BinaryIO) -> None:
+    """Bring what was written to the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
@@ -304,14 +291,3 @@ def _load_array(path: Path) -> npt.NDArray[Any]:
         return found
     except (OSError, EOFError, ValueError) as error:
         raise RunError(f"cannot read {path}: {error}.") from error
-
-
-def _check_same(folder: Path, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> None:
-    """Refuse a folder that was begun with other settings."""
-    for key, value in wanted.items():
-        # Where the model lies may change; its fingerprint says whether it is the same.
-        if key != "model" and there.get(key) != value:
-            raise RunError(
-                f"{folder} was made with {key} {there.get(key)!r}, not {value!r}; give another "
-                "folder or delete it."
-            )

@@ -6,41 +6,169 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from symprompt.embeddings.words import (
-    Ints,
-    Text,
-    Tokens,
-    as_texts,
-    make_windows,
-    tokenise,
-    window_size,
-)
 from symprompt.engine.batches import make_batches
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import ConfigError, DataError, ModelError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import find_files, read_documents
-from symprompt.models import SHIPPED, LanguageModel
+from symprompt.models import SHIPPED, Inputs, LanguageModel, Vocabulary
 from symprompt.runs.environment import send
 
+Ints = npt.NDArray[np.int64]
 Pool = Literal["first", "mean"]
 By = Literal["document", "line"]
 _LAYERS = re.compile(r"last|all|(?P<how>mean|sum)-last-(?P<count>[1-9]\d?)|(?P<number>\d{1,3})")
-_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _CPU_TOKENS = 4096
 _GPU_TOKENS = 1 << 16
 # Characters that are tensorised together: enough to sort by length, little enough to hold, and on
 # a CPU some twenty seconds of work, as often as progress is reported and kept.
 _CPU_CHUNK = 1 << 17
 _GPU_CHUNK = 1 << 21
+# Runs of letters and digits, held together by a hyphen, an apostrophe or a point between two of
+# them (don't, well-known, U.S, 3.5); every other sign that is no space is a word of its own.
+_WORD = re.compile(r"\w+(?:[-'’.,]\w+)*|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text and where its words stand in it.
+
+    Attributes:
+        text: the text as it is read by the model.
+        starts: [words], the first character of each word.
+        ends: [words], the character after each word; words do not overlap and stand in order.
+        label: what is to be kept with the text, such as its language.
+    """
+
+    text: str
+    starts: Ints
+    ends: Ints
+    label: str = ""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def running(cls, text: str, label: str = "") -> Text:
+        """Find the words of running text."""
+        places = [match.span() for match in _WORD.finditer(text)]
+        starts, ends = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        return cls(text, starts, ends, label)
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], label: str = "") -> Text:
+        """Put words that are known already into one text, a space between them.
+
+        Raises:
+            DataError: a word is empty.
+        """
+        if not all(words):
+            raise DataError("a word is empty; give words of one character or more.")
+        sizes = np.array([len(word) for word in words], dtype=np.int64)
+        ends = np.cumsum(sizes + 1) - 1
+        return cls(" ".join(words), ends - sizes, ends, label)
+
+    def words(self) -> list[str]:
+        """Return the words as they are written."""
+        pairs = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        return [self.text[start:end] for start, end in pairs]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A text's tokens without special ones, and which of them each word is made of.
+
+    Attributes:
+        ids: [tokens].
+        first: [words], the first token of each word.
+        last: [words], the token after each word's last; equal to first for a word that the
+            tokenizer leaves out.
+    """
+
+    ids: Ints
+    first: Ints
+    last: Ints
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The stretches of a text's tokens that the model reads, and the one each word is taken from.
+
+    Attributes:
+        starts: [windows], the first token of each.
+        ends: [windows], the token after each.
+        of_word: [words], the window in which a word has most context.
+    """
+
+    starts: Ints
+    ends: Ints
+    of_word: Ints
+
+
+def tokenise(vocabulary: Vocabulary, texts: Sequence[Text]) -> Iterator[Tokens]:
+    """Yield each text's tokens, aligned with its words by their characters in the text.
+
+    A token that reaches over two words belongs to both.
+
+    Raises:
+        ModelError: the tokenizer gives no character offsets.
+    """
+    if not getattr(vocabulary.tokenizer, "is_fast", False):
+        raise ModelError(
+            "the model's tokenizer gives no character offsets of its tokens, so words have no "
+            "vectors; save the model with a tokenizer.json."
+        )
+    encoded = vocabulary.tokenizer(
+        [text.text for text in texts],
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        verbose=False,
+    )
+    for text, ids, places in zip(
+        texts, encoded["input_ids"], encoded["offset_mapping"], strict=True
+    ):
+        begins, stops = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        # Tokens of no extent (a lone word-start mark) must not break the order that is searched.
+        begins, stops = np.maximum.accumulate(begins), np.maximum.accumulate(stops)
+        first = np.searchsorted(stops, text.starts, side="right")
+        last = np.maximum(first, np.searchsorted(begins, text.ends, side="left"))
+        yield Tokens(np.array(ids, dtype=np.int64), first, last)
+
+
+def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> Windows:
+    """Cut tokens into windows of at most ``size`` that overlap by half.
+
+    A word is taken from the window in which the nearer of its two edges is farthest; an edge at
+    which the text itself begins or ends cuts nothing off. A causal model sees the left side alone.
+
+    Args:
+        tokens: of one text.
+        size: most tokens of a window.
+        causal: whether only what comes before a word is its context.
+    """
+    count = len(tokens.ids)
+    if count <= size:
+        whole = np.zeros(1, dtype=np.int64)
+        return Windows(whole, whole + count, np.zeros(len(tokens.first), dtype=np.int64))
+    starts = np.append(np.arange(0, count - size, max(1, size // 2)), count - size)
+    ends = starts + size
+    far = np.int64(count + 1)
+    left = tokens.first[:, None] - starts
+    right = ends - tokens.last[:, None]
+    inside = (left >= 0) & (right >= 0)
+    left = np.where((starts == 0) & (left >= 0), far, left)
+    right = np.where(((ends == count) | causal) & (right >= 0), far, right)
+    # A word longer than a window's half may lie in none as a whole: the least cut one is taken.
+    context = np.where(inside, far, 0) + np.minimum(left, right)
+    return Windows(starts, ends, context.argmax(axis=1))
 
 
 @dataclass(frozen=True)
@@ -69,15 +197,16 @@ class Choice:
         if self.pool not in get_args(Pool):
             raise ConfigError(f"pool is {self.pool!r}; use first or mean.")
 
+    def _parse(self) -> re.Match[str]:
+        return cast(re.Match[str], _LAYERS.fullmatch(self.layers))
+
     def check(self, backbone: LanguageModel) -> None:
         """Refuse layers that a model does not have.
 
         Raises:
             ConfigError: it has fewer.
         """
-        most = layer_count(backbone)
-        found = _LAYERS.fullmatch(self.layers)
-        assert found is not None
+        most, found = layer_count(backbone), self._parse()
         asked = int(found["count"] or found["number"] or 0)
         if asked > most:
             raise ConfigError(
@@ -91,8 +220,7 @@ class Choice:
             states: of the embeddings and of each layer, [b, t, h] each.
         """
         wide = torch.promote_types(states[-1].dtype, torch.float32)
-        found = _LAYERS.fullmatch(self.layers)
-        assert found is not None
+        found = self._parse()
         if self.layers == "all":
             return torch.stack([state.to(wide) for state in states], dim=2)
         if found["how"] is None:
@@ -107,28 +235,6 @@ class Choice:
 def layer_count(backbone: LanguageModel) -> int:
     """Return how many layers a model has, the embeddings not counted."""
     return int(backbone.model.config.get_text_config().num_hidden_layers)
-
-
-def hidden_states(backbone: LanguageModel, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-    """Return the states [b, t, h] of the embeddings and after each layer.
-
-    Args:
-        backbone: the model.
-        ids: [b, t]; padding stands on the right.
-        mask: [b, t], true on real tokens; None where there is no padding.
-    """
-    options = {"use_cache": False} if backbone.causal else {}
-    # Nothing right of a token is seen by a causal model, so padding there needs no mask.
-    given = None if mask is None or backbone.causal else mask.to(torch.long)
-    with sdpa_kernel(_ATTENTION):
-        output = backbone.model.base_model(
-            input_ids=ids,
-            attention_mask=given,
-            output_hidden_states=True,
-            return_dict=True,
-            **options,
-        )
-    return tuple(output.hidden_states)
 
 
 @dataclass(frozen=True)
@@ -149,11 +255,6 @@ class WordVectors:
     def words(self) -> list[str]:
         """Return every row's word as it is written."""
         return [word for text in self.texts for word in text.words()]
-
-    def of_text(self, number: int) -> npt.NDArray[np.floating]:
-        """Return the vectors of one text's words."""
-        first = sum(len(text) for text in self.texts[:number])
-        return self.vectors[first : first + len(self.texts[number])]
 
 
 def embed_chunks(
@@ -236,11 +337,16 @@ class _Plan:
 
     @classmethod
     def make(cls, backbone: LanguageModel, tokens: Sequence[Tokens], choice: Choice) -> _Plan:
-        size = window_size(backbone, choice.window)
+        vocabulary = backbone.vocabulary
+        frame = [np.array(own, np.int64) for own in (vocabulary.prefix, vocabulary.suffix)]
+        around = len(frame[0]) + len(frame[1])
+        most = min(backbone.max_length, 1024 + around) - around
+        if not 0 <= choice.window <= most:
+            raise DataError(f"a window has {choice.window} tokens; allowed are 1 to {most}.")
         starts, sizes, first, last, owner = [], [], [], [], []
         offset = windows = 0
         for entry in tokens:
-            cut = make_windows(entry, size, causal=backbone.causal)
+            cut = make_windows(entry, choice.window or most, causal=backbone.causal)
             begin, end = cut.starts[cut.of_word], cut.ends[cut.of_word]
             starts.append(cut.starts + offset)
             sizes.append(cut.ends - cut.starts)
@@ -259,11 +365,8 @@ class _Plan:
             np.concatenate(last),
             order,
             np.searchsorted(owners[order], np.arange(windows + 1)),
-            (
-                np.array(backbone.vocabulary.prefix, dtype=np.int64),
-                np.array(backbone.vocabulary.suffix, dtype=np.int64),
-            ),
-            backbone.vocabulary.pad_id,
+            (frame[0], frame[1]),
+            vocabulary.pad_id,
         )
 
     def batches(self, most: int) -> Iterator[Ints]:
@@ -316,8 +419,8 @@ def _run(
     words, first, counts = words[there], first[there], counts[there]
     device = backbone.device
     sent = send(ids, device)
-    hidden = hidden_states(backbone, sent, None if mask.all() else send(mask, device))
-    states = choice.combine(hidden).flatten(0, 1)
+    inputs = Inputs(backbone.embed(sent), None if mask.all() else send(mask, device))
+    states = choice.combine(backbone.layer_states(inputs)).flatten(0, 1)
     shape = states.shape[1:]
     states = states.flatten(1)
     if choice.pool == "first":
@@ -364,7 +467,15 @@ def embed(
     """
     if isinstance(texts, str):
         raise DataError("texts is one string; give a list of texts, such as [text].")
-    given = list(as_texts(texts))
+    given = []
+    for text in texts:
+        if isinstance(text, str):
+            text = Text.running(text)
+        elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
+            text = Text.of_words(text)
+        if not isinstance(text, Text):
+            raise DataError(f"a text is a {type(text).__name__}; give strings, or lists of words.")
+        given.append(text)
     if not given:
         raise DataError("there is no text to embed; give at least one.")
     backbone = (

@@ -379,6 +379,12 @@ class LanguageModel:
             )
         return states
 
+    def layer_states(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        """Return the hidden states [b, t, h] of the embeddings and after each layer."""
+        with self.passing(inputs) as given:
+            output = self.model.base_model(**given, output_hidden_states=True)
+        return tuple(output.hidden_states)
+
     @property
     def prefix_shape(self) -> PrefixShape:
         """The layers, key-value heads and head size that a prefix for this model has.
