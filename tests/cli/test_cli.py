@@ -20,12 +20,15 @@ from safetensors.torch import load_file, save_file
 import symprompt
 from symprompt import LanguageModel, cli
 from symprompt.config import shipped_configs, to_toml
+from symprompt.facts import load_facts
 from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.training import Pretraining
 from symprompt.probing.config import load_config
 from symprompt.probing.results import load_metrics
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder
+from symprompt.tasks.data.files import Columns
+from symprompt.tasks.data.load import load_task
 from tiny.models import make_facts, run_config
 from tiny.runs import Call, Said
 from tiny.text import flags_of, pretrain_config, write_text
@@ -224,6 +227,16 @@ def test_a_flag_with_a_bad_value_is_refused(
 
 # -------------------------------------------------------------------------------------- configs
 
+EXAMPLES = {
+    "tickets.csv": "sequence",
+    "paraphrase.tsv": "pair",
+    "coherence.tsv": "pair",
+    "names": "tagging",
+    "nested": "spans",
+    "relations": "relations",
+    "questions": "question",
+}
+
 
 def test_configs_are_listed_by_command_with_what_they_are(call: Call) -> None:
     said = call("configs")
@@ -247,6 +260,20 @@ def test_a_config_that_does_not_ship_is_refused(call: Call, tmp_path: Path) -> N
     own = tmp_path / "own.toml"
     own.write_text("seed = 1\n")
     assert "lama-spe" in assert_one_sentence(call("configs", own))
+
+
+def test_examples_are_written_once_and_read_by_their_configs(call: Call, tmp_path: Path) -> None:
+    said = call("examples", tmp_path / "examples")
+    assert said.code == 0
+    assert len(load_facts(str(tmp_path / "examples/facts.csv")).relations) == 3
+    columns = {
+        "tickets.csv": Columns(text="ticket", label="team"),
+        "paraphrase.tsv": Columns(first="sentence1", second="sentence2", label="same"),
+    }
+    for name, kind in EXAMPLES.items():
+        data = load_task(str(tmp_path / "examples" / name), kind=kind, columns=columns.get(name))
+        assert set(data.splits) == {"train", "dev", "test"}
+    assert "not an empty folder" in assert_one_sentence(call("examples", tmp_path / "examples"))
 
 
 # ---------------------------------------------------------------------------------------- train

@@ -174,6 +174,11 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.flags:ConfigsFlags",
         "symprompt.cli.table:run_configs",
     ),
+    "examples": Command(
+        "write small files to try the commands on",
+        "symprompt.cli.flags:ExamplesFlags",
+        "symprompt.cli.table:run_examples",
+    ),
 }
 
 

@@ -416,3 +416,11 @@ class ConfigsFlags:
 
     name: Positional[str] = ""
     """The config to print; without it all are listed."""
+
+
+@settings
+class ExamplesFlags:
+    """Write small example files to try commands on: facts, texts with labels, tags, questions."""
+
+    folder: Positional[str]
+    """Folder to write; it must be new or empty."""

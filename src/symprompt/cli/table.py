@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from symprompt.cli.flags import ConfigsFlags, RunsFlags, TableFlags
+from symprompt.cli.flags import ConfigsFlags, ExamplesFlags, RunsFlags, TableFlags
 from symprompt.cli.output import print_json
 from symprompt.config import TABLES, nearest, shipped_configs
 from symprompt.errors import ConfigError
+from symprompt.files.atomic import write_file
 from symprompt.report.grid import Grids, show
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
 from symprompt.runs.folder import Folder
 
+_TRIES = {
+    "learn prompts from facts": "train my-facts --data {}/facts.csv --out runs/facts",
+    "sort tickets": "tune my-labels --data {}/tickets.csv --columns text=ticket label=team"
+    " --out runs/tickets",
+    "find names": "tune my-tags --data {}/names --out runs/names",
+    "answer questions": "tune my-questions --data {}/questions --out runs/questions",
+    "draw a word's senses": "senses map bank,banks --corpus {}/text.txt --clusters 2 --out bank",
+}
+"""What the example files are for."""
 _OF_FACTS = {"train", "rerank"}
 
 
@@ -107,3 +119,15 @@ def run_configs(flags: ConfigsFlags) -> None:
             f"are: {', '.join(shipped)}."
         )
     print(shipped[flags.name].read_text(encoding="utf-8"), end="")
+
+
+def run_examples(flags: ExamplesFlags) -> None:
+    """Write the example files that ship."""
+    target, source = Path(flags.folder), Path(str(resources.files("symprompt") / "examples"))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} exists and is not an empty folder; choose another one.")
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        write_file(target / path.relative_to(source), path.read_bytes())
+    print(f"example files: {target}")
+    for about, command in _TRIES.items():
+        print(f"{about}:\n  symprompt {command.format(target)}")
