@@ -13,7 +13,7 @@ from symprompt import cli
 from symprompt.config import shipped_configs
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import load_tune_config
-from symprompt.tasks.data import SETS
+from symprompt.tasks.data.load import SETS
 from tiny.labelled import write_entities
 
 # Configs with a pattern are another module's.

@@ -10,7 +10,7 @@ from symprompt.errors import DataError
 from symprompt.tasks.data.examples import (
     LabelSet,
     QuestionExample,
-    RolesExample,
+    TaggedExample,
     TaskData,
     TextExample,
     hold_out,
@@ -81,13 +81,13 @@ def test_what_is_held_out_is_drawn_by_the_seed_and_in_groups() -> None:
         for name, part in parted.splits.items()
     }
     assert not contexts["train"] & contexts["dev"]
-    roles = [RolesExample(str(n), ("a",), 0) for n in range(4)]
+    roles = [TaggedExample(str(n), ("a",), None, 0) for n in range(4)]
     one_sentence = TaskData("roles", "r", {"train": roles}, LabelSet(("O",)))
     assert hold_out(one_sentence, 0.5).counts() == {"train": 2, "dev": 2}
 
 
 def test_holding_out_says_what_is_wrong() -> None:
-    data = TaskData("sequence", "s", {"train": [TextExample("0", "x", "a")]}, LabelSet(("a",)))
+    data = TaskData("sequence", "s", {"train": [TextExample("0", ("x",), "a")]}, LabelSet(("a",)))
     with pytest.raises(DataError, match="at least two"):
         hold_out(data, 0.5)
     with pytest.raises(DataError, match="has a split 'train' already"):

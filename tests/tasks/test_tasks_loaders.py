@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.tasks.data import SETS
 from symprompt.tasks.data.examples import (
     Answer,
-    PairExample,
     QuestionExample,
-    RolesExample,
     TaggedExample,
     TextExample,
 )
-from symprompt.tasks.data.load import load_task
+from symprompt.tasks.data.load import SETS, load_task
 from symprompt.tasks.data.tags import tags_of_brackets
 
 
@@ -41,8 +38,8 @@ def test_sst2(tmp_path: Path) -> None:
     data = load_task("sst2", tmp_path)
     assert data.counts() == {"train": 2, "dev": 1, "test": 1}
     assert data.labels.names == ("0", "1")
-    assert data.splits["train"][0] == TextExample("train-2", 'a "quoted word', "1")
-    assert data.splits["test"][0] == TextExample("0", "no label here", None)
+    assert data.splits["train"][0] == TextExample("train-2", ('a "quoted word',), "1")
+    assert data.splits["test"][0] == TextExample("0", ("no label here",), None)
 
 
 def test_rte_as_glue_and_as_superglue(tmp_path: Path) -> None:
@@ -56,7 +53,7 @@ def test_rte_as_glue_and_as_superglue(tmp_path: Path) -> None:
     write(tmp_path / "super/val.jsonl", lines(row, other))
     glue, superglue = (load_task("rte", tmp_path / name) for name in ("glue", "super"))
     assert glue == superglue
-    assert glue.splits["dev"][0] == PairExample("0", "A man.", "A person.", "entailment")
+    assert glue.splits["dev"][0] == TextExample("0", ("A man.", "A person."), "entailment")
 
 
 def test_boolq_and_cb(tmp_path: Path) -> None:
@@ -68,8 +65,8 @@ def test_boolq_and_cb(tmp_path: Path) -> None:
     write(tmp_path / "boolq/test.jsonl", lines({"question": "q", "passage": "p", "idx": 0}))
     data = load_task("boolq", tmp_path / "boolq")
     assert data.labels.names == ("false", "true")
-    assert data.splits["train"][0] == PairExample("0", "is it", "It is.", "true")
-    assert data.splits["test"][0] == PairExample("0", "q", "p", None)
+    assert data.splits["train"][0] == TextExample("0", ("is it", "It is."), "true")
+    assert data.splits["test"][0] == TextExample("0", ("q", "p"), None)
     names = ("contradiction", "entailment", "neutral")
     cb = [{"premise": "p", "hypothesis": "h", "label": name, "idx": 3} for name in names]
     for name in ("train", "dev32", "val"):
@@ -103,7 +100,7 @@ def test_mnli_as_glue_and_as_published(tmp_path: Path) -> None:
     write(tmp_path / "glue/test_matched.tsv", short + "\n" + "\t".join(cells) + "\n")
     data = load_task("mnli", tmp_path / "glue")
     assert data.counts() == {"train": 3, "dev": 3, "dev-mismatched": 3, "test": 1}
-    assert data.splits["train"][0] == PairExample("31193n", "One.", "Two", "neutral")
+    assert data.splits["train"][0] == TextExample("31193n", ("One.", "Two"), "neutral")
     assert data.labels.names == ("contradiction", "entailment", "neutral")
     rows = [
         {"pairID": "a", "sentence1": "One.", "sentence2": "Two", "gold_label": name, "genre": "x"}
@@ -210,11 +207,11 @@ def test_ontonotes_and_conll12_from_gold_conll(tmp_path: Path) -> None:
     roles = load_task("conll12", tmp_path)
     assert roles.counts() == {"train": 2, "dev": 2, "test": 2}
     likes, buying = roles.splits["dev"]
-    assert likes == RolesExample(
-        "dev-0-0", first.words, 2, ("B-ARG0", "O", "B-V", "B-ARG1", "I-ARG1", "I-ARG1")
+    assert likes == TaggedExample(
+        "dev-0-0", first.words, ("B-ARG0", "O", "B-V", "B-ARG1", "I-ARG1", "I-ARG1"), 2
     )
-    assert buying == RolesExample(
-        "dev-0-1", first.words, 3, ("O", "O", "O", "B-V", "B-ARG1", "I-ARG1")
+    assert buying == TaggedExample(
+        "dev-0-1", first.words, ("O", "O", "O", "B-V", "B-ARG1", "I-ARG1"), 3
     )
 
 
@@ -268,8 +265,8 @@ def test_propbank(tmp_path: Path) -> None:
         write(tmp_path / f"{name}.jsonl", lines(empty, row))
     data = load_task("propbank-ewt", tmp_path)
     assert data.counts() == {"train": 2, "dev": 2, "test": 2}
-    assert data.splits["train"][0] == RolesExample(
-        "train-2-0", tuple(words), 1, ("B-ARG2", "B-V", "B-ARG1", "I-ARG1")
+    assert data.splits["train"][0] == TaggedExample(
+        "train-2-0", tuple(words), ("B-ARG2", "B-V", "B-ARG1", "I-ARG1"), 1
     )
     assert "B-ARG1" in data.labels
 
@@ -302,15 +299,15 @@ def test_conll05_in_three_formats(tmp_path: Path) -> None:
         assert set(data.splits) == set(names.values())
         for part in data.splits.values():
             found = [
-                (example.predicate_index, example.tags)
+                (example.predicate, example.tags)
                 for example in part
-                if isinstance(example, RolesExample)
+                if isinstance(example, TaggedExample)
             ]
             assert found == wanted
             assert all(
                 example.words == ("We", "saw", "him", "run")
                 for example in part
-                if isinstance(example, RolesExample)
+                if isinstance(example, TaggedExample)
             )
 
 
@@ -346,7 +343,7 @@ def test_squad_as_published(tmp_path: Path) -> None:
     assert first == QuestionExample(
         "a", "Where?", context, (Answer(17, "France"), Answer(14, "in"))
     )
-    assert second == QuestionExample("b", "Who?", context, (), impossible=True)
+    assert second == QuestionExample("b", "Who?", context, ())
     assert data.labels.names == ()
 
 

@@ -11,13 +11,11 @@ import pytest
 from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.data.examples import (
     Answer,
-    PairExample,
+    Columns,
     QuestionExample,
-    RolesExample,
     TaggedExample,
     TextExample,
 )
-from symprompt.tasks.data.files import Columns
 from symprompt.tasks.data.load import load_examples, load_task
 
 
@@ -82,8 +80,8 @@ def test_a_folder_of_splits(tmp_path: Path) -> None:
     columns = Columns(first="a", second="b", label="c")
     data = load_task(str(tmp_path), kind="pair", columns=columns)
     assert data.counts() == {"train": 2, "dev": 2, "test": 1}
-    assert data.splits["dev"][0] == PairExample("dev-1", "x", "y", "1")
-    assert data.splits["test"][0] == PairExample("test-1", "x", "y", None)
+    assert data.splits["dev"][0] == TextExample("dev-1", ("x", "y"), "1")
+    assert data.splits["test"][0] == TextExample("test-1", ("x", "y"), None)
     write(tmp_path / "dev.csv", "a,b,c\n")
     with pytest.raises(DataError, match=r"two files for dev, dev\.csv and valid\.jsonl"):
         load_task(str(tmp_path), kind="pair", columns=columns)
@@ -107,7 +105,7 @@ def test_roles(tmp_path: Path) -> None:
     row = {"words": ["I", "ran"], "predicate": 1, "tags": ["B-A0", "B-V"]}
     write(tmp_path / "train.jsonl", lines(row))
     data = load_task(str(tmp_path), kind="roles")
-    assert data.splits["train"] == [RolesExample("train-1", ("I", "ran"), 1, ("B-A0", "B-V"))]
+    assert data.splits["train"] == [TaggedExample("train-1", ("I", "ran"), ("B-A0", "B-V"), 1)]
     write(tmp_path / "train.jsonl", lines({**row, "predicate": 2}))
     with pytest.raises(DataError, match="line 1: the predicate is 2"):
         load_task(str(tmp_path), kind="roles")
@@ -130,7 +128,7 @@ def test_questions(answers: object, tmp_path: Path) -> None:
     data = load_task(str(tmp_path), kind="question")
     assert data.splits["train"] == [
         QuestionExample("7", "Which?", "It is in Rome.", (Answer(9, "Rome"),)),
-        QuestionExample("train-2", "Why?", "It is.", (), impossible=True),
+        QuestionExample("train-2", "Why?", "It is.", ()),
     ]
 
 
@@ -153,11 +151,11 @@ def test_questions_in_a_table(tmp_path: Path) -> None:
             "x.txt",
             "sequence",
             "one\n\ntwo\n",
-            [TextExample("row-1", "one"), TextExample("row-3", "two")],
+            [TextExample("row-1", ("one",)), TextExample("row-3", ("two",))],
         ),
-        ("x.jsonl", "sequence", '{"text": "one"}', [TextExample("row-1", "one")]),
-        ("x.csv", "sequence", "text,label\none,a\n", [TextExample("row-2", "one", "a")]),
-        ("x.tsv", "pair", "first\tsecond\na\tb\n", [PairExample("row-2", "a", "b")]),
+        ("x.jsonl", "sequence", '{"text": "one"}', [TextExample("row-1", ("one",))]),
+        ("x.csv", "sequence", "text,label\none,a\n", [TextExample("row-2", ("one",), "a")]),
+        ("x.tsv", "pair", "first\tsecond\na\tb\n", [TextExample("row-2", ("a", "b"))]),
         ("x.txt", "tagging", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))]),
         ("x.conll", "tagging", "Rome B-A\n", [TaggedExample("row-0", ("Rome",), ("B-A",))]),
         (
@@ -170,7 +168,7 @@ def test_questions_in_a_table(tmp_path: Path) -> None:
             "x.jsonl",
             "roles",
             '{"words": ["go"], "predicate": 0}',
-            [RolesExample("row-1", ("go",), 0)],
+            [TaggedExample("row-1", ("go",), None, 0)],
         ),
         ("x.csv", "question", "question,context\nq,c\n", [QuestionExample("row-2", "q", "c")]),
     ],
@@ -260,16 +258,16 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_file_to_predict_may_have_the_columns_of_its_set(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\n7\tRome\tLima\n")
     (one,) = load_examples(tmp_path / "dev.tsv", "pair", name="rte")
-    assert one == PairExample("7", "Rome", "Lima", None)
+    assert one == TextExample("7", ("Rome", "Lima"), None)
     (tmp_path / "own.csv").write_text("first,second\nRome,Lima\n")
     (two,) = load_examples(tmp_path / "own.csv", "pair", name="rte")
-    assert two == PairExample("row-2", "Rome", "Lima", None)
+    assert two == TextExample("row-2", ("Rome", "Lima"), None)
     (tmp_path / "bool.jsonl").write_text('{"passage": "Rome", "question": "Lima"}\n')
     (three,) = load_examples(tmp_path / "bool.jsonl", "pair", name="boolq")
-    assert three == PairExample("row-1", "Lima", "Rome", None)
+    assert three == TextExample("row-1", ("Lima", "Rome"), None)
     named = Columns(first="sentence2", second="sentence1")
     (four,) = load_examples(tmp_path / "dev.tsv", "pair", columns=named, name="rte")
-    assert four == PairExample("row-2", "Lima", "Rome", None)
+    assert four == TextExample("row-2", ("Lima", "Rome"), None)
     with pytest.raises(DataError, match="no column 'premise' or 'sentence1' or 'first'"):
         load_examples(tmp_path / "bool.jsonl", "pair", name="rte")
 
@@ -279,8 +277,8 @@ def test_roles_to_predict_may_be_frames_and_need_a_predicate(tmp_path: Path) -> 
     (tmp_path / "a.jsonl").write_text(f'{{"words": ["Rome", "lies"], "frames": {frames}}}\n')
     found = load_examples(tmp_path / "a.jsonl", "roles")
     assert found == [
-        RolesExample("row-1-0", ("Rome", "lies"), 1, ("B-ARG0", "B-V")),
-        RolesExample("row-1-1", ("Rome", "lies"), 0, ("B-V", "O")),
+        TaggedExample("row-1-0", ("Rome", "lies"), ("B-ARG0", "B-V"), 1),
+        TaggedExample("row-1-1", ("Rome", "lies"), ("B-V", "O"), 0),
     ]
     (tmp_path / "b.jsonl").write_text('{"words": ["Rome", "lies"]}\n')
     with pytest.raises(DataError, match="line 1: there is no column 'predicate', only"):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.tasks.features import Ragged, fill, make_windows
+from symprompt.tasks.features import Part, Ragged, make_windows
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(2, 20), st.integers(0, 30))
@@ -68,9 +68,7 @@ def test_ragged_sequences_come_back(sequences: list[list[int]]) -> None:
             for begin, end in zip(taken.starts[:-1], taken.starts[1:], strict=True)
         ]
         assert pieces == wanted
-    table = np.full((len(sequences), 7), -1)
-    fill(
-        table, np.ones(len(sequences), np.int64), ragged.values, ragged.starts[:-1], ragged.lengths
-    )
+    part = Part(ragged.values, ragged.starts[:-1], ragged.lengths)
+    table = part.write(np.full((len(sequences), 7), -1), np.ones(len(sequences), np.int64))
     for row, sequence in zip(table.tolist(), sequences, strict=True):
         assert row == [-1, *sequence] + [-1] * (6 - len(sequence))

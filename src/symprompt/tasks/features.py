@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -17,7 +17,6 @@ from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
 
 Ints = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -96,16 +95,25 @@ def make_windows(
     return Windows(*(table[:, column] for column in range(5)))
 
 
-def fill(
-    table: NDArray[np.generic],
-    column: NDArray[np.int64],
-    values: NDArray[np.generic],
-    start: NDArray[np.int64],
-    length: NDArray[np.int64],
-) -> None:
-    """Write ``values[start : start + length]`` into each row of a table, from its column on."""
-    rows = np.repeat(np.arange(len(table)), length)
-    table[rows, _places(column, length)] = values[_places(start, length)]
+@dataclass(frozen=True)
+class Part:
+    """The piece of a flat array that each row shows; final."""
+
+    values: NDArray[np.generic]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    @classmethod
+    def same(cls, tokens: Sequence[int], rows: int) -> Part:
+        """Return the same tokens for each row."""
+        length = np.full(rows, len(tokens), np.int64)
+        return cls(np.array(tokens, np.int32), np.zeros(rows, np.int64), length)
+
+    def write(self, table: NDArray[Any], column: NDArray[np.int64]) -> NDArray[Any]:
+        """Write each row's piece into a table, from a column on; return the table."""
+        rows = np.repeat(np.arange(len(table)), self.length)
+        table[rows, _places(column, self.length)] = self.values[_places(self.start, self.length)]
+        return table
 
 
 def _places(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -187,25 +195,16 @@ class Batch:
             found = value[rows]
             return found[:, :width] if width is not None and found.dim() == 2 else found
 
-        return Batch(
-            chosen(self.ids),
-            self.lengths[rows],
-            None if self.types is None else chosen(self.types),
-            {name: chosen(value) for name, value in self.targets.items()},
-        )
+        return self._changed(chosen)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
+        return self._changed(lambda value: value.to(device, non_blocking=True))
 
-        def moved(value: Tensor) -> Tensor:
-            return value.to(device, non_blocking=True)
-
-        return Batch(
-            moved(self.ids),
-            moved(self.lengths),
-            None if self.types is None else moved(self.types),
-            {name: moved(value) for name, value in self.targets.items()},
-        )
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        types = None if self.types is None else change(self.types)
+        targets = {name: change(value) for name, value in self.targets.items()}
+        return Batch(change(self.ids), change(self.lengths), types, targets)
 
 
 @dataclass(frozen=True)
@@ -264,66 +263,32 @@ class Features:
         )
 
 
-@dataclass(frozen=True)
-class Frame:
-    """What stands before, between and after texts; final.
-
-    Attributes:
-        before: the tokens before the first text.
-        between: the tokens between two texts: [SEP], RoBERTa's two, or a causal model's new line.
-        after: the tokens after the last text; a causal model has none.
-        closing: one token that a causal model reads after a context, to say "no answer" there.
-    """
-
-    before: tuple[int, ...]
-    between: tuple[int, ...]
-    after: tuple[int, ...]
-    closing: tuple[int, ...]
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary) -> Frame:
-        """Ask a tokenizer how it frames texts; where it does not say, [SEP] stands between two."""
-        before, after = tuple(vocabulary.prefix), tuple(vocabulary.suffix)
-        if vocabulary.causal:
-            between = _new_line(vocabulary)
-            return cls(before, between, after, between[-1:])
-        return cls(before, _between(vocabulary, before, after), after, ())
-
-
 def takes_types(backbone: LanguageModel) -> bool:
     """Return whether a model tells a first segment from a second one."""
     config = backbone.model.config.get_text_config()
     return not backbone.causal and int(getattr(config, "type_vocab_size", 0) or 0) > 1
 
 
-def _between(
-    vocabulary: Vocabulary, before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[int, ...]:
-    first, second = vocabulary.encode(["x", "y"])
-    ids = list(vocabulary.tokenizer("x", "y")["input_ids"])
-    head, tail = [*before, *first], [*second, *after]
-    middle = ids[len(head) : len(ids) - len(tail)]
-    if middle and ids == [*head, *middle, *tail]:
-        return tuple(middle)
-    tokenizer = vocabulary.tokenizer
-    others = (tokenizer.sep_token_id, tokenizer.eos_token_id, vocabulary.mask_id)
-    return after or (int(next(token for token in others if token is not None)),)
-
-
-def _new_line(vocabulary: Vocabulary) -> tuple[int, ...]:
-    ids = vocabulary.encode_glued("\n")
-    if ids and vocabulary.unknown_id not in ids:
-        return tuple(ids)
-    end = vocabulary.tokenizer.eos_token_id
-    return (vocabulary.pad_id if end is None else int(end),)
-
-
 @dataclass(frozen=True)
 class Sheet:
-    """What rows are like: the tokenizer, its special tokens, how long, with segments or not."""
+    """What rows are like: the tokenizer, its special tokens, how long, with segments or not; final.
+
+    Attributes:
+        before: the tokens before the first text.
+        between: the tokens between two texts: [SEP], RoBERTa's two, or a causal model's new line.
+        after: the tokens after the last text; a causal model has none.
+        closing: one token that a causal model reads after a context, to say "no answer" there.
+        max_length: the most tokens of a row, special tokens included.
+        stride: tokens that two neighbouring windows of a long text share, as transformers counts
+            it; never more than half of a window.
+        types: whether to make segment types.
+    """
 
     vocabulary: Vocabulary
-    frame: Frame
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    closing: tuple[int, ...]
     max_length: int
     stride: int
     types: bool
@@ -337,20 +302,19 @@ class Sheet:
         stride: int = 128,
         token_types: bool | None = None,
     ) -> Sheet:
-        """Check the settings and make a sheet of them.
+        """Check the settings, and ask the tokenizer how it frames texts.
 
         Args:
-            max_length: the most tokens of a row, special tokens included.
-            stride: tokens that two neighbouring windows of a long text share, as transformers
-                counts it; never more than half of a window.
             token_types: whether to make segment types; without a word, if the tokenizer has them.
 
         Raises:
             ConfigError: the settings leave no room for any text.
         """
-        frame = Frame.of(vocabulary)
+        before, after = tuple(vocabulary.prefix), tuple(vocabulary.suffix)
+        between = _between(vocabulary, before, after)
+        closing = between[-1:] if vocabulary.causal else ()
         # Two words at least, or nothing can be split.
-        least = len(frame.before) + len(frame.between) + len(frame.after) + len(frame.closing) + 4
+        least = len(before) + len(between) + len(after) + len(closing) + 4
         if max_length < least:
             raise ConfigError(
                 f"max_length is {max_length}, but at least {least} is needed for special tokens "
@@ -360,13 +324,13 @@ class Sheet:
             raise ConfigError(f"stride is {stride}, but only 0 or more is allowed; raise it.")
         if token_types is None:
             token_types = "token_type_ids" in vocabulary.tokenizer.model_input_names
-        return cls(vocabulary, frame, max_length, stride, token_types and not vocabulary.causal)
+        types = token_types and not vocabulary.causal
+        return cls(vocabulary, before, between, after, closing, max_length, stride, types)
 
     def room(self, *, pair: bool, closing: bool = False) -> int:
         """Return how many tokens of text fit into a row."""
-        frame = self.frame
-        special = len(frame.before) + len(frame.after) + len(frame.between) * pair
-        return self.max_length - special - len(frame.closing) * closing
+        special = len(self.before) + len(self.after) + len(self.between) * pair
+        return self.max_length - special - len(self.closing) * closing
 
     def check_room(
         self, room: NDArray[np.int64], fits: NDArray[np.bool_], ids: Sequence[str], kept: str
@@ -381,6 +345,27 @@ class Sheet:
                 f"leaves {max(0, int(room[first]))} of them for the rest, but at least {least} are "
                 f"needed ({len(short)} such example(s)); raise max_length or shorten it."
             )
+
+
+def _between(
+    vocabulary: Vocabulary, before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return what stands between two texts; where a tokenizer does not say, it is [SEP]."""
+    tokenizer = vocabulary.tokenizer
+    if vocabulary.causal:
+        line = vocabulary.encode_glued("\n")
+        if line and vocabulary.unknown_id not in line:
+            return tuple(line)
+        end = tokenizer.eos_token_id
+        return (vocabulary.pad_id if end is None else int(end),)
+    first, second = vocabulary.encode(["x", "y"])
+    ids = list(tokenizer("x", "y")["input_ids"])
+    head, tail = [*before, *first], [*second, *after]
+    middle = ids[len(head) : len(ids) - len(tail)]
+    if middle and ids == [*head, *middle, *tail]:
+        return tuple(middle)
+    others = (tokenizer.sep_token_id, tokenizer.eos_token_id, vocabulary.mask_id)
+    return after or (int(next(token for token in others if token is not None)),)
 
 
 def encode(vocabulary: Vocabulary, texts: Sequence[str], *, offsets: bool = False) -> Any:
@@ -403,66 +388,41 @@ def something(ids: Sequence[Sequence[int]], vocabulary: Vocabulary) -> list[Sequ
     return [entry or [unknown] for entry in ids]
 
 
-@dataclass(frozen=True)
-class Part:
-    """The piece of a flat array that each row shows."""
-
-    values: Ints
-    start: NDArray[np.int64]
-    length: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows put together, and the columns at which their parts begin."""
-
-    ids: Ints
-    lengths: Ints
-    types: NDArray[np.uint8] | None
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-
-    def spread(self, part: Part, column: NDArray[np.int64], empty: int) -> Ints:
-        """Return a table like ``ids`` with a part's values from a column on, else ``empty``."""
-        table = np.full(self.ids.shape, empty, np.int32)
-        fill(table, column, part.values, part.start, part.length)
-        return table
-
-
 def assemble(
-    sheet: Sheet, first: Part, second: Part | None = None, *, closing: bool = False
-) -> Rows:
-    """Put the special tokens and one part or two into rows."""
-    frame, count = sheet.frame, len(first.start)
-    after = (*frame.after, *(frame.closing if closing else ()))
-    begin = np.full(count, len(frame.before), np.int64)
-    end = begin + first.length
-    follow = end
-    if second is not None:
-        follow = end + len(frame.between)
-        end = follow + second.length
-    lengths = end + len(after)
-    width = int(lengths.max(initial=1))
+    sheet: Sheet,
+    examples: int,
+    example: NDArray[np.int64],
+    *parts: Part,
+    closing: bool = False,
+) -> tuple[Features, list[NDArray[np.int64]]]:
+    """Put special tokens and one part or two into rows; return the column of each part too [n].
+
+    Args:
+        examples: how many there are.
+        example: which of them each row shows [n].
+        closing: end rows with what stands for "no answer" in a causal model.
+    """
+    count = len(example)
+    special = [sheet.before, *[sheet.between] * (len(parts) - 1)]
+    pieces = [
+        piece
+        for tokens, part in zip(special, parts, strict=True)
+        for piece in (Part.same(tokens, count), part)
+    ]
+    pieces.append(Part.same((*sheet.after, *(sheet.closing if closing else ())), count))
+    ends = np.cumsum([piece.length for piece in pieces], 0)
+    width = int(ends[-1].max(initial=1))
     ids = np.full((count, width), sheet.vocabulary.pad_id, np.int32)
-    _put(ids, np.zeros(count, np.int64), frame.before)
-    fill(ids, begin, first.values, first.start, first.length)
-    if second is not None:
-        _put(ids, begin + first.length, frame.between)
-        fill(ids, follow, second.values, second.start, second.length)
-    _put(ids, end, after)
+    for piece, end in zip(pieces, ends, strict=True):
+        piece.write(ids, end - piece.length)
     types = None
     if sheet.types:
-        places = np.arange(width)
-        later = (places >= follow[:, None]) & (places < lengths[:, None])
-        types = (later & (second is not None)).astype(np.uint8)
-    return Rows(ids, lengths.astype(np.int32), types, begin, follow)
-
-
-def _put(table: Ints, column: NDArray[np.int64], tokens: Sequence[int]) -> None:
-    """Write the same tokens into each row, from its column on."""
-    count = len(table)
-    values = np.array(tokens, np.int32)
-    fill(table, column, values, np.zeros(count, np.int64), np.full(count, len(tokens), np.int64))
+        places, second = np.arange(width), ends[2] if len(parts) > 1 else ends[-1]
+        later = (places >= second[:, None]) & (places < ends[-1][:, None])
+        types = later.astype(np.uint8)
+    lengths = ends[-1].astype(np.int32)
+    features = Features(examples, ids, lengths, example.astype(np.int32), types)
+    return features, [ends[2 * number] for number in range(len(parts))]
 
 
 @dataclass(frozen=True)
@@ -502,28 +462,22 @@ def tensorise_sentences(
         tokens.ids.lengths, rooms, sheet.stride, word_starts=_word_starts(tokens, rooms)
     )
     row = windows.example
-    start = tokens.ids.starts[row] + windows.start
-    shown = Part(tokens.ids.values, start, windows.length)
-    if asked is None:
-        rows = assemble(sheet, shown)
-        column = rows.first
-    else:
-        other = Part(asked.values, asked.starts[row], asked.lengths[row])
-        leads = sheet.vocabulary.causal
-        rows = assemble(sheet, other, shown) if leads else assemble(sheet, shown, other)
-        column = rows.second if leads else rows.first
-    words = rows.spread(Part(tokens.word, start, windows.length), column, -1)
-    first = rows.spread(Part(tokens.first.astype(np.int32), start, windows.length), column, 0)
-    places = np.arange(rows.ids.shape[1]) - (column - windows.start)[:, None]
+    start, length = tokens.ids.starts[row] + windows.start, windows.length
+    parts = [Part(tokens.ids.values, start, length)]
+    if asked is not None:
+        parts.append(Part(asked.values, asked.starts[row], asked.lengths[row]))
+    if sheet.vocabulary.causal:
+        parts.reverse()
+    features, columns = assemble(sheet, len(sentences), row, *parts)
+    column, shape = columns[-1 if sheet.vocabulary.causal else 0], features.ids.shape
+    words = Part(tokens.word, start, length).write(np.full(shape, -1, np.int32), column)
+    first = Part(tokens.first, start, length).write(np.zeros(shape, np.bool_), column)
+    places = np.arange(shape[1]) - (column - windows.start)[:, None]
     own = (places >= windows.own_start[:, None]) & (places < windows.own_end[:, None])
-    return Features(
-        len(sentences),
-        rows.ids,
-        rows.lengths,
-        row.astype(np.int32),
-        rows.types,
-        {"words": np.where(words >= 0, words - first_words(words)[:, None], -1)},
-        {"words": words, "first": first.astype(np.bool_), "own": own & (words >= 0)},
+    return replace(
+        features,
+        targets={"words": np.where(words >= 0, words - first_words(words)[:, None], -1)},
+        notes={"words": words, "first": first, "own": own & (words >= 0)},
         cut=tokens.capped,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from symprompt.engine.batches import few_widths, make_batches
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.config import TuneConfig
+from symprompt.tasks.data.examples import Example
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.kinds.base import Head
@@ -226,6 +227,29 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
+def figures(
+    kind: Kind[Any, Any], examples: Sequence[Example], predictions: Sequence[Any]
+) -> dict[str, float]:
+    """Return the figures of predictions in percent, the one that chooses first.
+
+    Raises:
+        DataError: an example has no label, or there is another number of predictions.
+    """
+    if len(examples) != len(predictions):
+        raise DataError(
+            f"got {len(predictions)} prediction(s) for {len(examples)} example(s); every "
+            "example needs one."
+        )
+    if not all(map(kind.is_labelled, examples)):
+        raise DataError("some examples have no label, so nothing can be measured on them.")
+    found = kind.measure(examples, predictions)
+    ordered = {kind.metric: found[kind.metric], **found}
+    return {
+        name: value if name.endswith("threshold") else 100 * value
+        for name, value in ordered.items()
+    }
+
+
 class Evaluator:
     """Queries a model about splits of tasks; final.
 
@@ -246,7 +270,7 @@ class Evaluator:
             ConfigError: the figure that should choose is none of the task's.
         """
         predictions = self._predictions(task, task.choice, self.threshold(task))
-        found = KINDS[task.data.kind].figures(task.data.split(task.choice), predictions)
+        found = figures(KINDS[task.data.kind], task.data.split(task.choice), predictions)
         name = self.config.learning.choose
         if name == "auto":
             return next(iter(found.values())), found
@@ -266,7 +290,8 @@ class Evaluator:
         """
         kind, examples = KINDS[task.data.kind], task.data.split(split)
         predictions = self._predictions(task, split, threshold, tick)
-        return Outcome(kind.figures(examples, predictions), kind.rows(examples, predictions))
+        rows = list(map(kind.row, examples, predictions))
+        return Outcome(figures(kind, examples, predictions), rows)
 
     def threshold(self, task: PreparedTask) -> float | None:
         """Return the threshold of predictions before any is chosen; None if there is none."""

@@ -34,7 +34,14 @@ from symprompt.tasks.folder import (
     prompt_file,
 )
 from symprompt.tasks.kinds import KINDS, Kind, Target
-from symprompt.tasks.model import Outcome, TaskModel, ask, check_backbone, make_task_head
+from symprompt.tasks.model import (
+    Outcome,
+    TaskModel,
+    ask,
+    check_backbone,
+    figures,
+    make_task_head,
+)
 from symprompt.tasks.patterns.config import PatternConfig, load_pattern_config, trains_model
 from symprompt.tasks.patterns.data import load_verbal_file
 from symprompt.tasks.patterns.methods import METHODS
@@ -194,7 +201,7 @@ class StoredPrompt:
             scores.numpy(), features, examples, self.target, threshold=threshold
         )
         labelled = all(map(kind.is_labelled, examples))
-        metrics = kind.figures(examples, predictions) if labelled else {}
+        metrics = figures(kind, examples, predictions) if labelled else {}
         notes = [f"{CUT}: {features.cut}"] if features.cut else []
         known = {*self.target.labels.names, *self.target.relations.names}
         missed = Counter(name for entry in examples for name in entry.labels if name not in known)
@@ -202,7 +209,7 @@ class StoredPrompt:
             listed = ", ".join(f"{label!r} ({count})" for label, count in missed.most_common(5))
             more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
             notes.append(f"labels that training does not have, counted as missed: {listed}{more}")
-        return Outcome(metrics, kind.rows(examples, predictions), tuple(notes))
+        return Outcome(metrics, list(map(kind.row, examples, predictions)), tuple(notes))
 
 
 def _predict_prompt(

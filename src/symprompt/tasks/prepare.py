@@ -9,8 +9,7 @@ from pathlib import Path
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.tasks.config import TaskConfig, TuneConfig
-from symprompt.tasks.data.examples import TaskData, draw_limited, hold_out
-from symprompt.tasks.data.files import Columns
+from symprompt.tasks.data.examples import Columns, TaskData, draw_limited, hold_out
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.data.spans import identified
 from symprompt.tasks.features import Batch, Features, Sheet, takes_types

@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
 from symprompt.errors import DataError, ModelError
-from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import Answer, LabelSet, QuestionExample, TextExample
 from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.kinds import questions as own
 from symprompt.tasks.kinds.questions import (
     AnswerHead,
     AnswerPrediction,
     Candidate,
     answer_f1,
     best_threshold,
-    decode_answers,
     exact_match,
     normalise,
     question_scores,
-    squad_scores,
 )
-from tiny.models import CAUSAL_FAMILIES, FAMILIES
 from tiny.oracles import WIDTH, generator, make_states, slow_logits, slow_loss
 from tiny.tasks import tensorise
 
+QUESTIONS, NO_LABELS = KINDS["question"], Target(LabelSet(()))
 CONTEXT = (
     "The old city of Rome lies in Italy. Paris, the capital of France, is located in New York."
 )
 ANSWERS = ("Italy", "The old", "France", "New York", "capital of", "York.")
 
 
-@pytest.fixture(params=[*FAMILIES, *CAUSAL_FAMILIES])
-def vocabulary(
-    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
-) -> Vocabulary:
-    """Every family's tokenizer, masked and causal, in turn."""
-    return load_family(str(request.param)).vocabulary
-
-
-@pytest.fixture
-def plain(load_family: Callable[..., LanguageModel]) -> Vocabulary:
-    return load_family("bert").vocabulary
-
-
 def ask(name: str, answer: str | None, context: str = CONTEXT) -> QuestionExample:
     if answer is None:
-        return QuestionExample(name, "The capital of Cuba is", context, (), impossible=True)
+        return QuestionExample(name, "The capital of Cuba is", context, ())
     found = (Answer(context.index(answer), answer),)
     return QuestionExample(name, " The capital of France", context, found)
 
@@ -165,9 +150,7 @@ def questions() -> list[QuestionExample]:
     found = []
     for number, answer in enumerate(["Italy", "old city", "New York", None, "The"]):
         answers = () if answer is None else (Answer(CONTEXT.index(answer), answer),)
-        found.append(
-            QuestionExample(str(number), "in", CONTEXT, answers, impossible=answer is None)
-        )
+        found.append(QuestionExample(str(number), "in", CONTEXT, answers))
     return found
 
 
@@ -198,11 +181,15 @@ def slow_answers(
     return null, ranked
 
 
-def test_answers_are_those_of_a_slow_search(vocabulary: Vocabulary) -> None:
+def test_answers_are_those_of_a_slow_search(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "_CANDIDATES", 4)
+    monkeypatch.setattr(own, "_LONGEST", 6)
     examples = questions()
     features = tensorise("question", examples, LabelSet(()), vocabulary, max_length=30, stride=8)
     scores = np.random.default_rng(2).normal(size=(*features.ids.shape, 2))
-    found = decode_answers(features, scores, examples, threshold=0.5, candidates=4, longest=6)
+    found = QUESTIONS.decode(scores, features, examples, NO_LABELS, threshold=0.5)
     for number, prediction in enumerate(found):
         null, ranked = slow_answers(features, scores, number, 4, 6)
         assert prediction.null_score == pytest.approx(null - ranked[0][0])
@@ -221,22 +208,22 @@ def test_a_model_that_allows_nothing_gives_no_answer(vocabulary: Vocabulary) -> 
     features = tensorise("question", examples, LabelSet(()), vocabulary, max_length=90, stride=8)
     scores = np.full((*features.ids.shape, 2), -np.inf)
     scores[np.arange(len(features)), features.note("null")] = 0.0
-    (found,) = decode_answers(features, scores, examples)
+    (found,) = QUESTIONS.decode(scores, features, examples, NO_LABELS, threshold=0.0)
     assert (found.text, found.candidates) == ("", ())
     assert found.at(None).text == ""
 
 
 def test_features_of_another_kind_are_refused(plain: Vocabulary) -> None:
-    text = [TextExample("0", "x")]
+    text = [TextExample("0", ("x",))]
     features = tensorise("sequence", text, LabelSet(()), plain, max_length=30)
     with pytest.raises(ValueError, match="have no offsets"):
-        decode_answers(features, np.zeros((1, 3, 2)), [])
+        QUESTIONS.decode(np.zeros((1, 3, 2)), features, [], NO_LABELS)
 
 
 def question(*answers: str) -> QuestionExample:
     context = " ".join(answers)
     found = tuple(Answer(context.index(text), text) for text in answers)
-    return QuestionExample("q", "?", context, found, impossible=not answers)
+    return QuestionExample("q", "?", context, found)
 
 
 def predict(text: str, null: float = 0.0, best: str | None = None) -> AnswerPrediction:
@@ -286,14 +273,14 @@ def test_the_best_of_several_answers_counts() -> None:
 
 
 def test_a_set_where_all_can_be_answered_has_two_figures() -> None:
-    found = squad_scores([question("x y"), question("z")], [predict("x"), predict("z")])
+    found = QUESTIONS.measure([question("x y"), question("z")], [predict("x"), predict("z")])
     assert found == {"exact": 0.5, "f1": pytest.approx((2 / 3 + 1) / 2)}
 
 
 def test_questions_without_answer_are_counted_apart() -> None:
     examples = [question("x"), question("y"), question(), question()]
     predictions = [predict("x"), predict("", best="y"), predict(""), predict("z")]
-    found = squad_scores(examples, predictions)
+    found = QUESTIONS.measure(examples, predictions)
     assert found["exact"] == 0.5
     assert (found["answerable_exact"], found["unanswerable_exact"]) == (0.5, 0.5)
 
@@ -327,7 +314,7 @@ def test_the_best_threshold_is_that_of_trying_each(seed: int) -> None:
     threshold, best = best_threshold(examples, predictions)
     assert (threshold, best) == pytest.approx(slow_threshold(examples, predictions))
     chosen = [entry.at(threshold) for entry in predictions]
-    found = squad_scores(examples, chosen)
+    found = QUESTIONS.measure(examples, chosen)
     assert found["f1"] == pytest.approx(best)
     assert found["oracle_f1"] == pytest.approx(best)
 

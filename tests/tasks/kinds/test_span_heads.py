@@ -11,16 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.tasks.config import HeadConfig
+from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.features import Batch
-from symprompt.tasks.kinds.span_heads import (
-    Projection,
-    RelationHead,
-    SpanClassHead,
-    SpanConfig,
-    SpanStates,
-    enumerate_spans,
-)
+from symprompt.tasks.kinds.spans import Projection, SpanHead, SpanStates, enumerate_spans
 
 WIDTH = 6
 SHAPE = SpanConfig(length=3, hidden=5, candidates=64)
@@ -55,23 +48,14 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def grown(head: torch.nn.Module) -> None:
-    """Make a head's numbers large enough to matter."""
+def make_head(shape: SpanConfig = SHAPE, relations: int = 0) -> SpanHead:
+    config = HeadConfig(dropout=0.0)
+    head = SpanHead(WIDTH, 3, shape, config, generator(), relations=relations).double().eval()
+    # Large enough weights to matter.
     draws = generator(7)
     with torch.no_grad():
         for value in head.parameters():
             value.normal_(0, 0.7, generator=draws)
-
-
-def make_head(shape: SpanConfig = SHAPE) -> SpanClassHead:
-    head = SpanClassHead(WIDTH, 3, shape, HeadConfig(dropout=0.0), generator()).double().eval()
-    grown(head)
-    return head
-
-
-def make_relation_head(shape: SpanConfig = SHAPE) -> RelationHead:
-    head = RelationHead(WIDTH, 3, 3, shape, HeadConfig(dropout=0.0), generator()).double().eval()
-    grown(head)
     return head
 
 
@@ -106,9 +90,9 @@ def slow_spans(batch: Batch, row: int, length: int) -> list[tuple[int, int, int,
     ]
 
 
-def slow_logits(head: SpanClassHead | RelationHead, states: Tensor, start: int, end: int) -> Tensor:
-    parts = slow_representation(head.spans.states, states, start, end)
-    return head.output(functional.gelu(slow_first_layer(head.spans.project, parts)))
+def slow_logits(head: SpanHead, states: Tensor, start: int, end: int) -> Tensor:
+    parts = slow_representation(head.states, states, start, end)
+    return head.output(functional.gelu(slow_first_layer(head.project, parts)))
 
 
 def test_spans_are_enumerated_as_a_loop_does() -> None:
@@ -162,18 +146,18 @@ def test_few_candidates_are_the_best_of_many() -> None:
     states, batch = make_batch()
     head = make_head()
     many = head.scores(states, batch)
-    head.spans.shape = replace(SHAPE, candidates=2)
+    head.shape = replace(SHAPE, candidates=2)
     assert torch.equal(head.scores(states, batch), many[:, :2])
 
 
 def slow_relation(
-    head: RelationHead, states: Tensor, one: tuple[int, int, int], other: tuple[int, int, int]
+    head: SpanHead, states: Tensor, one: tuple[int, int, int], other: tuple[int, int, int]
 ) -> Tensor:
     """Return the scores of relations between two spans given by class, first and last token."""
     hidden = torch.zeros(SHAPE.hidden, dtype=torch.float64)
     sides = ((one, head.one, head.one_class), (other, head.other, head.other_class))
     for (label, start, end), project, by_class in sides:
-        parts = slow_representation(head.spans.states, states, start, end)
+        parts = slow_representation(head.states, states, start, end)
         hidden = hidden + slow_first_layer(project, parts)
         hidden = hidden + by_class.weight[:, label] + by_class.bias
     left, right = sorted((one[1:], other[1:]))
@@ -186,7 +170,7 @@ def slow_relation(
 @pytest.mark.parametrize(("boundary", "summary"), KINDS)
 def test_pairs_are_scored_as_a_loop_does(boundary: str, summary: str) -> None:
     states, batch = make_batch()
-    head = make_relation_head(replace(SHAPE, boundary=boundary, summary=summary, candidates=6))
+    head = make_head(replace(SHAPE, boundary=boundary, summary=summary, candidates=6), 3)
     plain = make_head(replace(SHAPE, boundary=boundary, summary=summary))
     plain.load_state_dict({k: v for k, v in head.state_dict().items() if k in plain.state_dict()})
     firsts, lasts = batch.need("firsts"), batch.need("lasts")
@@ -216,7 +200,7 @@ def test_pairs_are_scored_as_a_loop_does(boundary: str, summary: str) -> None:
 
 def test_candidates_are_paired_as_labelled_spans_are() -> None:
     states, batch = make_batch()
-    head = make_relation_head(replace(SHAPE, candidates=6))
+    head = make_head(replace(SHAPE, candidates=6), 3)
     scores = head.scores(states, batch)
     again = scores[:, :6, :3].long()
     again = torch.where(torch.isfinite(scores[:, :6, 3:4]), again, -1)
@@ -235,7 +219,7 @@ def test_some_of_the_spans_of_no_class_are_drawn_while_training() -> None:
     assert (drawn <= whole + 1e-9).all()
     assert drawn[:, 0].std() > 0
     # The labelled ones always count, of the others two of seven.
-    head.spans.shape = replace(SHAPE, negatives=0)
+    head.shape = replace(SHAPE, negatives=0)
     gold = torch.zeros(2, dtype=torch.float64)
     for row, count in enumerate((3, 1)):
         for word, more, label in batch.need("spans")[row, :count].tolist():

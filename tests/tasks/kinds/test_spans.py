@@ -23,12 +23,7 @@ from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
     LOWEST,
     SpanPrediction,
-    best_span_threshold,
-    decode_spans,
-    relation_metrics,
-    span_metrics,
 )
-from symprompt.tasks.kinds.tags import entity_scores
 from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
 from tiny.labelled import write_spans, write_toy
@@ -213,11 +208,10 @@ CANDIDATES = np.array(
 def test_spans_are_taken_greedily(
     overlaps: Any, threshold: float, wanted: list[tuple[str, int, int]]
 ) -> None:
-    features = make_features_of(1, 6)
-    options = {"overlaps": overlaps}
-    found = decode_spans(features, CANDIDATES, LABELS, threshold=threshold, **options)[0]
+    features, target = make_features_of(1, 6), Target(LABELS, span=SpanConfig(overlaps=overlaps))
+    (found,) = KINDS["spans"].decode(CANDIDATES, features, [], target, threshold=threshold)
     assert list(found.spans) == wanted
-    low = decode_spans(features, CANDIDATES, LABELS, threshold=LOWEST, **options)[0]
+    (low,) = KINDS["spans"].decode(CANDIDATES, features, [], target, threshold=LOWEST)
     assert low.at(threshold).spans == found.spans
 
 
@@ -230,14 +224,13 @@ def test_the_threshold_is_the_best_of_all() -> None:
         right = tuple(s for s, o in zip(spans, odds, strict=True) if o + random.normal() > 0.7)
         examples.append(SpanExample(str(number), ("w",) * 6, right))
         predictions.append(SpanPrediction(spans, tuple(odds.tolist())))
-    threshold, score = best_span_threshold(examples, predictions)
 
     def at(value: float) -> float:
-        return span_metrics(examples, [entry.at(value) for entry in predictions])["f1"]
+        return KINDS["spans"].measure(examples, [entry.at(value) for entry in predictions])["f1"]
 
-    assert at(threshold) == pytest.approx(score)
-    assert score == max(at(value) for value in np.arange(-4, 4, 0.05))
-    assert best_span_threshold([], []) == (0.0, 0.0)
+    threshold = KINDS["spans"].best_threshold(examples, predictions)
+    assert at(threshold) == max(at(value) for value in np.arange(-4, 4, 0.05))
+    assert KINDS["spans"].best_threshold([], []) == 0.0
 
 
 def test_relations_stand_between_taken_spans() -> None:
@@ -250,13 +243,13 @@ def test_relations_stand_between_taken_spans() -> None:
     scores[0, 3, 8] = 2.0
     features = make_features_of(1, 6)
     names = LabelSet.of_spans(["R"])
-    (found,) = decode_spans(features, scores, LABELS, relations=names)
+    (found,) = KINDS["relations"].decode(scores, features, [], Target(LABELS, names))
     assert found.spans == (("LOC", 0, 1), ("PER", 3, 4))
     assert found.relations == (("R", ("LOC", 0, 1), ("PER", 3, 4)),)
     assert found.given == (("R", ("LOC", 0, 3), ("PER", 4, 5)),)
     assert found.at(1.0).relations == ()
     gold = SpanExample("a", ("w",) * 6, (("LOC", 0, 3), ("PER", 4, 5)), (Relation("R", 0, 1),))
-    measured = relation_metrics([gold], [found])
+    measured = KINDS["relations"].measure([gold], [found])
     assert measured == {"f1": 0, "precision": 0, "recall": 0, "span_f1": 0, "given_f1": 1}
 
 
@@ -267,17 +260,19 @@ def test_spans_are_counted_as_seqeval_counts_tags() -> None:
     gold, found = rows[:40], rows[40:]
     examples = [SpanExample(str(n), ("w",) * 8, tuple(spans_of(t))) for n, t in enumerate(gold)]
     predictions = [SpanPrediction(tuple(spans_of(t)), (1.0,) * len(spans_of(t))) for t in found]
-    measured = span_metrics(examples, predictions)
-    for other in (entity_scores(gold, found), seqeval_scores(gold, found)):
-        assert measured == pytest.approx({key: other[key] for key in measured})
+    measured = KINDS["spans"].measure(examples, predictions)
+    other = seqeval_scores(gold, found)
+    assert measured == pytest.approx({key: other[key] for key in measured})
 
 
 def test_inner_and_outer_spans_are_counted_apart() -> None:
     gold = SpanExample("a", ("w",) * 4, (("ORG", 0, 3), ("LOC", 2, 3), ("PER", 3, 4)))
     found = SpanPrediction((("ORG", 0, 3), ("PER", 3, 4)), (1.0, 1.0))
-    measured = span_metrics([gold], [found])
+    measured = KINDS["spans"].measure([gold], [found])
     assert (measured["inner_recall"], measured["outer_recall"]) == (0.0, 1.0)
-    assert "inner_recall" not in span_metrics([SpanExample("a", ("w",), (("X", 0, 1),))], [found])
+    assert "inner_recall" not in KINDS["spans"].measure(
+        [SpanExample("a", ("w",), (("X", 0, 1),))], [found]
+    )
 
 
 # ------------------------------------------------------------------------------------------- runs
@@ -395,7 +390,7 @@ def _contract(backbone: LanguageModel) -> None:
         torch.autograd.grad(loss.sum(), list(head.parameters()))
         with torch.no_grad():
             scores = head.scores(body.states(batch), batch)
-        found = decode_spans(features, scores.numpy(), LABELS, relations=names, threshold=LOWEST)
+        found = KINDS[kind].decode(scores.numpy(), features, [], target, threshold=LOWEST)
         assert all(
             0 <= s < e <= len(x.words)
             for x, p in zip(examples, found, strict=True)

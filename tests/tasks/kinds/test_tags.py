@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,23 +17,20 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig, make_tune_config
-from symprompt.tasks.data.examples import Example, LabelSet, RolesExample, TaggedExample
-from symprompt.tasks.features import Batch, Frame
+from symprompt.tasks.data.examples import Example, LabelSet, TaggedExample
+from symprompt.tasks.features import Batch, Sheet
 from symprompt.tasks.kinds import KINDS
 from symprompt.tasks.kinds.tags import (
     TagHead,
     best_path,
-    entity_scores,
     grammar,
     joined,
     log_partition,
     packed,
     path_score,
-    role_scores,
 )
 from symprompt.tasks.predict import predict_file
 from tiny.labelled import write_toy
-from tiny.models import CAUSAL_FAMILIES, FAMILIES
 from tiny.oracles import seqeval_scores, slow_logits, slow_loss
 from tiny.tasks import run_toy, tensorise
 
@@ -43,14 +39,6 @@ LOC = LabelSet.of_tags(["B-LOC"])
 NAMES = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 WIDTH = 6
 TAGS = ["O", "B-A", "I-A", "B-R-A", "I-R-A", "B-V", "I-V"]
-
-
-@pytest.fixture(params=[*FAMILIES, *CAUSAL_FAMILIES])
-def vocabulary(
-    request: pytest.FixtureRequest, load_family: Callable[..., LanguageModel]
-) -> Vocabulary:
-    """Every family's tokenizer, masked and causal, in turn."""
-    return load_family(str(request.param)).vocabulary
 
 
 def tagged_examples() -> list[Example]:
@@ -119,12 +107,12 @@ def test_a_word_that_is_nothing_and_one_that_is_endless(vocabulary: Vocabulary) 
 
 def test_a_predicate_follows_the_sentence_or_leads_it(vocabulary: Vocabulary) -> None:
     tags = ("O",) * 3 + ("B-LOC",) + ("O",) * 6
-    examples = [RolesExample("0", WORDS, 4, tags), RolesExample("1", WORDS, 6, tags)]
+    examples = [TaggedExample("0", WORDS, tags, 4), TaggedExample("1", WORDS, tags, 6)]
     features = tensorise("roles", examples, LOC, vocabulary, max_length=48, token_types=True)
-    frame = Frame.of(vocabulary)
+    frame = Sheet.make(vocabulary, max_length=48)
     sentence = [token for ids in vocabulary.encode_words(WORDS) for token in ids]
     for row, example in enumerate(examples):
-        (predicate,) = vocabulary.encode_words([WORDS[example.predicate_index]])
+        (predicate,) = vocabulary.encode_words([WORDS[example.predicate]])
         ordered = [predicate, sentence] if vocabulary.causal else [sentence, predicate]
         wanted = [*frame.before, *ordered[0], *frame.between, *ordered[1], *frame.after]
         assert features.ids[row, : features.lengths[row]].tolist() == wanted
@@ -354,23 +342,29 @@ def random_tags(seed: int, sentences: int = 40) -> list[list[str]]:
     return [draw.choices(TAGS, k=sizes.randint(1, 9)) for _ in range(sentences)]
 
 
+def measured(kind: str, gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
+    examples = [TaggedExample("0", tuple(tags), tuple(tags)) for tags in gold]
+    return KINDS[kind].measure(examples, [tuple(tags) for tags in predicted])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_entities_are_counted_as_seqeval_counts_them(seed: int) -> None:
     gold, predicted = random_tags(seed), random_tags(seed + 10)
     for left, right in zip(gold, predicted, strict=True):
         right[: len(left) // 2] = left[: len(left) // 2]
-    assert entity_scores(gold, predicted) == pytest.approx(seqeval_scores(gold, predicted))
-    assert 0 < entity_scores(gold, predicted)["f1"] < 1
+    found = measured("tagging", gold, predicted)
+    assert found == pytest.approx(seqeval_scores(gold, predicted))
+    assert 0 < found["f1"] < 1
 
 
 def test_no_entities_at_all_score_zero() -> None:
-    assert entity_scores([["O"]], [["O"]])["f1"] == 0
+    assert measured("tagging", [["O"]], [["O"]])["f1"] == 0
 
 
 def test_roles_leave_the_predicate_out() -> None:
     gold = [["B-ARG0", "B-V", "B-ARG1", "I-ARG1"], ["B-V", "B-C-ARG1", "O"]]
     predicted = [["B-ARG0", "B-V", "B-ARG1", "B-ARG1"], ["B-V", "I-C-ARG1", "B-ARG0"]]
-    found = role_scores(gold, predicted)
+    found = measured("roles", gold, predicted)
     # Right: ARG0 and C-ARG1 of three gold and five predicted arguments.
     assert found["precision"] == pytest.approx(2 / 5)
     assert found["recall"] == pytest.approx(2 / 3)
@@ -380,4 +374,4 @@ def test_roles_leave_the_predicate_out() -> None:
 
 def test_tags_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="not aligned"):
-        KINDS["tagging"].figures([TaggedExample("0", ("x",), ("O",))], [("O", "O")])
+        measured("tagging", [["O"]], [["O", "O"]])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from symprompt.files.reading import label_in, load_lines, load_rows, text_in
-from symprompt.tasks.data.examples import PairExample, TextExample
-from symprompt.tasks.data.files import Read, find_files
+from symprompt.files.reading import TABLES, label_in, load_lines, load_rows, text_in
+from symprompt.tasks.data.examples import Columns, Read, StandardSet, TextExample
 
 _NO_GOLD = "-"  # MNLI's annotators did not agree
 
@@ -28,9 +27,7 @@ class ClassTable:
     id: tuple[str, ...] = ("idx", "index", "id")
 
 
-def read_classes(
-    path: Path, table: ClassTable, split: str, *, labelled: bool | None = None
-) -> Read:
+def read_classes(path: Path, table: ClassTable, split: str, labelled: bool | None) -> Read:
     """Read a table of texts or pairs.
 
     Args:
@@ -42,80 +39,74 @@ def read_classes(
             labelled = any(name in row for name in table.label)
         label = label_in(row, table.label, path, number) if labelled else None
         if label == _NO_GOLD:
-            read.drop("no gold label")
+            read.dropped["no gold label"] += 1
             continue
-        texts = [text_in(row, names, path, number) for names in table.texts]
-        given = next((row[name] for name in table.id if name in row), None)
-        name = f"{split}-{number}" if given is None else str(given)
-        if len(texts) == 1:
-            read.add(TextExample(name, texts[0], label), path, number)
-        else:
-            read.add(PairExample(name, texts[0], texts[1], label), path, number)
+        texts = tuple(text_in(row, names, path, number) for names in table.texts)
+        given = next((row[name] for name in table.id if name in row), f"{split}-{number}")
+        read.add(TextExample(str(given), texts, label), path, number)
     return read
 
 
-def read_lines(path: Path, split: str) -> Read:
-    """Read one text per line, without labels."""
-    read = Read()
-    for number, line in enumerate(load_lines(path), start=1):
-        if line.strip():
-            read.add(TextExample(f"{split}-{number}", line.strip()), path, number)
-    return read
+def read_texts(
+    path: Path, columns: Columns, split: str, labelled: bool | None, *, pair: bool, name: str
+) -> Read:
+    """Read a user's table with a text or a pair in each row, or lines of texts without labels.
+
+    Args:
+        name: a standard set; its table may have that set's names of columns too.
+    """
+    if path.suffix.lower() == ".txt" and not labelled and not pair:
+        read = Read()
+        for number, line in enumerate(load_lines(path), start=1):
+            if line.strip():
+                read.add(TextExample(f"{split}-{number}", (line.strip(),)), path, number)
+        return read
+    own = (columns.first, columns.second) if pair else (columns.text,)
+    table = ClassTable(tuple((text,) for text in own), (columns.label,), (columns.id,))
+    if name in TABLES_OF_SETS and columns == Columns() and path.suffix.lower() in TABLES:
+        known = TABLES_OF_SETS[name]
+        texts = tuple((*names, text) for names, text in zip(known.texts, own, strict=True))
+        table = ClassTable(texts, tuple(dict.fromkeys((*known.label, "label"))), known.id)
+    return read_classes(path, table, split, labelled)
 
 
-@dataclass(frozen=True)
-class _Set:
-    table: ClassTable
-    files: Mapping[str, Sequence[str]]
+def _class_set(name: str, files: Mapping[str, Sequence[str]]) -> StandardSet:
+    """Return a set of GLUE or SuperGLUE; its test set is read without labels if it has none."""
+    table = TABLES_OF_SETS[name]
+
+    def read(paths: Sequence[Path], split: str) -> Read:
+        return read_classes(paths[0], table, split, None if split.startswith("test") else True)
+
+    return StandardSet(files, {"sequence" if len(table.texts) == 1 else "pair": read})
 
 
+_PREMISE = (("premise", "sentence1"), ("hypothesis", "sentence2"))
+TABLES_OF_SETS = {
+    "sst2": ClassTable((("sentence",),)),
+    "rte": ClassTable(_PREMISE),
+    "boolq": ClassTable((("question",), ("passage",))),
+    "cb": ClassTable(_PREMISE),
+    "mnli": ClassTable(
+        (("sentence1",), ("sentence2",)), ("gold_label", "label"), ("pairID", "index")
+    ),
+}
 _SUPERGLUE = {
     "train": ("train.jsonl",),
     "dev": ("val.jsonl", "dev.jsonl"),
     "dev32": ("dev32.jsonl",),
     "test": ("test.jsonl",),
 }
-_PREMISE = (("premise", "sentence1"), ("hypothesis", "sentence2"))
-CLASS_SETS = {
-    "sst2": _Set(
-        ClassTable((("sentence",),)),
-        {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
-    ),
-    "rte": _Set(
-        ClassTable(_PREMISE),
-        {split: (*names, f"{split}.tsv") for split, names in _SUPERGLUE.items()},
-    ),
-    "boolq": _Set(ClassTable((("question",), ("passage",))), _SUPERGLUE),
-    "cb": _Set(ClassTable(_PREMISE), _SUPERGLUE),
-    "mnli": _Set(
-        ClassTable((("sentence1",), ("sentence2",)), ("gold_label", "label"), ("pairID", "index")),
-        {
-            "train": ("train.tsv", "*train.jsonl"),
-            "dev": ("dev_matched.tsv", "*dev_matched.jsonl"),
-            "dev-mismatched": ("dev_mismatched.tsv", "*dev_mismatched.jsonl"),
-            "test": ("test_matched.tsv", "*test_matched*.jsonl"),
-            "test-mismatched": ("test_mismatched.tsv", "*test_mismatched*.jsonl"),
-        },
-    ),
+_FILES: dict[str, Mapping[str, Sequence[str]]] = {
+    "sst2": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
+    "rte": {split: (*names, f"{split}.tsv") for split, names in _SUPERGLUE.items()},
+    "boolq": _SUPERGLUE,
+    "cb": _SUPERGLUE,
+    "mnli": {
+        "train": ("train.tsv", "*train.jsonl"),
+        "dev": ("dev_matched.tsv", "*dev_matched.jsonl"),
+        "dev-mismatched": ("dev_mismatched.tsv", "*dev_mismatched.jsonl"),
+        "test": ("test_matched.tsv", "*test_matched*.jsonl"),
+        "test-mismatched": ("test_mismatched.tsv", "*test_mismatched*.jsonl"),
+    },
 }
-
-
-def own_table(name: str, texts: Sequence[str]) -> ClassTable:
-    """Return the columns of a set, each of whose texts may be called as in files of one's own."""
-    table = CLASS_SETS[name].table
-    pairs = zip(table.texts, texts, strict=True)
-    named = tuple((*names, own) for names, own in pairs)
-    return replace(table, texts=named, label=tuple(dict.fromkeys((*table.label, "label"))))
-
-
-def read_class_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
-    """Read SST-2, RTE, BoolQ, CB or MNLI from its folder (GLUE's or SuperGLUE's files).
-
-    Test sets without labels are read as such. BoolQ's question comes before its passage.
-    """
-    chosen = CLASS_SETS[name]
-    parts = {}
-    for split, files in find_files(folder, chosen.files, name).items():
-        labelled = None if split.startswith("test") else True
-        parts[split] = read_classes(files[0], chosen.table, split, labelled=labelled)
-    return parts
+CLASS_SETS = {name: _class_set(name, files) for name, files in _FILES.items()}

@@ -1,16 +1,18 @@
-"""Labelled examples of every kind, the labels of a task, tags as spans, and a data set."""
+"""Labelled examples of every kind, their labels, a split as it was read, and a data set."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from symprompt.errors import DataError
+from symprompt.files.reading import load_rows
 from symprompt.runs.environment import derive_seed
 
 T = TypeVar("T")
@@ -47,11 +49,6 @@ class LabelSet:
     """The labels that a head scores, in its order; final."""
 
     names: tuple[str, ...]
-
-    @classmethod
-    def of_classes(cls, labels: Iterable[str]) -> LabelSet:
-        """Return the classes that occur, sorted."""
-        return cls(tuple(sorted(set(labels))))
 
     @classmethod
     def of_tags(cls, tags: Iterable[str]) -> LabelSet:
@@ -107,21 +104,16 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def is_tag(tag: str) -> bool:
-    """Return whether a text is O, B-type or I-type."""
-    return tag == OUTSIDE or (tag[:2] in ("B-", "I-") and len(tag) > 2)
-
-
 @dataclass(frozen=True)
-class Example(ABC):
+class Example:
     """One example; abstract."""
 
     id: str
 
     @property
-    @abstractmethod
     def labels(self) -> tuple[str, ...]:
         """The labels that are known, one for each word where words have them."""
+        return ()
 
     @property
     def group(self) -> object:
@@ -131,23 +123,9 @@ class Example(ABC):
 
 @dataclass(frozen=True)
 class TextExample(Example):
-    """One text and its class; a label of None is not known."""
+    """One text or two, and their class; a label of None is not known."""
 
-    text: str
-    label: str | None = None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The class."""
-        return () if self.label is None else (self.label,)
-
-
-@dataclass(frozen=True)
-class PairExample(Example):
-    """Two texts and the class of the two together."""
-
-    first: str
-    second: str
+    texts: tuple[str, ...]
     label: str | None = None
 
     @property
@@ -158,28 +136,16 @@ class PairExample(Example):
 
 @dataclass(frozen=True)
 class TaggedExample(Example):
-    """A sentence in words with a tag for each, in IOB2 ("B-PER", "I-PER", "O")."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None = None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The tags."""
-        return self.tags or ()
-
-
-@dataclass(frozen=True)
-class RolesExample(Example):
-    """A sentence in words, the place of one predicate in it, and the roles of that predicate.
+    """A sentence in words with a tag for each: of entities, or of the roles of one predicate.
 
     Attributes:
-        tags: in IOB2 ("B-ARG0", "I-ARG0", "B-V", "O").
+        tags: in IOB2 ("B-PER", "I-PER", "O"); None if they are not known.
+        predicate: the place of the predicate among the words, where tags are its roles.
     """
 
     words: tuple[str, ...]
-    predicate_index: int
     tags: tuple[str, ...] | None = None
+    predicate: int | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -188,8 +154,8 @@ class RolesExample(Example):
 
     @property
     def group(self) -> object:
-        """The sentence: its predicates stay together."""
-        return self.words
+        """The sentence, if it has a predicate: its predicates stay together."""
+        return self.id if self.predicate is None else self.words
 
 
 @dataclass(frozen=True)
@@ -205,20 +171,13 @@ class QuestionExample(Example):
     """A question about a context, whose answer is a part of that context, or nothing.
 
     Attributes:
-        answers: all that count as right; the first one is trained on.
-        impossible: whether the context does not answer the question; if it does and there are no
-            answers, they are not known.
+        answers: all that count as right, the first of which is trained on; none if the context does
+            not answer the question; None if they are not known.
     """
 
     question: str
     context: str
-    answers: tuple[Answer, ...] = ()
-    impossible: bool = False
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """None: answers are no labels."""
-        return ()
+    answers: tuple[Answer, ...] | None = None
 
     @property
     def group(self) -> object:
@@ -253,6 +212,101 @@ class SpanExample(Example):
         """The types of spans, then the names of relations."""
         types = (span[0] for span in self.spans or ())
         return (*types, *(entry.name for entry in self.relations or ()))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of your files are called; in a .conll file words and tags are numbers.
+
+    Attributes:
+        text: of a text (kind sequence).
+        first, second: of the two texts of a pair.
+        label: of the class.
+        words, tags: of a sentence's words and their tags (kinds tagging, roles).
+        spans, relations: of a sentence's spans, and of the relations between them.
+        predicate: of the place of the predicate among the words, from 0 on (kind roles).
+        question, context, answers: of a question (kind question).
+        id: of a name for each row; rows are counted without it.
+        split: of the split (train, dev, test), for one file that holds all.
+        word_column, tag_column: in files with a word to a line; -1 is the last.
+    """
+
+    text: str = "text"
+    first: str = "first"
+    second: str = "second"
+    label: str = "label"
+    words: str = "words"
+    tags: str = "tags"
+    spans: str = "spans"
+    relations: str = "relations"
+    predicate: str = "predicate"
+    question: str = "question"
+    context: str = "context"
+    answers: str = "answers"
+    id: str = "id"
+    split: str = "split"
+    word_column: int = 0
+    tag_column: int = -1
+
+
+Place = tuple[Path, int]
+
+
+@dataclass
+class Read:
+    """One split as a loader has read it: examples, the file and line of each, and what is left out.
+
+    Attributes:
+        places: for a sentence in columns the line of its first word, the others follow it.
+        in_columns: whether a sentence's words stand on lines of their own.
+        documents: the document of each sentence in columns.
+    """
+
+    examples: list[Any] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    in_columns: bool = False
+    documents: list[int] = field(default_factory=list)
+
+    def add(self, example: Example, path: Path, line: int) -> None:
+        """Take one more example."""
+        self.examples.append(example)
+        self.places.append((path, line))
+
+    def unseen(self, split: str, labels: LabelSet) -> Iterator[Unseen]:
+        """Yield the labels that are not known, each with its first place and its count."""
+        first: dict[str, Place] = {}
+        counts: Counter[str] = Counter()
+        for example, (path, line) in zip(self.examples, self.places, strict=True):
+            for offset, label in enumerate(example.labels):
+                if label not in labels:
+                    first.setdefault(label, (path, line + offset * self.in_columns))
+                    counts[label] += 1
+        for label, (path, line) in first.items():
+            yield Unseen(split, label, counts[label], str(path), line)
+
+
+def has_column(path: Path, column: str, *, but_not: str) -> bool:
+    """Return whether a table's first row has one column and not another."""
+    first = next(iter(load_rows(path)), (0, {}))[1]
+    return column in first and but_not not in first
+
+
+@dataclass(frozen=True)
+class StandardSet:
+    """Where the files of a standard data set lie, and how they are read.
+
+    Attributes:
+        files: glob patterns of each split's files, the preferred one first.
+        readers: reads the files of a split, by the kind of task; the first one is the usual one.
+        find: looks for files first where patterns of names cannot say which they are.
+        by_document: one file, whose documents are parted into train, dev and test.
+    """
+
+    files: Mapping[str, Sequence[str]]
+    readers: Mapping[str, Callable[[Sequence[Path], str], Read]]
+    find: Callable[[Path], dict[str, list[Path]]] | None = None
+    by_document: bool = False
 
 
 @dataclass(frozen=True)

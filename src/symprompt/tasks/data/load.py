@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from symprompt.errors import ConfigError, DataError
-from symprompt.tasks.data import SETS
-from symprompt.tasks.data.examples import Example, LabelSet, TaskData
-from symprompt.tasks.data.files import Columns, Read, find_unseen, read_own, show_labels
+from symprompt.files.reading import TABLES, load_rows, shorten, text_in
+from symprompt.runs.environment import derive_seed
+from symprompt.tasks.data.classes import CLASS_SETS
+from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
+from symprompt.tasks.data.questions import QUESTION_SETS
+from symprompt.tasks.data.spans import read_conll04
+from symprompt.tasks.data.tags import IN_COLUMNS, TAG_SETS
 from symprompt.tasks.kinds import KINDS
 
+SETS: dict[str, StandardSet] = {**CLASS_SETS, **TAG_SETS, **QUESTION_SETS}
+SETS["conll2004"] = replace(
+    SETS["conll2004"], readers={**SETS["conll2004"].readers, "relations": read_conll04}
+)
 UnseenLabels = Literal["refuse", "keep"]
+_ENDINGS = (*TABLES, *IN_COLUMNS, ".json")
+_SPLIT_FILES = {
+    "train": ("train",),
+    "dev": ("dev", "val", "valid", "validation", "devel"),
+    "test": ("test",),
+}
+_SPLIT_OF = {name: split for split, names in _SPLIT_FILES.items() for name in names}
 
 
 def load_task(
@@ -62,12 +80,7 @@ def load_task(
             f"{own} is your own data, so say what its examples are: kind is one of "
             f"{', '.join(KINDS)}."
         )
-    chosen = columns or Columns()
-
-    def read(file: Path, split: str, labelled: bool | None) -> Read:
-        return KINDS[kind].read(file, chosen, split, labelled=labelled)
-
-    parts = read_own(own, read, chosen.split, seed)
+    parts = _read_own(own, kind, columns or Columns(), seed)
     return make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
 
 
@@ -94,10 +107,10 @@ def load_examples(
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
     if labels is not None and KINDS[kind].closed:
-        for found in find_unseen("row", read, labels):
+        for found in read.unseen("row", labels):
             raise DataError(
                 f"{found.path}, line {found.line}: the label {found.label!r} does not occur in "
-                f"training, which has {show_labels(labels)}; correct it, or leave labels out to "
+                f"training, which has {_listed(labels)}; correct it, or leave labels out to "
                 "predict them."
             )
     return read.examples
@@ -107,6 +120,10 @@ def check_kind(kind: str) -> None:
     """Refuse a kind of task that there is not."""
     if kind not in KINDS:
         raise ConfigError(f"the kind of task is {kind!r}, but only {', '.join(KINDS)} are allowed.")
+
+
+def _listed(labels: LabelSet) -> str:
+    return ", ".join(labels.names[:12]) + (" ..." if len(labels) > 12 else "")
 
 
 def make_task(kind: str, name: str, parts: Mapping[str, Read], *, unseen: UnseenLabels) -> TaskData:
@@ -128,15 +145,13 @@ def make_task(kind: str, name: str, parts: Mapping[str, Read], *, unseen: Unseen
     labels = LabelSet(()) if train is None else own.label_set(train)
     relations = LabelSet(()) if train is None else own.relation_set(train)
     both = LabelSet((*labels.names, *relations.names))
-    found = tuple(
-        entry for split, part in parts.items() for entry in find_unseen(split, part, both)
-    )
+    found = tuple(entry for split, part in parts.items() for entry in part.unseen(split, both))
     if found and unseen == "refuse":
         first = found[0]
         more = f" and {len(found) - 1} other(s)" if len(found) > 1 else ""
         raise DataError(
             f"{first.path}, line {first.line}: the label {first.label!r} of {first.split}{more} "
-            f"does not occur in training, which has {show_labels(labels)}; correct it or add "
+            f"does not occur in training, which has {_listed(labels)}; correct it or add "
             "training examples."
         )
     return TaskData(
@@ -155,13 +170,144 @@ def make_task(kind: str, name: str, parts: Mapping[str, Read], *, unseen: Unseen
 
 
 def _load_set(name: str, folder: Path, kind: str | None, seed: int) -> TaskData:
-    readers = SETS[name]
+    source = SETS[name]
+    readers = source.readers
     chosen = kind or next(iter(readers))
     if chosen not in readers:
-        others = [other for other, own in SETS.items() if chosen in own]
+        others = [other for other, own in SETS.items() if chosen in own.readers]
         raise ConfigError(
             f"{name} is read as {' or '.join(readers)}, not as {chosen}; sets that can be are "
             f"{', '.join(others)}, or bring files of your own."
         )
-    parts = readers[chosen](name, folder, seed)
+    found = source.find(folder) if source.find else {}
+    found = found or find_files(folder, source.files, name)
+    parts = {split: readers[chosen](paths, split) for split, paths in found.items()}
+    if source.by_document:
+        whole = parts["train"]
+        drawn = _draw_splits(whole, whole.documents, (seed, "documents"), "document")
+        parts = _part(whole, whole.documents, drawn)
     return make_task(chosen, name, parts, unseen="refuse" if KINDS[chosen].closed else "keep")
+
+
+def find_files(
+    folder: Path, patterns: Mapping[str, Sequence[str]], name: str
+) -> dict[str, list[Path]]:
+    """Return the files of each split that is there.
+
+    Args:
+        folder: the folder that holds them, directly or deeper down, but all of one set.
+        patterns: glob patterns of each split's files, the preferred one first; the first pattern
+            that matches anything gives that split's files.
+        name: of the data set, for messages.
+    """
+    if not folder.is_dir():
+        got = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{folder} {got}, but {name} needs the folder that holds its files.")
+    homes = [folder, *sorted(path for path in folder.rglob("*") if path.is_dir())]
+    found = [(home, _matches(home, patterns)) for home in homes]
+    found = [(home, files) for home, files in found if files]
+    if not found:
+        wanted = "; ".join(f"{split}: {' or '.join(each)}" for split, each in patterns.items())
+        raise DataError(f"{folder} holds no files of {name}; it needs {wanted}.")
+    if len(found) > 1:
+        listed = ", ".join(str(home) for home, _ in found[:4])
+        raise DataError(
+            f"{folder} holds {len(found)} folders with files of {name} ({listed}), and only one "
+            "can be read; give that one."
+        )
+    return found[0][1]
+
+
+def _matches(home: Path, patterns: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    for split, each in patterns.items():
+        for pattern in each:
+            here = sorted(path for path in home.glob(pattern) if path.is_file())
+            if here:
+                files[split] = here
+                break
+    return files
+
+
+def _read_own(path: Path, kind: str, columns: Columns, seed: int) -> dict[str, Read]:
+    """Read a user's data: a folder with train, dev and test files, or one file.
+
+    One file is parted by its split column, or else 80/10/10 by the seed. The test split may have
+    no labels.
+    """
+    read = KINDS[kind].read
+    if path.is_dir():
+        return {
+            split: read(file, columns, split, labelled=split != "test" or None)
+            for split, file in _split_files(path).items()
+        }
+    whole = read(path, columns, "row", labelled=True)
+    lines = [line for _, line in whole.places]
+    chosen = _split_column(path, columns.split)
+    return _part(whole, lines, chosen or _draw_splits(whole, lines, (seed, "splits"), "line"))
+
+
+def _split_files(folder: Path) -> dict[str, Path]:
+    """Return the file of each split in a folder."""
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        split = _SPLIT_OF.get(path.stem.lower())
+        if split is None or path.suffix.lower() not in _ENDINGS or not path.is_file():
+            continue
+        if split in files:
+            raise DataError(
+                f"{folder} has two files for {split}, {files[split].name} and {path.name}; keep "
+                "one of them."
+            )
+        files[split] = path
+    if "train" not in files:
+        raise DataError(
+            f"{folder} has no file for train; it needs train.jsonl (or .csv, .tsv, .conll), and "
+            "dev and test beside it."
+        )
+    return {split: files[split] for split in _SPLIT_FILES if split in files}
+
+
+def _split_column(path: Path, column: str) -> dict[int, str]:
+    """Return the split of each line of a table with a split column, or nothing."""
+    if path.suffix.lower() not in TABLES:
+        return {}
+    found: dict[int, str] = {}
+    for number, row in load_rows(path):
+        if column not in row and not found:
+            return {}
+        text = text_in(row, (column,), path, number)
+        if text.lower() not in _SPLIT_OF:
+            raise DataError(
+                f"{path}, line {number}: the split is {shorten(text)}, but only train, dev (or "
+                "valid, validation, val) and test are allowed; correct it."
+            )
+        found[number] = _SPLIT_OF[text.lower()]
+    return found
+
+
+def _draw_splits(
+    whole: Read, keys: Sequence[int], seed: tuple[object, ...], what: str
+) -> dict[int, str]:
+    """Return the split of each key, drawn by the seed: a tenth is dev and a tenth is test."""
+    names = list(dict.fromkeys(keys))
+    if len(names) < 3:
+        path, line = whole.places[0]
+        raise DataError(
+            f"{path}, line {line}: {len(names)} {what}(s) cannot be parted into train, dev and "
+            "test; add examples or give files for the splits."
+        )
+    order = np.random.default_rng(derive_seed(*seed)).permutation(len(names))
+    tenth = max(1, len(names) // 10)
+    split = dict.fromkeys(names, "train")
+    split |= {names[index]: "dev" for index in order[:tenth]}
+    return split | {names[index]: "test" for index in order[tenth : 2 * tenth]}
+
+
+def _part(whole: Read, keys: Sequence[int], splits: Mapping[int, str]) -> dict[str, Read]:
+    """Return the examples of each split, by a key of each example; train keeps the counts."""
+    parts = {split: Read(in_columns=whole.in_columns) for split in _SPLIT_FILES}
+    for example, where, key in zip(whole.examples, whole.places, keys, strict=True):
+        parts[splits[key]].add(example, *where)
+    parts["train"].dropped = whole.dropped
+    return {split: part for split, part in parts.items() if part.examples}

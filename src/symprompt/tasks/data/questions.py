@@ -8,8 +8,14 @@ from pathlib import Path
 
 from symprompt.errors import DataError
 from symprompt.files.reading import Row, load_rows, load_text, shorten, text_in
-from symprompt.tasks.data.examples import Answer, QuestionExample
-from symprompt.tasks.data.files import Columns, Read, find_files, has_column
+from symprompt.tasks.data.examples import (
+    Answer,
+    Columns,
+    QuestionExample,
+    Read,
+    StandardSet,
+    has_column,
+)
 
 _FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "squad": {
@@ -23,29 +29,18 @@ _FILES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def read_question_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
-    """Read SQuAD 1.1 or 2.0 from its folder: official JSON, or one paragraph per JSON line."""
-    files = find_files(folder, _FILES[name], name)
-    return {split: read_paragraphs(paths[0], split) for split, paths in files.items()}
-
-
 def read_own_questions(path: Path, columns: Columns, split: str, labelled: bool | None) -> Read:
     """Read a user's file: SQuAD's JSON, paragraphs in JSON lines, or a question in each row."""
     if path.suffix.lower() == ".json" or has_column(path, "qas", but_not=columns.question):
         read = read_paragraphs(path, split)
     else:
         read = read_flat(path, columns, split)
-    unknown = [
-        place
-        for example, place in zip(read.examples, read.places, strict=True)
-        if isinstance(example, QuestionExample) and not (example.answers or example.impossible)
-    ]
-    if labelled and unknown:
-        where, line = unknown[0]
-        raise DataError(
-            f"{where}, line {line}: there is no column {columns.answers!r} for the answers of this "
-            "question; name the column that holds them, with an empty list for no answer."
-        )
+    for example, (where, line) in zip(read.examples, read.places, strict=True):
+        if labelled and example.answers is None:
+            raise DataError(
+                f"{where}, line {line}: there is no column {columns.answers!r} for the answers of "
+                "this question; name the column that holds them, with an empty list for no answer."
+            )
     return read
 
 
@@ -87,18 +82,14 @@ def read_flat(path: Path, columns: Columns, split: str) -> Read:
 
 def make_question(row: Row, context: str, name: str, path: Path, line: int) -> QuestionExample:
     """Make an example of a question's fields; an answer that is not in its place is refused."""
-    question = text_in(row, ("question",), path, line)
-    given = row.get("answers")
-    impossible = bool(row.get("is_impossible", False))
-    found = () if impossible else tuple(_answers(given, context, name, path, line))
-    # A list that is there and empty says that there is no answer.
-    impossible = impossible or (given is not None and not found)
-    return QuestionExample(name, question, context, found, impossible)
+    question, given = text_in(row, ("question",), path, line), row.get("answers")
+    if row.get("is_impossible", False):
+        return QuestionExample(name, question, context, ())
+    found = None if given is None else tuple(_answers(given, context, name, path, line))
+    return QuestionExample(name, question, context, found)
 
 
 def _answers(given: object, context: str, name: str, path: Path, line: int) -> Iterator[Answer]:
-    if given is None:
-        return
     if isinstance(given, str):
         given = [{"text": given}]
     if isinstance(given, Mapping):
@@ -206,3 +197,9 @@ def _parsed(value: object) -> object:
     if isinstance(value, str) and not value.strip():
         return []
     return value
+
+
+QUESTION_SETS = {
+    name: StandardSet(files, {"question": lambda paths, split: read_paragraphs(paths[0], split)})
+    for name, files in _FILES.items()
+}

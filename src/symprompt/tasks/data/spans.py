@@ -11,20 +11,20 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.files.reading import Row, Sentence, load_rows, load_sentences, shorten, words_in
 from symprompt.tasks.data.examples import (
     NULL,
+    Columns,
     Example,
     LabelSet,
+    Read,
     Relation,
     Span,
     SpanExample,
     TaskData,
     spans_of,
 )
-from symprompt.tasks.data.files import Columns, Read, find_files
 from symprompt.tasks.data.tags import check_tags
 
 ANY = "SPAN"
 """The one type of spans that are only to be found."""
-_FILES = {"train": ("train.txt",), "dev": ("dev.txt",), "test": ("test.txt",)}
 _COLUMNS = 5
 
 
@@ -41,27 +41,28 @@ def identified(data: TaskData) -> TaskData:
             f"task.identify finds spans, and {data.name} is read as {data.kind}; set task.kind to "
             '"spans".'
         )
-    splits = {
-        split: [_identified(entry) for entry in examples] for split, examples in data.splits.items()
-    }
+    splits: dict[str, list[Example]] = {}
+    for split, examples in data.splits.items():
+        splits[split] = [
+            replace(x, spans=None if x.spans is None else tuple((ANY, *own[1:]) for own in x.spans))
+            for x in examples
+            if isinstance(x, SpanExample)
+        ]
     return replace(data, splits=splits, labels=LabelSet.of_spans([ANY]), unseen=())
 
 
-def read_relation_set(name: str, folder: Path, seed: int) -> dict[str, Read]:
+def read_conll04(paths: Sequence[Path], split: str) -> Read:
     """Read CoNLL-2004: entities, and relations between them.
 
     A line is a word's number, the word, its tag, and lists of relations that the entity which ends
     here has and of the last words of the entities it has them to; the list of a word without
     relations is ['N'] and its own number.
     """
-    parts = {}
-    for split, files in find_files(folder, _FILES, name).items():
-        read = Read()
-        for number, sentence in enumerate(load_sentences(files[0])):
-            example = _related(f"{split}-{number}", sentence, files[0])
-            read.add(example, files[0], sentence.line)
-        parts[split] = read
-    return parts
+    read = Read()
+    for number, sentence in enumerate(load_sentences(paths[0])):
+        example = _related(f"{split}-{number}", sentence, paths[0])
+        read.add(example, paths[0], sentence.line)
+    return read
 
 
 def read_spans(
@@ -97,12 +98,6 @@ def read_spans(
         name = str(row.get(columns.id, f"{split}-{number}"))
         read.add(SpanExample(name, own, found, between), path, number)
     return read
-
-
-def _identified(example: Example) -> Example:
-    if not isinstance(example, SpanExample) or example.spans is None:
-        return example
-    return replace(example, spans=tuple((ANY, *span[1:]) for span in example.spans))
 
 
 def _related(name: str, sentence: Sentence, path: Path) -> SpanExample:

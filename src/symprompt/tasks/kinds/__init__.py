@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from symprompt.tasks.kinds.base import Kind, Target
-from symprompt.tasks.kinds.classes import PairClasses, TextClasses
+from symprompt.tasks.kinds.classes import Classes
 from symprompt.tasks.kinds.questions import Questions
-from symprompt.tasks.kinds.spans import Relations, Spans
-from symprompt.tasks.kinds.tags import Roles, Tagging
+from symprompt.tasks.kinds.spans import Spans
+from symprompt.tasks.kinds.tags import Tags
 
 __all__ = ["KINDS", "Kind", "Target"]
 
 KINDS: dict[str, Kind[Any, Any]] = {
-    "sequence": TextClasses(),
-    "pair": PairClasses(),
-    "tagging": Tagging(),
-    "roles": Roles(),
+    "sequence": Classes(pair=False),
+    "pair": Classes(pair=True),
+    "tagging": Tags(roles=False),
+    "roles": Tags(roles=True),
     "question": Questions(),
-    "spans": Spans(),
-    "relations": Relations(),
+    "spans": Spans(related=False),
+    "relations": Spans(related=True),
 }

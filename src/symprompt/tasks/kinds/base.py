@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.errors import DataError
 from symprompt.tasks.config import HeadConfig, SpanConfig, TuneConfig
-from symprompt.tasks.data.examples import NO_LABEL, Example, LabelSet, TaskData
-from symprompt.tasks.data.files import Columns, Read
+from symprompt.tasks.data.examples import NO_LABEL, Columns, Example, LabelSet, Read, TaskData
 from symprompt.tasks.features import Batch, Features, Sheet
 
 
@@ -115,6 +113,7 @@ class Kind(ABC, Generic[E, P]):
     """A kind of labelled task; abstract. One file and one line in ``KINDS`` add another.
 
     Attributes:
+        predicted: the field of an example that holds what is predicted; None if not known.
         metric: what a training is chosen by.
         settings: the keys of a config that concern this kind, and others perhaps not.
         has_labels: whether training must say which labels there are.
@@ -124,6 +123,7 @@ class Kind(ABC, Generic[E, P]):
         loosest: the threshold at which predictions are made that a threshold is chosen on.
     """
 
+    predicted: str
     metric: ClassVar[str] = "f1"
     settings: ClassVar[tuple[str, ...]] = ()
     has_labels: ClassVar[bool] = True
@@ -154,9 +154,9 @@ class Kind(ABC, Generic[E, P]):
         """Return the relations of the training examples."""
         return LabelSet(())
 
-    @abstractmethod
     def is_labelled(self, example: E) -> bool:
-        """Return whether an example has its label, tags, answers or spans."""
+        """Return whether what is predicted of an example is known."""
+        return getattr(example, self.predicted) is not None
 
     @abstractmethod
     def tensorise(self, examples: Sequence[E], sheet: Sheet, target: Target) -> Features:
@@ -199,11 +199,7 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def row(self, example: E, prediction: P) -> dict[str, Any]:
-        """Return a prediction as plain values to store."""
-
-    @abstractmethod
-    def gold(self, example: E) -> Any:
-        """Return the right prediction as plain values; None where it is not known."""
+        """Return a prediction as plain values to store, with "gold" where it is known."""
 
     def threshold(
         self, train: Sequence[E], unanswerable: Literal["data", "always"] = "data"
@@ -218,34 +214,3 @@ class Kind(ABC, Generic[E, P]):
     def too_long(self, examples: Sequence[E], target: Target) -> int:
         """Return how many labels of examples are longer than those that are scored."""
         return 0
-
-    # ------------------------------------------------------------------- what all kinds share
-
-    def figures(self, examples: Sequence[E], predictions: Sequence[P]) -> dict[str, float]:
-        """Return the metrics in percent, the one that chooses first.
-
-        Raises:
-            DataError: an example has no label, or there is another number of predictions.
-        """
-        if len(examples) != len(predictions):
-            raise DataError(
-                f"got {len(predictions)} prediction(s) for {len(examples)} example(s); every "
-                "example needs one."
-            )
-        if not all(map(self.is_labelled, examples)):
-            raise DataError("some examples have no label, so nothing can be measured on them.")
-        found = self.measure(examples, predictions)
-        ordered = {self.metric: found[self.metric], **found}
-        return {
-            name: value if name.endswith("threshold") else 100 * value
-            for name, value in ordered.items()
-        }
-
-    def rows(self, examples: Sequence[E], predictions: Sequence[P]) -> list[dict[str, Any]]:
-        """Return predictions as plain values, with the right answer where it is known."""
-        rows = []
-        for example, prediction in zip(examples, predictions, strict=True):
-            gold = self.gold(example)
-            known = {} if gold is None else {"gold": gold}
-            rows.append({"id": example.id, **self.row(example, prediction), **known})
-        return rows

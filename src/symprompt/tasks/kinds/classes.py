@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.errors import DataError
-from symprompt.files.reading import TABLES
 from symprompt.tasks.config import HeadConfig
-from symprompt.tasks.data.classes import CLASS_SETS, ClassTable, own_table, read_classes, read_lines
-from symprompt.tasks.data.examples import NO_LABEL, LabelSet, PairExample, TextExample
-from symprompt.tasks.data.files import Columns, Read
+from symprompt.tasks.data.classes import read_texts
+from symprompt.tasks.data.examples import NO_LABEL, Columns, LabelSet, Read, TextExample
 from symprompt.tasks.features import (
     Batch,
     Features,
@@ -32,8 +30,6 @@ from symprompt.tasks.features import (
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
 from symprompt.tasks.metrics import accuracy, macro_f1, matthews
 
-C = TypeVar("C", TextExample, PairExample)
-
 
 @dataclass(frozen=True)
 class ClassPrediction:
@@ -43,15 +39,29 @@ class ClassPrediction:
     probability: float
 
 
-class Classes(Kind[C, ClassPrediction]):
-    """Classification; abstract. Targets: labels [n]."""
+class Classes(Kind[TextExample, ClassPrediction]):
+    """The class of a text, or of a pair of texts; final. Targets: labels [n].
 
+    A text that is too long is split into windows, whose scores are averaged; of a pair it is the
+    longer one.
+    """
+
+    predicted = "label"
     metric = "accuracy"
     closed = True
 
+    def __init__(self, *, pair: bool) -> None:
+        self.pair = pair
+
+    def read(
+        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read a table with a text or a pair in each row, or a .txt file of texts."""
+        return read_texts(path, columns, split, labelled, pair=self.pair, name=name)
+
     def label_set(self, train: Read) -> LabelSet:
-        """Return the classes of the training examples."""
-        labels = LabelSet.of_classes(label for entry in train.examples for label in entry.labels)
+        """Return the classes of the training examples, sorted."""
+        labels = LabelSet(tuple(sorted({label for x in train.examples for label in x.labels})))
         missing = sum(not entry.labels for entry in train.examples)
         if missing or len(labels) < 2:
             path, line = train.places[0]
@@ -62,9 +72,31 @@ class Classes(Kind[C, ClassPrediction]):
             )
         return labels
 
-    def is_labelled(self, example: C) -> bool:
-        """Return whether the class is known."""
-        return example.label is not None
+    def tensorise(self, examples: Sequence[TextExample], sheet: Sheet, target: Target) -> Features:
+        """Return texts or pairs as rows."""
+        texts = [
+            _tokens([entry.texts[side] for entry in examples], sheet)
+            for side in range(2 if self.pair else 1)
+        ]
+        lengths = np.stack([tokens.lengths for tokens in texts])
+        longest = lengths.max(0)
+        room = sheet.room(pair=self.pair) - (lengths.sum(0) - longest)
+        sheet.check_room(room, longest <= room, [entry.id for entry in examples], "shorter text")
+        windows = make_windows(longest, room, sheet.stride)
+        row = windows.example
+        split = lengths.argmax(0)[row]
+        parts = [
+            Part(
+                tokens.values,
+                tokens.starts[row] + np.where(split == side, windows.start, 0),
+                np.where(split == side, windows.length, tokens.lengths[row]),
+            )
+            for side, tokens in enumerate(texts)
+        ]
+        find = target.labels.index.get
+        known = [NO_LABEL if x.label is None else find(x.label, NO_LABEL) for x in examples]
+        features, _ = assemble(sheet, len(examples), row, *parts)
+        return replace(features, targets={"labels": np.array(known, np.int32)[row]})
 
     def head(
         self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
@@ -76,7 +108,7 @@ class Classes(Kind[C, ClassPrediction]):
         self,
         scores: Scores,
         features: Features,
-        examples: Sequence[C],
+        examples: Sequence[TextExample],
         target: Target,
         *,
         threshold: float | None = None,
@@ -88,7 +120,7 @@ class Classes(Kind[C, ClassPrediction]):
         return [ClassPrediction(names[k], share) for k, share in zip(best, sure, strict=True)]
 
     def measure(
-        self, examples: Sequence[C], predictions: Sequence[ClassPrediction]
+        self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]
     ) -> dict[str, float]:
         """Return accuracy, macro-F1 and Matthews' correlation."""
         gold = [str(entry.label) for entry in examples]
@@ -99,96 +131,14 @@ class Classes(Kind[C, ClassPrediction]):
             "matthews": matthews(gold, predicted),
         }
 
-    def row(self, example: C, prediction: ClassPrediction) -> dict[str, Any]:
+    def row(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
         """Return the class and its probability."""
         return {
+            "id": example.id,
             "prediction": prediction.label,
             "probability": round(prediction.probability, 6),
+            **({} if example.label is None else {"gold": example.label}),
         }
-
-    def gold(self, example: C) -> Any:
-        """Return the class."""
-        return example.label
-
-    def _read(
-        self,
-        path: Path,
-        columns: Columns,
-        texts: tuple[str, ...],
-        split: str,
-        labelled: bool | None,
-        name: str,
-    ) -> Read:
-        """Read a table; one of a standard set may have its own names of columns."""
-        if name in CLASS_SETS and columns == Columns() and path.suffix.lower() in TABLES:
-            return read_classes(path, own_table(name, texts), split, labelled=labelled)
-        table = ClassTable(tuple((text,) for text in texts), (columns.label,), (columns.id,))
-        return read_classes(path, table, split, labelled=labelled)
-
-
-class TextClasses(Classes[TextExample]):
-    """The class of a text; a long one is split into windows, whose scores are averaged; final."""
-
-    def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
-        """Read a table with a text in each row, or a .txt file of texts without labels."""
-        if path.suffix.lower() == ".txt" and not labelled:
-            return read_lines(path, split)
-        return self._read(path, columns, (columns.text,), split, labelled, name)
-
-    def tensorise(self, examples: Sequence[TextExample], sheet: Sheet, target: Target) -> Features:
-        """Return texts as rows."""
-        tokens = _tokens([entry.text for entry in examples], sheet)
-        room = np.full(len(examples), sheet.room(pair=False), np.int64)
-        windows = make_windows(tokens.lengths, room, sheet.stride)
-        row = windows.example
-        rows = assemble(
-            sheet, Part(tokens.values, tokens.starts[row] + windows.start, windows.length)
-        )
-        return Features(
-            len(examples),
-            rows.ids,
-            rows.lengths,
-            row.astype(np.int32),
-            rows.types,
-            {"labels": _labels(examples, target)[row]},
-        )
-
-
-class PairClasses(Classes[PairExample]):
-    """The class of a pair of texts; of a long pair the longer text is split; final."""
-
-    def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
-        """Read a table with two texts in each row."""
-        return self._read(path, columns, (columns.first, columns.second), split, labelled, name)
-
-    def tensorise(self, examples: Sequence[PairExample], sheet: Sheet, target: Target) -> Features:
-        """Return pairs as rows."""
-        first = _tokens([entry.first for entry in examples], sheet)
-        second = _tokens([entry.second for entry in examples], sheet)
-        longer = np.maximum(first.lengths, second.lengths)
-        room = sheet.room(pair=True) - np.minimum(first.lengths, second.lengths)
-        sheet.check_room(room, longer <= room, [entry.id for entry in examples], "shorter text")
-        windows = make_windows(longer, room, sheet.stride)
-        row = windows.example
-        split_first = (first.lengths >= second.lengths)[row]
-        parts = []
-        for tokens, is_split in ((first, split_first), (second, ~split_first)):
-            start = tokens.starts[row] + np.where(is_split, windows.start, 0)
-            length = np.where(is_split, windows.length, tokens.lengths[row])
-            parts.append(Part(tokens.values, start, length))
-        rows = assemble(sheet, *parts)
-        return Features(
-            len(examples),
-            rows.ids,
-            rows.lengths,
-            row.astype(np.int32),
-            rows.types,
-            {"labels": _labels(examples, target)[row]},
-        )
 
 
 class SequenceHead(Head):
@@ -237,9 +187,3 @@ def class_scores(features: Features, scores: Scores) -> Scores:
 def _tokens(texts: Sequence[str], sheet: Sheet) -> Ragged:
     ids = encode(sheet.vocabulary, texts)["input_ids"]
     return Ragged.of(something(ids, sheet.vocabulary))
-
-
-def _labels(examples: Sequence[TextExample] | Sequence[PairExample], target: Target) -> np.ndarray:
-    find = target.labels.index.get
-    known = [NO_LABEL if x.label is None else find(x.label, NO_LABEL) for x in examples]
-    return np.array(known, np.int32)

@@ -24,8 +24,7 @@ from torch.nn import functional
 
 from symprompt.errors import DataError, ModelError
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.tasks.data.examples import NO_LABEL, QuestionExample
-from symprompt.tasks.data.files import Columns, Read
+from symprompt.tasks.data.examples import NO_LABEL, Columns, QuestionExample, Read
 from symprompt.tasks.data.questions import read_own_questions
 from symprompt.tasks.features import (
     Batch,
@@ -36,13 +35,16 @@ from symprompt.tasks.features import (
     Sheet,
     assemble,
     encode,
-    fill,
     make_windows,
 )
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
 
 _BATCH = 4096
 _CHUNK = 2048
+_CANDIDATES = 20
+"""How many first and last tokens are tried, and how many answers are kept, for each row."""
+_LONGEST = 30
+"""The most tokens of an answer."""
 _KEPT = 3
 """Candidate answers that are stored with each question."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -93,6 +95,7 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
     last [n]; offsets, the characters of the context that each token covers, -1 outside [n, t, 2].
     """
 
+    predicted = "answers"
     settings = ("task.choose_threshold",)
     has_labels = False
     per_token = True
@@ -102,10 +105,6 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
     ) -> Read:
         """Read SQuAD's JSON, paragraphs in JSON lines, or a table with a question in each row."""
         return read_own_questions(path, columns, split, labelled)
-
-    def is_labelled(self, example: QuestionExample) -> bool:
-        """Return whether an answer is known, or that there is none."""
-        return bool(example.answers) or example.impossible
 
     def tensorise(
         self, examples: Sequence[QuestionExample], sheet: Sheet, target: Target
@@ -123,37 +122,35 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
         windows = make_windows(lengths, room, sheet.stride)
         row = windows.example
         start = tokens.starts[context[row]] + windows.start
-        shown = Part(tokens.values, start, windows.length)
-        rows = assemble(
+        features, (_, column) = assemble(
             sheet,
+            len(examples),
+            row,
             Part(question.values, question.starts[row], question.lengths[row]),
-            shown,
+            Part(tokens.values, start, windows.length),
             closing=True,
         )
-        covered = np.full((*rows.ids.shape, 2), -1, np.int32)
+        covered = np.full((*features.ids.shape, 2), -1, np.int32)
         for side in range(2):
-            fill(covered[..., side], rows.second, offsets[:, side], start, windows.length)
-        null = rows.lengths - 1 if vocabulary.causal else np.zeros_like(rows.lengths)
+            Part(offsets[:, side], start, windows.length).write(covered[..., side], column)
+        null = features.lengths - 1 if vocabulary.causal else np.zeros_like(features.lengths)
         begin, end = _answers(examples, context, tokens, offsets)
-        state = np.array([_state(entry) for entry in examples], np.int64)
         first, last = begin[row] - windows.start, end[row] - windows.start
-        found = (first >= 0) & (last < windows.length) & (first <= last)
-        state[(state == _ANSWERED) & (begin > end)] = _UNKNOWN  # the tokenizer reads it as nothing
-        cases = [state[row] == _UNKNOWN, (state[row] == _ANSWERED) & found]
+        shown = (first >= 0) & (last < windows.length) & (first <= last)
+        answered = np.array([bool(entry.answers) for entry in examples], np.bool_)
+        unknown = np.array([entry.answers is None for entry in examples], np.bool_)
+        unknown |= answered & (begin > end)  # the tokenizer reads the answer as nothing
+        cases = [unknown[row], answered[row] & shown]
         starts, ends = (
-            np.select(cases, [np.full_like(first, NO_LABEL), rows.second + place], null)
+            np.select(cases, [np.full_like(first, NO_LABEL), column + place], null)
             for place in (first, last)
         )
         allowed = covered[..., 0] >= 0
         allowed[np.arange(len(row)), null] = True
-        return Features(
-            len(examples),
-            rows.ids,
-            rows.lengths,
-            row.astype(np.int32),
-            rows.types,
-            {"starts": starts, "ends": ends, "allowed": allowed},
-            {"null": null, "offsets": covered},
+        return replace(
+            features,
+            targets={"starts": starts, "ends": ends, "allowed": allowed},
+            notes={"null": null, "offsets": covered},
         )
 
     def head(
@@ -171,30 +168,76 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
         *,
         threshold: float | None = None,
     ) -> list[AnswerPrediction]:
-        """Return an answer to each question from logits of first and last tokens [n, t, 2]."""
-        return decode_answers(features, scores, examples, threshold=threshold)
+        """Return an answer to each question from logits of first and last tokens [n, t, 2].
+
+        As in SQuAD's baselines: an answer's score is the sum of its two logits, the best of all
+        rows of an example compete, and no answer has the lowest score that any row gives it.
+
+        Args:
+            threshold: no answer is given if its score is higher than the best answer's by more
+                than this; None always answers.
+        """
+        offsets = features.note("offsets")[:, : scores.shape[1]]
+        null = scores[np.arange(len(features)), features.note("null")].astype(np.float64).sum(-1)
+        lowest = np.full(features.examples, np.inf)
+        np.minimum.at(lowest, features.example, null)
+        found: list[list[tuple[float, int, int]]] = [[] for _ in examples]
+        for begin in range(0, len(features), _CHUNK):
+            chunk = slice(begin, begin + _CHUNK)
+            covered = offsets[chunk]
+            best = _best_spans(scores[chunk], covered[..., 0] >= 0)
+            for row, score, start, end in zip(*(part.tolist() for part in best), strict=True):
+                place = features.example[begin + row]
+                found[place].append((score, int(covered[row, start, 0]), int(covered[row, end, 1])))
+        return [
+            _answer(example, spans, float(none)).at(threshold)
+            for example, spans, none in zip(examples, found, lowest, strict=True)
+        ]
 
     def measure(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, float]:
-        """Return SQuAD's exact match and F1."""
-        return squad_scores(examples, predictions)
+        """Return SQuAD's exact match and F1 over all questions.
+
+        Where some questions have no answer, also over those with and those without one, and what
+        the best threshold on no answer would give. That threshold is chosen on the very same
+        questions, so the figures that begin with "oracle" are no measure of a model that is used.
+        """
+        pairs = zip(examples, predictions, strict=True)
+        scores = np.array([question_scores(example, entry.text) for example, entry in pairs])
+        scores = scores.reshape(-1, 2)
+        none = np.array([not example.answers for example in examples], np.bool_)
+        groups = {"": np.ones_like(none)}
+        if none.any():
+            groups |= {"answerable_": ~none, "unanswerable_": none}
+        found = {
+            prefix + name: float(scores[chosen, column].sum() / max(1, chosen.sum()))
+            for prefix, chosen in groups.items()
+            for column, name in enumerate(("exact", "f1"))
+        }
+        if none.any():
+            for column, name in enumerate(("exact", "f1")):
+                threshold, best = best_threshold(examples, predictions, column=column)
+                found[f"oracle_{name}"] = best
+                found[f"oracle_{name}_threshold"] = threshold
+        return found
 
     def row(self, example: QuestionExample, prediction: AnswerPrediction) -> dict[str, Any]:
-        """Return the answer, the score of none, and the best candidates."""
+        """Return the answer, the score of none, and the best candidates.
+
+        Gold is the right answers; an empty list for none.
+        """
+        gold = [answer.text for answer in example.answers or ()]
         return {
+            "id": example.id,
             "prediction": prediction.text,
             "null_score": round(prediction.null_score, 4),
             "candidates": [
                 {"text": entry.text, "score": round(entry.score, 4)}
                 for entry in prediction.candidates[:_KEPT]
             ],
+            **({} if example.answers is None else {"gold": gold}),
         }
-
-    def gold(self, example: QuestionExample) -> Any:
-        """Return the right answers; an empty list for none."""
-        known = self.is_labelled(example)
-        return [answer.text for answer in example.answers] if known else None
 
     def threshold(
         self,
@@ -206,7 +249,7 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
         Args:
             unanswerable: whether that is as in training, or so always.
         """
-        may = unanswerable == "always" or any(entry.impossible for entry in train)
+        may = unanswerable == "always" or any(entry.answers == () for entry in train)
         return 0.0 if train and may else None
 
     def best_threshold(
@@ -214,15 +257,6 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
     ) -> float:
         """Return the threshold on no answer with the best F1."""
         return best_threshold(examples, predictions)[0]
-
-
-_UNKNOWN, _ANSWERED, _IMPOSSIBLE = range(3)
-
-
-def _state(example: QuestionExample) -> int:
-    if example.impossible:
-        return _IMPOSSIBLE
-    return _ANSWERED if example.answers else _UNKNOWN
 
 
 def _encode_contexts(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, Ints]:
@@ -296,52 +330,12 @@ class AnswerHead(Head):
         return self.logits(states).masked_fill(~allowed[..., None], float("-inf"))
 
 
-def decode_answers(
-    features: Features,
-    scores: Scores,
-    examples: Sequence[QuestionExample],
-    *,
-    threshold: float | None = 0.0,
-    candidates: int = 20,
-    longest: int = 30,
-) -> list[AnswerPrediction]:
-    """Return an answer to each question from logits of first and last tokens [n, t, 2].
-
-    As in SQuAD's baselines: an answer's score is the sum of its two logits, the best of all rows
-    of an example compete, and no answer has the lowest score that any row gives it.
-
-    Args:
-        threshold: no answer is given if its score is higher than the best answer's by more than
-            this; None always answers.
-        candidates: how many first and last tokens are tried, and how many answers are kept.
-        longest: the most tokens of an answer.
-    """
-    offsets = features.note("offsets")
-    rows = np.arange(len(features))
-    null = scores[rows, features.note("null")].astype(np.float64).sum(-1)
-    lowest = np.full(features.examples, np.inf)
-    np.minimum.at(lowest, features.example, null)
-    found: list[list[tuple[float, int, int]]] = [[] for _ in examples]
-    for begin in range(0, len(features), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        width = scores.shape[1]
-        covered = offsets[chunk, :width]
-        best = _best_spans(scores[chunk], covered[..., 0] >= 0, candidates, longest)
-        for row, score, start, end in zip(*(part.tolist() for part in best), strict=True):
-            place = features.example[begin + row]
-            found[place].append((score, int(covered[row, start, 0]), int(covered[row, end, 1])))
-    return [
-        _answer(example, spans, float(none), candidates).at(threshold)
-        for example, spans, none in zip(examples, found, lowest, strict=True)
-    ]
-
-
 def _best_spans(
-    scores: Scores, allowed: NDArray[np.bool_], count: int, longest: int
+    scores: Scores, allowed: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], Scores, NDArray[np.int64], NDArray[np.int64]]:
     """Return row, score, first and last token of the best answers of each row."""
     logits = np.where(allowed[..., None], scores.astype(np.float64), -np.inf)
-    count = min(count, logits.shape[1])
+    count = min(_CANDIDATES, logits.shape[1])
     # Sorted by score and, among equals, by place, so that nothing depends on the rows around.
     tops = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     starts, ends = tops[..., 0], tops[..., 1]
@@ -350,7 +344,7 @@ def _best_spans(
         + np.take_along_axis(logits[..., 1], ends, 1)[:, None, :]
     )
     length = ends[:, None, :] - starts[:, :, None]
-    flat = np.where((length >= 0) & (length < longest), totals, -np.inf).reshape(len(totals), -1)
+    flat = np.where((length >= 0) & (length < _LONGEST), totals, -np.inf).reshape(len(totals), -1)
     best = np.argsort(-flat, axis=1, kind="stable")[:, :count]
     values = np.take_along_axis(flat, best, 1)
     rows, kept = np.nonzero(np.isfinite(values))
@@ -364,7 +358,7 @@ def _best_spans(
 
 
 def _answer(
-    example: QuestionExample, spans: list[tuple[float, int, int]], null: float, count: int
+    example: QuestionExample, spans: list[tuple[float, int, int]], null: float
 ) -> AnswerPrediction:
     """Return the best answers of an example; the same text from two windows is kept once."""
     kept: dict[tuple[int, int], Candidate] = {}
@@ -372,7 +366,7 @@ def _answer(
         text = example.context[start:end].strip()
         if text and (start, end) not in kept:
             kept[start, end] = Candidate(text, score, start, end)
-        if len(kept) == count:
+        if len(kept) == _CANDIDATES:
             break
     best = tuple(kept.values())
     return AnswerPrediction("", null - best[0].score if best else float("inf"), best)
@@ -404,36 +398,11 @@ def question_scores(example: QuestionExample, predicted: str) -> tuple[float, fl
     Answers that are nothing once normalised are left out, as in the official script; a question
     that is left with none has no answer.
     """
-    gold = [entry.text for entry in example.answers if normalise(entry.text)] or [""]
+    gold = [entry.text for entry in example.answers or () if normalise(entry.text)] or [""]
     return (
         max(exact_match(predicted, text) for text in gold),
         max(answer_f1(predicted, text) for text in gold),
     )
-
-
-def squad_scores(
-    examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
-) -> dict[str, float]:
-    """Return exact match and F1 over all questions.
-
-    Where some questions have no answer, also over those with and those without one, and what the
-    best threshold on no answer would give. That threshold is chosen on the very same questions, so
-    the figures that begin with "oracle" are no measure of a model that is used.
-    """
-    pairs = zip(examples, predictions, strict=True)
-    scores = np.array([question_scores(example, entry.text) for example, entry in pairs])
-    scores = scores.reshape(-1, 2)
-    found = {"exact": _mean(scores[:, 0]), "f1": _mean(scores[:, 1])}
-    impossible = np.array([not example.answers for example in examples], np.bool_)
-    if impossible.any():
-        for name, chosen in (("answerable", ~impossible), ("unanswerable", impossible)):
-            found[f"{name}_exact"] = _mean(scores[chosen, 0])
-            found[f"{name}_f1"] = _mean(scores[chosen, 1])
-        for column, name in enumerate(("exact", "f1")):
-            threshold, best = best_threshold(examples, predictions, column=column)
-            found[f"oracle_{name}"] = best
-            found[f"oracle_{name}_threshold"] = threshold
-    return found
 
 
 def best_threshold(
@@ -468,7 +437,3 @@ def best_threshold(
     values = np.append(silent.sum(), totals[last])
     place = int(values.argmax())
     return float(thresholds[place]), float(values[place]) / len(examples)
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else 0.0

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,44 +20,50 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from symprompt.errors import DataError
-from symprompt.files.reading import Row, find_column
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import (
     NO_LABEL,
     OUTSIDE,
+    Columns,
     LabelSet,
-    RolesExample,
+    Read,
     TaggedExample,
     spans_of,
     to_iob2,
 )
-from symprompt.tasks.data.files import IN_COLUMNS, Columns, Read, has_column
-from symprompt.tasks.data.tags import (
-    predicate_in,
-    read_own_columns,
-    read_propbank,
-    read_rows_of_words,
-)
+from symprompt.tasks.data.tags import read_words
 from symprompt.tasks.features import Batch, Features, Sheet, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Target
-from symprompt.tasks.metrics import accuracy, f1
+from symprompt.tasks.metrics import accuracy, set_scores
 
 PREDICATE = "V"
 FORBIDDEN = -1e4
 """Score of what the grammar does not allow: far below any other, and still a number."""
 
-Tags = tuple[str, ...]
-T = TypeVar("T", TaggedExample, RolesExample)
+Words = tuple[str, ...]
 
 
-class WordTags(Kind[T, Tags]):
-    """Sequence labelling; abstract.
+class Tags(Kind[TaggedExample, Words]):
+    """The tag of every word: of entities, or of its role to one predicate; final.
 
     Targets: words, as ``tensorise_sentences`` gives them; labels [n, t], -100 where there is none.
     """
 
+    predicted = "tags"
     settings = ("task.label_all_tokens", "head.decoder", "head.constrain", "head.combine")
     per_token = True
+
+    def __init__(self, *, roles: bool) -> None:
+        self.roles = roles
+
+    def read(
+        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read a file with a word to a line, or a table with a sentence in each row.
+
+        Roles stand in a table, with the place of the predicate, or as frames.
+        """
+        return read_words(path, columns, split, labelled, roles=self.roles)
 
     def label_set(self, train: Read) -> LabelSet:
         """Return O, and B- and I- of every type of the training examples."""
@@ -69,18 +76,16 @@ class WordTags(Kind[T, Tags]):
             )
         return labels
 
-    def is_labelled(self, example: T) -> bool:
-        """Return whether the tags are known."""
-        return example.tags is not None
-
-    def tensorise(self, examples: Sequence[T], sheet: Sheet, target: Target) -> Features:
+    def tensorise(
+        self, examples: Sequence[TaggedExample], sheet: Sheet, target: Target
+    ) -> Features:
         """Return sentences as rows with the tag of each word at its tokens."""
-        features = self._sentences(examples, sheet)
+        predicates = [x.words[x.predicate] for x in examples if x.predicate is not None]
+        features = tensorise_sentences(
+            [entry.words for entry in examples], sheet, predicates if self.roles else None
+        )
         labels = _token_labels(examples, target, features)
         return replace(features, targets={**features.targets, "labels": labels})
-
-    def _sentences(self, examples: Sequence[T], sheet: Sheet) -> Features:
-        return tensorise_sentences([entry.words for entry in examples], sheet)
 
     def head(
         self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
@@ -97,11 +102,11 @@ class WordTags(Kind[T, Tags]):
         self,
         scores: NDArray[Any],
         features: Features,
-        examples: Sequence[T],
+        examples: Sequence[TaggedExample],
         target: Target,
         *,
         threshold: float | None = None,
-    ) -> list[Tags]:
+    ) -> list[Words]:
         """Return a tag for each word of each example, as valid IOB2.
 
         Args:
@@ -122,63 +127,29 @@ class WordTags(Kind[T, Tags]):
             for end, count in zip(ends, counts.tolist(), strict=True)
         ]
 
-    def row(self, example: T, prediction: Tags) -> dict[str, Any]:
-        """Return the tags."""
-        return {"prediction": list(prediction)}
-
-    def gold(self, example: T) -> Any:
-        """Return the tags."""
-        return None if example.tags is None else list(example.tags)
-
-
-class Tagging(WordTags[TaggedExample]):
-    """The tag of every word; final."""
-
-    def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
-        """Read a file with a word to a line, or a table with a sentence in each row."""
-        if path.suffix.lower() in IN_COLUMNS:
-            return read_own_columns(path, columns, split, labelled)
-        return read_rows_of_words(path, columns, split, labelled)
-
     def measure(
-        self, examples: Sequence[TaggedExample], predictions: Sequence[Tags]
+        self, examples: Sequence[TaggedExample], predictions: Sequence[Words]
     ) -> dict[str, float]:
-        """Return F1, precision and recall of entities, and the share of right tags."""
-        return entity_scores([entry.tags or () for entry in examples], predictions)
+        """Return F1, precision and recall of entities, or of arguments with predicates left out.
 
+        Of entities also the share of right tags. ``f1_with_predicates`` counts the predicates' own
+        spans too, which are given away by the question; some published figures do.
+        """
+        gold = [entry.tags or () for entry in examples]
+        if self.roles:
+            found = span_scores(gold, predictions, without=(PREDICATE,))
+            return {**found, "f1_with_predicates": span_scores(gold, predictions)["f1"]}
+        found = span_scores(gold, predictions)
+        return {**found, "word_accuracy": accuracy([*chain(*gold)], [*chain(*predictions)])}
 
-class Roles(WordTags[RolesExample]):
-    """The role of every word to one predicate; final."""
-
-    def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
-        """Read a table with a sentence and the place of its predicate in each row, or frames."""
-        if has_column(path, "frames", but_not=columns.predicate):
-            return read_propbank(path, split)
-
-        def make(name: str, words: Tags, tags: Tags | None, row: Row, line: int) -> RolesExample:
-            column = find_column(row, (columns.predicate,), path, line)
-            place = predicate_in(row[column], len(words), path, line)
-            return RolesExample(name, words, place, tags)
-
-        return read_rows_of_words(path, columns, split, labelled, make)
-
-    def _sentences(self, examples: Sequence[RolesExample], sheet: Sheet) -> Features:
-        predicates = [entry.words[entry.predicate_index] for entry in examples]
-        return tensorise_sentences([entry.words for entry in examples], sheet, predicates)
-
-    def measure(
-        self, examples: Sequence[RolesExample], predictions: Sequence[Tags]
-    ) -> dict[str, float]:
-        """Return F1, precision and recall of arguments, predicates left out."""
-        return role_scores([entry.tags or () for entry in examples], predictions)
+    def row(self, example: TaggedExample, prediction: Words) -> dict[str, Any]:
+        """Return the tags."""
+        known = {} if example.tags is None else {"gold": list(example.tags)}
+        return {"id": example.id, "prediction": list(prediction), **known}
 
 
 def _token_labels(
-    examples: Sequence[TaggedExample] | Sequence[RolesExample], target: Target, features: Features
+    examples: Sequence[TaggedExample], target: Target, features: Features
 ) -> NDArray[np.int32]:
     """Return the label of every token that this row answers for [n, t]."""
     words, own, first = (features.note(name) for name in ("words", "own", "first"))
@@ -273,7 +244,9 @@ class TagHead(Head):
             return logits
         words = batch.need("words")
         inside = words >= 0
-        places, mask = packed(inside if self.every_token else inside & _begins(words))
+        if not self.every_token:
+            inside &= words != nn.functional.pad(words[:, :-1], (1, 0), value=-1)
+        places, mask = packed(inside)
         best = best_path(_taken(logits, places), mask, *self._field())
         found = torch.full_like(logits, -torch.inf)
         # Columns beyond a chain all stand for its row's first token; they must not overwrite it.
@@ -389,32 +362,6 @@ def _taken(values: Tensor, places: Tensor) -> Tensor:
     return values.gather(1, places[..., None].expand(-1, -1, values.shape[2]))
 
 
-def _begins(words: Tensor) -> Tensor:
-    before = torch.nn.functional.pad(words[:, :-1], (1, 0), value=-1)
-    return words != before
-
-
-def entity_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Return precision, recall and F1 over entities of all types, and the share of right tags."""
-    words = [tag for tags in gold for tag in tags]
-    others = [tag for tags in predicted for tag in tags]
-    return {**span_scores(gold, predicted), "word_accuracy": accuracy(words, others)}
-
-
-def role_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Return precision, recall and F1 over arguments of all roles, predicates left out.
-
-    ``f1_with_predicates`` counts the predicates' own spans too, which are given away by the
-    question; some published figures do.
-    """
-    found = span_scores(gold, predicted, without=(PREDICATE,))
-    return {**found, "f1_with_predicates": span_scores(gold, predicted)["f1"]}
-
-
 def span_scores(
     gold: Sequence[Sequence[str]],
     predicted: Sequence[Sequence[str]],
@@ -422,16 +369,14 @@ def span_scores(
     without: Collection[str] = (),
 ) -> dict[str, float]:
     """Return precision, recall and F1 of phrases: type, first and last word must all be right."""
-    right = found = given = 0
     for left, other in zip(gold, predicted, strict=True):
         if len(left) != len(other):
             raise DataError(
                 f"got {len(other)} predicted tag(s) for {len(left)} word(s), so they are not "
                 "aligned; every word needs one."
             )
-        wanted = {span for span in spans_of(left) if span[0] not in without}
-        spans = {span for span in spans_of(other) if span[0] not in without}
-        right += len(wanted & spans)
-        found += len(spans)
-        given += len(wanted)
-    return f1(right, found, given)
+    wanted, found = (
+        [{span for span in spans_of(tags) if span[0] not in without} for tags in own]
+        for own in (gold, predicted)
+    )
+    return set_scores(wanted, found)
