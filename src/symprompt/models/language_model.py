@@ -539,21 +539,6 @@ class LanguageModel:
         return bool(torch.isfinite(other).all() and apart <= allowed * spread)
 
     @contextmanager
-    def without_decoder(self) -> Iterator[None]:
-        """Leave the product onto the vocabulary out: ``logits_at`` then gives what it would read.
-
-        Only for a model with a ``decoder``; what the head does after it is still done.
-        """
-        if self.decoder is None:
-            raise TypeError(f"{type(self.model).__name__} has no decoder to leave out")
-        handle = self.decoder.forward
-        self.decoder.forward = lambda hidden: hidden  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            self.decoder.forward = handle  # type: ignore[method-assign]
-
-    @contextmanager
     def dropout(self) -> Iterator[None]:
         """Run the model with its own dropout on; the P-tuning reference code trains so."""
         self.model.train()

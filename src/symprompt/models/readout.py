@@ -7,6 +7,7 @@ sum_i w_i (W h_i + b) = W (sum_i w_i h_i) + b for weights that sum to one.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,8 +57,14 @@ class ReadOut:
         return torch.allclose(self.logits(states), wanted, rtol=1e-4, atol=near)
 
     def _states_at(self, inputs: Inputs, positions: Tensor) -> Tensor:
-        with self._backbone.without_decoder():
+        """Return what the product onto the vocabulary would read; what follows it is still done."""
+        decoder: Any = self._backbone.decoder
+        forward = decoder.forward
+        decoder.forward = lambda hidden: hidden
+        try:
             return self._backbone.logits_at(inputs, positions)
+        finally:
+            decoder.forward = forward
 
     def states_at(self, inputs: Inputs, positions: Tensor) -> Tensor:
         """Return the states [b, width] at one position of each sentence; float32, or float64."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,10 @@ from symprompt.models import Inputs, LanguageModel, Vocabulary
 
 Kind = Literal["vectors", "words", "subject", "object"]
 _MOST_VECTORS = 1000
-_TOKEN = re.compile(r"(\[X\]|\[Y\]|<\d+>)")
+_BLANKS: dict[str, Literal["subject", "object"]] = {"[X]": "subject", "[Y]": "object"}
+_MARK = r"\[X\]|\[Y\]|<\d+>"
+# White space, then a blank, vectors, or words up to the next of them.
+_PIECE = re.compile(rf"(\s*)({_MARK}|\S.*?(?=\s*(?:{_MARK}|\Z)))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +69,33 @@ class Template:
                 a blank or a vector.
         """
         pieces: list[Piece] = []
-        space = False
-        for part in _TOKEN.split(text):
-            if not part:
-                continue
-            if not _TOKEN.fullmatch(part):
-                words = " ".join(part.split())
-                space = space or part[0].isspace()
-                if words:
-                    pieces.append(Piece("words", space and bool(pieces), words))
-                    space = False
-                space = space or part[-1].isspace()
-                continue
-            here = space and bool(pieces)
-            pieces.append(_blank(part, here))
-            space = False
-        template = cls(tuple(pieces))
-        template._check(text)
-        return template
-
-    def _check(self, text: str) -> None:
-        for blank, kind in (("[X]", "subject"), ("[Y]", "object")):
-            found = sum(piece.kind == kind for piece in self.pieces)
+        for before, part in _PIECE.findall(text):
+            space = bool(before and pieces)
+            if part in _BLANKS:
+                pieces.append(Piece(_BLANKS[part], space))
+            elif re.fullmatch(_MARK, part):
+                count = int(part[1:-1])
+                if not 1 <= count <= _MOST_VECTORS:
+                    raise TemplateError(
+                        f"{part} asks for {count} vectors in a row; write <1> to <{_MOST_VECTORS}>."
+                    )
+                pieces.append(Piece("vectors", space, count=count))
+            else:
+                pieces.append(Piece("words", space, " ".join(part.split())))
+        for blank, kind in _BLANKS.items():
+            found = sum(piece.kind == kind for piece in pieces)
             if found != 1:
                 raise TemplateError(
                     f"template {text!r} has {found} {blank}; it needs exactly one [X] (the "
                     "subject) and one [Y] (the object)."
                 )
-        for before, after in zip(self.pieces, self.pieces[1:], strict=False):
-            touching = before.text[-1:] + after.text[:1]
+        for one, after in pairwise(pieces):
+            touching = one.text[-1:] + after.text[:1]
             if not after.space and any(character.isalnum() for character in touching):
                 raise TemplateError(
-                    f"template {text!r}: {before}{after} run together; put a space between them."
+                    f"template {text!r}: {one}{after} run together; put a space between them."
                 )
+        return cls(tuple(pieces))
 
     def __str__(self) -> str:
         return "".join((" " if piece.space else "") + str(piece) for piece in self.pieces)
@@ -112,10 +109,7 @@ class Template:
         """Return the template with the blanks exchanged, every vector where it was."""
         other: dict[Kind, Kind] = {"subject": "object", "object": "subject"}
         return Template(
-            tuple(
-                Piece(other.get(piece.kind, piece.kind), piece.space, piece.text, piece.count)
-                for piece in self.pieces
-            )
+            tuple(replace(piece, kind=other.get(piece.kind, piece.kind)) for piece in self.pieces)
         )
 
     @property
@@ -138,21 +132,8 @@ class Template:
         return Template(self.pieces[: at + 1])
 
     def space_before(self, kind: Literal["subject", "object"]) -> bool:
-        """Say whether a blank follows white space (its word then starts with the space mark)."""
+        """Return whether a blank follows white space (its word then starts with the space mark)."""
         return next(piece.space for piece in self.pieces if piece.kind == kind)
-
-
-def _blank(part: str, space: bool) -> Piece:
-    if part == "[X]":
-        return Piece("subject", space)
-    if part == "[Y]":
-        return Piece("object", space)
-    count = int(part[1:-1])
-    if not 1 <= count <= _MOST_VECTORS:
-        raise TemplateError(
-            f"{part} asks for {count} vectors in a row; write <1> to <{_MOST_VECTORS}>."
-        )
-    return Piece("vectors", space, count=count)
 
 
 @dataclass(frozen=True)
