@@ -27,7 +27,7 @@ from symprompt.probing.config import load_config
 from symprompt.probing.results import load_metrics
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder
-from symprompt.tasks.data.files import Columns
+from symprompt.tasks.data.examples import Columns
 from symprompt.tasks.data.load import load_task
 from tiny.models import make_facts, run_config
 from tiny.runs import Call, Said
