@@ -226,7 +226,7 @@ def test_what_cannot_be_mapped_is_told(
 
 
 def test_without_umap_the_principal_components_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "can_umap", lambda: False)
+    monkeypatch.setattr(mapping, "_load_umap", lambda: None)
     vectors = np.random.default_rng(0).normal(size=(40, 6)) * [9, 1, 5, 1, 1, 1]
     points, how = project(vectors)
     assert how == "PCA"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from symprompt.embeddings.sense_evaluation import (
     evaluate_senses,
     learn_senses,
     most_frequent_sense,
-    plain_tags,
     tag_texts,
 )
 from symprompt.embeddings.senses import (
@@ -212,7 +211,7 @@ def test_context_beats_the_most_frequent_sense(
     assert found.all.difference.difference == pytest.approx(found.all.f1 - expected)
     assert found.seen.instances == found.all.instances == 25
     assert {score.name: score.instances for score in found.parts} == {"n": 24, "v": 1}
-    assert found.to_dict()["about"]["rule"] == "fitted"
+    assert found.about["rule"] == "fitted"
     one = evaluate_senses(
         SenseVectors.load(learned), data, bert, wordnet, sets=["senseval3"], discourse=True, draws=9
     )
@@ -231,7 +230,7 @@ def test_what_is_left_out_of_the_scores_is_told(
 ) -> None:
     rows = [*bank_sentences(shift=3)[:8], [("bank", "bank", "bank%1:99:00::"), "in", "Lima"]]
     data = write_test_set(tmp_path, "semeval2007", rows)
-    found = evaluate_senses(SenseVectors.load(learned), data, bert, wordnet, draws=9).to_dict()
+    found = asdict(evaluate_senses(SenseVectors.load(learned), data, bert, wordnet, draws=9))
     assert found["about"]["wordnet"] == "WordNet's files"
     first, second = senses_notes(found)
     assert first == "not there, so not in all: senseval2, senseval3, semeval2013, semeval2015"
@@ -255,7 +254,7 @@ def test_running_text_is_tagged(learned: Path, bert: LanguageModel, wordnet: Wor
     assert first[1].gloss == "land beside a river"
     assert 0 < (first[1].confidence or 0) <= 1
     assert (third[0].lemma, third[0].pos, third[0].how) == ("now", "adv", "first")
-    assert plain_tags(first)[1]["start"] == texts[0].index("bank")
+    assert first[1].start == texts[0].index("bank")
     assert tag_texts(SenseVectors.load(learned), ["of"], bert, wordnet) == [[]]
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -212,14 +212,9 @@ def test_what_was_killed_goes_on_with_the_same_bytes(
     monkeypatch.setattr("symprompt.embeddings.store._CHUNK", 200)
     whole = write_embeddings(bert, corpus(), tmp_path / "whole")
 
-    def stops(number: int) -> list[Text]:
-        def texts() -> Sequence[Text]:
-            for place, text in enumerate(corpus()):
-                if place == number:
-                    raise KeyboardInterrupt
-                yield text  # type: ignore[misc]
-
-        return texts()  # type: ignore[return-value]
+    def stops(number: int) -> Iterator[Text]:
+        yield from corpus()[:number]
+        raise KeyboardInterrupt
 
     for number in (7, 8, 15, 29):
         with pytest.raises(KeyboardInterrupt):

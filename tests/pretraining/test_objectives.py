@@ -1,8 +1,9 @@
-"""MLM, NSP and SBO against plain float64 loops, micro-batches, compilation and saving."""
+"""The model and its objectives against plain float64 loops; micro-batches, compiling, saving."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,29 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModelForMaskedLM
+from transformers import (
+    AutoModelForMaskedLM,
+    BertForMaskedLM,
+    BertForPreTraining,
+    ElectraForMaskedLM,
+)
 from transformers.utils import logging as transformers_logging
 
 from symprompt.pretraining.config import CorruptionConfig, ShapeConfig
 from symprompt.pretraining.corruption import Corrupted, corrupt
-from symprompt.pretraining.sequences import Batch
-from symprompt.pretraining.tokenizer import Specials
 from symprompt.pretraining.training import (
     HEADS_FILE,
+    PretrainedModel,
     Pretrainer,
     combine,
     count_asked,
     encode_at,
     make_model,
 )
+from tiny.text import SPECIALS, make_batch
 
-SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 VOCABULARY, ROWS, LENGTH = 40, 6, 24
+BATCH = make_batch(ROWS, LENGTH, vocabulary=VOCABULARY)
 CASES = [
     ("bert", "mlm"),
     ("bert", "mlm+nsp"),
@@ -39,26 +45,11 @@ CASES = [
 Vector = list[float]
 
 
-def make_batch() -> Batch[Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
-    lengths = torch.tensor([24, 20, 24, 9, 16, 12])
-    places = torch.arange(LENGTH)
-    last, padding = places == lengths[:, None] - 1, places >= lengths[:, None]
-    ids = ids.masked_fill(last, SPECIALS.sep).masked_fill(padding, SPECIALS.pad)
-    ids[:, 0] = SPECIALS.cls
-    special = last | padding | (places == 0)
-    starts = (torch.rand((ROWS, LENGTH), generator=generator) < 0.6) & ~special
-    segments = ((places > 5) & ~padding).long()
-    is_next = torch.tensor([True, False, False, True, False, False])
-    return Batch(ids, starts, special, lengths, segments, is_next)
-
-
 def make_corrupted() -> Corrupted:
     frequencies = torch.ones(VOCABULARY)
     frequencies[:5] = 0
     return corrupt(
-        make_batch(),
+        BATCH,
         CorruptionConfig(kind="spans", share=0.4),
         specials=SPECIALS,
         frequencies=frequencies,
@@ -85,8 +76,18 @@ def make_pretrainer(family: str, objective: str, *, spread: float = 0.3) -> Pret
     return pretrainer.double()
 
 
+BERT = ShapeConfig(layers=2, hidden=16, heads=4)
+ELECTRA = replace(BERT, family="electra", embedding=8)
+
+
+def make_tiny(shape: ShapeConfig, objective: str = "mlm", seed: int = 0) -> PretrainedModel:
+    return make_model(
+        shape, vocabulary=50, specials=SPECIALS, length=32, objective=objective, seed=seed
+    )
+
+
 def losses_of(pretrainer: Pretrainer, corrupted: Corrupted, **settings: Any) -> dict[str, Any]:
-    settings = {"is_next": make_batch().is_next, "padded": True} | settings
+    settings = {"is_next": BATCH.is_next, "padded": True} | settings
     result: dict[str, Any] = pretrainer(**vars(corrupted), **settings)
     return result
 
@@ -118,8 +119,11 @@ def product(matrix: Tensor, vector: Vector, bias: Tensor | None = None) -> Vecto
     ]
 
 
-def gelu_norm(vector: Vector, norm: Any) -> Vector:
-    vector = [0.5 * value * (1 + math.erf(value / math.sqrt(2))) for value in vector]
+def gelu(vector: Vector) -> Vector:
+    return [0.5 * value * (1 + math.erf(value / math.sqrt(2))) for value in vector]
+
+
+def normalise(vector: Vector, norm: Any) -> Vector:
     mean = sum(vector) / len(vector)
     variance = sum((value - mean) ** 2 for value in vector) / len(vector)
     return [
@@ -150,7 +154,7 @@ def test_mlm_is_the_mean_surprise_over_the_asked_tokens(family: str) -> None:
     total = 0.0
     for asked in each_asked(corrupted):
         state = hidden[asked["row"], asked["positions"]].tolist()
-        state = gelu_norm(product(head.dense.weight, state, head.dense.bias), head.LayerNorm)
+        state = normalise(gelu(product(head.dense.weight, state, head.dense.bias)), head.LayerNorm)
         total += surprise(product(decoder.weight, state, decoder.bias), asked["targets"])
     count = len(each_asked(corrupted))
     loss = losses_of(pretrainer, corrupted)["mlm"]
@@ -166,7 +170,7 @@ def test_nsp_is_the_surprise_at_the_pooled_cls() -> None:
     model: Any = pretrainer.model
     pooler, head = model.bert.pooler.dense, model.cls.seq_relationship
     total = 0.0
-    for row, follows in enumerate(make_batch().is_next.tolist()):
+    for row, follows in enumerate(BATCH.is_next.tolist()):
         pooled = product(pooler.weight, hidden[row, 0].tolist(), pooler.bias)
         logits = product(head.weight, [math.tanh(value) for value in pooled], head.bias)
         total += surprise(logits, 0 if follows else 1)
@@ -190,8 +194,10 @@ def test_sbo_follows_equations_11_17_to_11_20(family: str) -> None:
         right = hidden[asked["row"], asked["right"]].tolist()
         place = head.places.weight[min(asked["offset"], 7)].tolist()
         state = product(head.first.weight, left + right + place, head.first.bias)  # 11.19
-        state = gelu_norm(state, head.first_norm)
-        state = gelu_norm(product(head.second.weight, state, head.second.bias), head.second_norm)
+        state = normalise(gelu(state), head.first_norm)
+        state = normalise(
+            gelu(product(head.second.weight, state, head.second.bias)), head.second_norm
+        )
         logits = product(words, state, head.bias)  # 11.20
         total += surprise(logits, asked["targets"])  # 11.18
     losses = losses_of(pretrainer, corrupted)
@@ -205,7 +211,7 @@ def test_sbo_follows_equations_11_17_to_11_20(family: str) -> None:
 @pytest.mark.parametrize(("family", "objective"), CASES)
 def test_micro_batches_add_up_to_the_gradient_of_the_batch(family: str, objective: str) -> None:
     pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
-    is_next = make_batch().is_next
+    is_next = BATCH.is_next
     counts = count_asked(corrupted, objective)
     whole = combine(losses_of(pretrainer, corrupted), counts)
     whole.backward()
@@ -287,20 +293,19 @@ def test_compiles_as_one_graph(family: str, objective: str) -> None:
         torch.testing.assert_close(loss, expected[name], rtol=1e-12, atol=0)
 
 
-def test_the_span_boundary_head_follows_from_the_seed() -> None:
+def test_weights_follow_from_the_seed_and_the_random_state_is_untouched() -> None:
     def make(seed: int) -> Pretrainer:
-        shape = ShapeConfig(layers=1, hidden=8, heads=2)
-        model = make_model(shape, vocabulary=VOCABULARY, specials=SPECIALS, length=LENGTH)
-        return Pretrainer(model, "mlm+sbo", seed=seed)
+        return Pretrainer(make_tiny(BERT, seed=seed), "mlm+sbo", seed=seed)
 
     before = torch.get_rng_state()
-    first, second, other = make(1), make(1), make(2)
+    first, second, other = make(1), make(1).state_dict(), make(2).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
+    found = first.state_dict()
+    assert all(torch.equal(second[name], value) for name, value in found.items())
+    for name in ("model.bert.encoder.layer.0.attention.self.query", "span_boundary.first"):
+        assert not torch.equal(other[f"{name}.weight"], found[f"{name}.weight"])
+        assert abs(float(found[f"{name}.weight"].std()) - 0.02) < 0.005
     assert first.span_boundary is not None
-    for name, value in first.state_dict().items():
-        assert torch.equal(second.state_dict()[name], value)
-    name = "span_boundary.first.weight"
-    assert not torch.equal(other.state_dict()[name], first.state_dict()[name])
     assert first.span_boundary.places.num_embeddings == 40
 
 
@@ -330,21 +335,116 @@ def test_saves_a_folder_that_loads_whole(
     again = loaded.float()(corrupted.ids, mask, corrupted.segments).logits
     close = 1e-5 if dtype == torch.float32 else 0.05
     torch.testing.assert_close(again, logits, rtol=close, atol=close)
+    # Other heads are kept beside it.
+    state = pretrainer.state_dict()
+    beyond = {name for name in state if re.search(r"pooler|seq_relationship|^span_boundary", name)}
+    heads = load_file(tmp_path / HEADS_FILE) if (tmp_path / HEADS_FILE).exists() else {}
+    assert heads.keys() == beyond
+    assert all(torch.equal(heads[name], state[name].to(dtype)) for name in heads)
     # The saving leaves the model as it was.
     assert {weight.dtype for weight in pretrainer.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "mlm+sbo"])
-def test_other_heads_are_kept_beside_the_model(objective: str, tmp_path: Path) -> None:
-    pretrainer = make_pretrainer("bert", objective).float()
-    pretrainer.save(tmp_path)
-    assert (tmp_path / HEADS_FILE).exists() == (objective != "mlm")
-    heads = load_file(tmp_path / HEADS_FILE) if objective != "mlm" else {}
-    state = pretrainer.state_dict()
-    beyond = {name for name in state if "pooler" in name or "seq_relationship" in name}
-    beyond |= {name for name in state if name.startswith("span_boundary.")}
-    assert heads.keys() == beyond
-    assert all(torch.equal(heads[name], state[name]) for name in heads)
+@pytest.mark.parametrize(
+    ("shape", "objective", "kind"),
+    [
+        (BERT, "mlm", BertForMaskedLM),
+        (BERT, "mlm+sbo", BertForMaskedLM),
+        (BERT, "mlm+nsp", BertForPreTraining),
+        (ELECTRA, "mlm", ElectraForMaskedLM),
+        (ELECTRA, "mlm+sbo", ElectraForMaskedLM),
+    ],
+)
+def test_family_and_objective_choose_the_class(
+    shape: ShapeConfig, objective: str, kind: type
+) -> None:
+    with torch.device("meta"):
+        model = make_tiny(shape, objective)
+    assert type(model) is kind
+    config = model.config
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 16, 4)
+    assert (config.vocab_size, config.max_position_embeddings, config.pad_token_id) == (50, 32, 0)
+    assert config.intermediate_size == 64
+    assert config._attn_implementation == "sdpa"
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert {weight.device.type for weight in model.parameters()} == {"cpu"}
+
+
+def test_positions_are_512_unless_said_and_the_inner_size_can_be_given() -> None:
+    shape = ShapeConfig(layers=1, hidden=8, heads=2, feedforward=24, dropout=0.2)
+    config = make_model(shape, vocabulary=10, specials=SPECIALS).config
+    assert config.max_position_embeddings == 512
+    assert config.intermediate_size == 24
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.2
+
+
+@pytest.mark.parametrize("shape", [BERT, ELECTRA, replace(ELECTRA, embedding=0)])
+def test_embeddings_are_tied_and_of_their_own_size(shape: ShapeConfig) -> None:
+    model = make_tiny(shape)
+    embedding = model.get_input_embeddings().weight
+    assert model.get_output_embeddings().weight is embedding
+    assert embedding.shape == (50, shape.embedding or shape.hidden)
+
+
+def attend_by_loops(model: PretrainedModel, inputs: list[Vector], keys: int) -> list[Vector]:
+    """Equations 11.1 to 11.4 for each head, its vectors scaled as in 11.6, the heads side by side.
+
+    Every token attends to every one of the first ``keys`` tokens, before it and after it.
+    """
+    own = model.bert.encoder.layer[0].attention.self
+    queries = [product(own.query.weight, x, own.query.bias) for x in inputs]  # 11.1
+    all_keys = [product(own.key.weight, x, own.key.bias) for x in inputs]
+    values = [product(own.value.weight, x, own.value.bias) for x in inputs]
+    outputs: list[Vector] = []
+    for query in queries:
+        joined: Vector = []
+        for head in range(2):
+            part = slice(head * 4, (head + 1) * 4)
+            scores = [  # 11.4
+                sum(a * b for a, b in zip(query[part], key[part], strict=True)) / math.sqrt(4)
+                for key in all_keys[:keys]
+            ]
+            total = sum(math.exp(score) for score in scores)
+            weights = [math.exp(score) / total for score in scores]  # 11.3
+            joined += [  # 11.2
+                sum(weight * value[part][d] for weight, value in zip(weights, values, strict=False))
+                for d in range(4)
+            ]
+        outputs.append(joined)
+    return outputs
+
+
+def run_layer_by_loops(model: PretrainedModel, inputs: Tensor, keys: int) -> Tensor:
+    """The whole block: attention, residual and norm, feed-forward, residual and norm (11.1.1)."""
+    layer = model.bert.encoder.layer[0]
+    rows: list[Vector] = inputs.tolist()
+    outputs = []
+    for x, attended in zip(rows, attend_by_loops(model, rows, keys), strict=True):
+        projection = layer.attention.output
+        mixed = product(projection.dense.weight, attended, projection.dense.bias)
+        middle = normalise([a + b for a, b in zip(mixed, x, strict=True)], projection.LayerNorm)
+        inner = product(layer.intermediate.dense.weight, middle, layer.intermediate.dense.bias)
+        outer = product(layer.output.dense.weight, gelu(inner), layer.output.dense.bias)
+        summed = [a + b for a, b in zip(outer, middle, strict=True)]
+        outputs.append(normalise(summed, layer.output.LayerNorm))
+    return torch.tensor(outputs, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("keys", [6, 4])
+def test_a_layer_is_what_the_equations_say(keys: int) -> None:
+    """Equations 11.1 to 11.6, with weights so large that attention is far from even."""
+    model = make_tiny(replace(BERT, layers=1, hidden=8, heads=2, feedforward=12))
+    generator = torch.Generator().manual_seed(0)
+    for weight in model.parameters():
+        weight.data.normal_(std=0.7, generator=generator)
+    state = torch.randn(1, 6, 8, dtype=torch.float64, generator=generator)
+    mask = (torch.arange(6) < keys).expand(1, 1, 6, 6)
+    with torch.no_grad():
+        found = encode_at(model.double().eval().bert.encoder, state, mask, torch.arange(6)[None])
+    expected = run_layer_by_loops(model, state[0], keys)
+    torch.testing.assert_close(found[0], expected, rtol=1e-10, atol=1e-10)
+    assert expected.std() > 0.3
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -1,4 +1,7 @@
-"""A pretraining run from text to model folder: what it learns, keeps, resumes and refuses."""
+"""A pretraining run from text to model folder: what it learns, keeps, resumes and refuses.
+
+Also text that is prepared once for several runs, and several processes, which together are one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import errno
 import math
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +20,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from symprompt import LanguageModel, load_pretrain_config
+from symprompt import LanguageModel, cli, load_pretrain_config, prepare_pretraining
 from symprompt.engine import loop as loop_module
+from symprompt.engine.processes import ProcessGroup, is_first_process, join_group
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.pretraining import folder as folder_module
 from symprompt.pretraining import train as run_module
@@ -24,7 +30,7 @@ from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.train import PretrainResult, pretrain
 from symprompt.pretraining.training import Pretrainer
-from tiny.text import COLOURS, pretrain_config, write_text
+from tiny.text import COLOURS, flags_of, pretrain_config, write_text
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +62,18 @@ def interrupt_after(step: int) -> Any:
     return tick
 
 
-def unfinished(config: PretrainConfig, text: Path, step: int = 3) -> Path:
+def unfinished(config: PretrainConfig, *text: Path, step: int = 3) -> Path:
     """Begin a run and stop it; return its work folder."""
     with pytest.raises(KeyboardInterrupt):
-        pretrain(config, [str(text)], tick=interrupt_after(step))
+        pretrain(config, [str(path) for path in text], tick=interrupt_after(step))
     return Path(config.out + ".work")
+
+
+@pytest.fixture
+def made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where text is prepared again."""
+    for name in ("learn_tokenizer", "make_corpus"):
+        monkeypatch.setattr(folder_module, name, lambda *_, **__: pytest.fail("made again"))
 
 
 # ------------------------------------------------------------------------------------ what it makes
@@ -143,19 +156,16 @@ def test_a_finished_run_is_recognised_and_not_redone(
         pretrain(config, [str(other)])
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_weights_are_stored_as_asked(tmp_path: Path, text: Path, dtype: str) -> None:
-    config = pretrain_config(tmp_path / "m", save_dtype=dtype, learning={"steps": 2})
-    made = pretrain(config, [str(text)])
-    stored = load_file(made.folder / "model.safetensors")
-    assert {str(value.dtype) for value in stored.values()} == {f"torch.{dtype}"}
-
-
 def test_languages_are_counted_before_and_after_sampling(tmp_path: Path) -> None:
     large = write_text(tmp_path / "large.txt", documents=90)
     small = write_text(tmp_path / "small.txt", documents=30, seed=2)
-    config = pretrain_config(tmp_path / "m", corpus={"alpha": 0.3}, learning={"steps": 2})
-    made = pretrain(config, [f"en={large}", f"xx={small}"])
+    config = pretrain_config(
+        tmp_path / "m", corpus={"alpha": 0.3}, learning={"steps": 2}, save_dtype="bfloat16"
+    )
+    # There is nothing to resume: it just begins.
+    made = pretrain(config, [f"en={large}", f"xx={small}"], resume=True)
+    stored = load_file(made.folder / "model.safetensors")
+    assert {value.dtype for value in stored.values()} == {torch.bfloat16}
     rows = {row["language"]: row for row in made.training["corpus"]["languages"]}
     assert set(rows) == {"en", "xx"}
     assert sum(row["after"] for row in rows.values()) == made.training["corpus"]["sequences"]
@@ -224,21 +234,15 @@ def test_resuming_with_a_changed_word_list_is_refused(tmp_path: Path, text: Path
 
 
 def test_what_was_prepared_before_a_kill_is_taken_up(
-    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     config = pretrain_config(tmp_path / "m", learning={"steps": 1})
     with monkeypatch.context() as patch:
         patch.setattr(run_module, "_train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, [str(text)])
-    for name in ("learn_tokenizer", "make_corpus"):
-        monkeypatch.setattr(folder_module, name, lambda *_, **__: pytest.fail("made again"))
+    request.getfixturevalue("made_once")
     assert pretrain(config, [str(text)]).training["steps"] == 1
-
-
-def test_resume_with_nothing_to_resume_just_begins(tmp_path: Path, text: Path) -> None:
-    config = pretrain_config(tmp_path / "m", learning={"steps": 2})
-    assert pretrain(config, [str(text)], resume=True).training["steps"] == 2
 
 
 # ---------------------------------------------------------------------------------------- refusals
@@ -335,3 +339,180 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_one_before(
         "vocabulary.json",
     }
     assert pretrain(config, [str(text)], resume=True).training["steps"] == 12
+
+
+# ----------------------------------------------------------------------------------- prepared text
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """Prepared text; tests must not change it."""
+    config = pretrain_config(tmp_path_factory.mktemp("prepared") / "texts")
+    return prepare_pretraining(config, [str(text)]).folder
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_on_prepared_text_is_the_run_on_the_text_itself(
+    prepared: Path, text: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    own = pretrain(pretrain_config(tmp_path / "own"), [str(text)])
+    request.getfixturevalue("made_once")
+    before = snapshot(prepared)
+    # The vocabulary and the share of held-out documents are those of the prepared text.
+    config = pretrain_config(
+        tmp_path / "m", prepared=str(prepared), vocabulary={"size": 999}, corpus={"held_out": 0.3}
+    )
+    made = pretrain(config)
+    assert (made.folder / "model.safetensors").read_bytes() == (
+        own.folder / "model.safetensors"
+    ).read_bytes()
+    changing = {"seconds", "first_step_seconds", "tokens_per_second", "history", "inputs"}
+    for key in set(own.training) - changing:
+        assert made.training[key] == own.training[key], key
+    assert made.training["inputs"].items() >= own.training["inputs"].items()
+    assert made.training["inputs"]["prepared text"]["seed"] == 1
+    assert "made beforehand, with seed 1." in (made.folder / "README.md").read_text()
+    assert 'prepared = "texts"' in (made.folder / "config.toml").read_text()
+    assert snapshot(prepared) == before
+    # Once more: it is finished.
+    assert pretrain(config).training == made.training
+
+
+def test_other_lengths_and_seeds_share_prepared_text(prepared: Path, tmp_path: Path) -> None:
+    config = pretrain_config(tmp_path / "m", prepared=str(prepared), seed=9, corpus={"length": 24})
+    made = pretrain(config)
+    assert made.training["inputs"]["prepared text"]["seed"] == 1
+    assert AutoTokenizer.from_pretrained(made.folder).model_max_length == 24
+
+
+@pytest.mark.usefixtures("made_once")
+def test_preparing_again_is_recognised_and_other_settings_are_refused(
+    prepared: Path, text: Path
+) -> None:
+    config = pretrain_config(prepared)
+    assert prepare_pretraining(config, [str(text)]).about["documents"] == 120
+    other = replace(config, vocabulary=replace(config.vocabulary, size=100))
+    with pytest.raises(RunError, match=r"another vocabulary\.size \(110, now 100\)"):
+        prepare_pretraining(other, [str(text)])
+    more = write_text(text.parent / "more.txt", seed=4)
+    with pytest.raises(RunError, match="another text"):
+        prepare_pretraining(config, [str(more)])
+
+
+def test_the_work_folder_of_an_unfinished_run_is_prepared_text(text: Path, tmp_path: Path) -> None:
+    work = unfinished(pretrain_config(tmp_path / "a"), text)
+    made = pretrain(pretrain_config(tmp_path / "b", prepared=str(work)))
+    assert made.training["steps"] == 12
+    with pytest.raises(ConfigError, match="the run's own folder"):
+        pretrain(pretrain_config(tmp_path / "a", prepared=str(work)), resume=True)
+    assert (work / "corpus" / "corpus.json").is_file()
+
+
+def test_what_is_not_prepared_text_is_refused(prepared: Path, text: Path, tmp_path: Path) -> None:
+    config = pretrain_config(tmp_path / "m", prepared=str(prepared))
+    with pytest.raises(ConfigError, match="--text and --prepared are both given"):
+        pretrain(config, [str(text)])
+    with pytest.raises(ConfigError, match="prepared already"):
+        prepare_pretraining(config, [str(text)])
+    with pytest.raises(ConfigError, match="--out is missing"):
+        prepare_pretraining(pretrain_config(), [str(text)])
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunError, match=r"holds no prepared text .*--prepare-only"):
+            pretrain(replace(config, prepared=str(place)))
+    broken = tmp_path / "broken"
+    shutil.copytree(prepared, broken)
+    (broken / "corpus" / "unigrams.bin").write_bytes(b"")
+    with pytest.raises(RunError, match="its corpus is damaged or of another tokenizer"):
+        pretrain(replace(config, prepared=str(broken)))
+    (broken / "symprompt.json").unlink()
+    with pytest.raises(RunError, match=r"symprompt\.json is missing"):
+        pretrain(replace(config, prepared=str(broken)))
+    assert {path.name for path in tmp_path.iterdir()} == {"broken"}
+
+
+def test_resuming_on_other_prepared_text_is_refused(prepared: Path, tmp_path: Path) -> None:
+    config = pretrain_config(tmp_path / "m", prepared=str(prepared))
+    unfinished(config)
+    more = write_text(tmp_path / "more.txt", seed=4)
+    other = prepare_pretraining(pretrain_config(tmp_path / "other" / "texts"), [str(more)])
+    with pytest.raises(RunError, match="another text than is there now"):
+        pretrain(replace(config, prepared=str(other.folder)), resume=True)
+    assert pretrain(config, resume=True).training["steps"] == 12
+
+
+def test_the_command_prepares_and_trains(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_text(tmp_path / "other.txt", documents=30, seed=2)
+    config = pretrain_config(tmp_path / "texts")
+    sources = ["--text", f"en={text}", f"xx={other}"]
+    cli.main(["pretrain", "pretrain-tiny", *flags_of(config), *sources, "--prepare-only"])
+    out = capsys.readouterr().out
+    assert f"prepared text: {tmp_path / 'texts'}" in out
+    assert {line.split()[0] for line in out.splitlines() if len(line.split()) == 4} >= {"en", "xx"}
+    assert not (tmp_path / "texts.work").exists()
+    flags = ["--prepared", str(tmp_path / "texts"), "--out", str(tmp_path / "m"), "--steps", "2"]
+    flags += ["--hidden", "16", "--heads", "2", "--batch", "8", "--device", "cpu"]
+    cli.main(["pretrain", "pretrain-tiny", *flags])
+    assert "sequences of each language" in capsys.readouterr().out
+    stored = load_training(tmp_path / "m")
+    assert stored["vocabulary"]["size"] == 110
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pretrain", "pretrain-tiny", *flags, "--vocabulary.size", "90"])
+    assert ended.value.code == 2
+    assert "vocabulary.size is 90 and the text in" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------- several processes
+
+
+def test_two_processes_are_one(tmp_path: Path, text: Path) -> None:
+    # Adam's first steps are as large for a gradient of rounding errors as for any other.
+    config = pretrain_config(
+        tmp_path / "two", learning={"steps": 11, "epsilon": 1e-3, "micro_batch": 3}
+    )
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *("-m", "symprompt.cli", "pretrain", "pretrain-tiny", "--text", str(text)),
+        *flags_of(config),
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # One of them speaks.
+    assert done.stdout.count("model folder:") == 1
+    assert done.stderr.count("training: 11/11") == 1
+    one = pretrain(replace(config, out=str(tmp_path / "one")), [str(text)])
+    two = load_file(tmp_path / "two/model.safetensors")
+    for name, value in load_file(one.folder / "model.safetensors").items():
+        torch.testing.assert_close(two[name], value, atol=2e-6, rtol=1e-4)
+    assert "| device | 2 x cpu |" in (tmp_path / "two/README.md").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
+
+
+def test_the_processes_must_divide_the_batch() -> None:
+    assert ProcessGroup(1, 2, torch.device("cpu")).share(8) == slice(4, 8)
+    with pytest.raises(ConfigError, match=r"learning\.batch is 9 and there are 2 processes"):
+        ProcessGroup(0, 2, torch.device("cpu")).share(9)
+
+
+def test_one_process_is_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with join_group("cpu") as group:
+        value = torch.ones(3)
+        group.add_up(value)
+        group.wait()
+        assert value.tolist() == [1, 1, 1]
+        assert (group.any(True), group.any(False)) == (True, False)
+        assert group.is_first
+    assert is_first_process()

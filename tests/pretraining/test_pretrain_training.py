@@ -14,12 +14,10 @@ from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.sequences import Batch, Feed
-from symprompt.pretraining.tokenizer import Specials
 from symprompt.pretraining.training import Pretrainer, Pretraining, make_model, short_number
-from tiny.text import pretrain_config
+from tiny.text import SPECIALS, pretrain_config
 
 CPU = torch.device("cpu")
-SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 VOCABULARY = 40
 
 

@@ -12,9 +12,8 @@ from symprompt.errors import DataError
 from symprompt.pretraining.config import CorpusConfig
 from symprompt.pretraining.corpus import Part, Shard
 from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
-from symprompt.pretraining.tokenizer import Specials
+from tiny.text import SPECIALS
 
-SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 TEXT = 10  # The first id of text; each token names its document and sentence, see `locate`.
 PACKINGS = ("blocks", "sentences", "pairs")
 
@@ -43,13 +42,9 @@ def make_shard(documents: int, *, seed: int, first: int = 0, language: str = "")
     )
 
 
-def make_part(*shards: Shard) -> Part:
-    return Part(shards)
-
-
 @pytest.fixture(scope="module")
 def part() -> Part:
-    return make_part(make_shard(150, seed=1), make_shard(90, seed=2, first=1_000_000))
+    return Part((make_shard(150, seed=1), make_shard(90, seed=2, first=1_000_000)))
 
 
 def make(part: Part, packing: str, length: int = 32, **options: float) -> Sequences:
@@ -116,7 +111,7 @@ def test_every_batch_keeps_the_promises_of_its_fields(
     again = make(part, packing, length).batch(some)
     for name, values in vars(batch).items():
         assert np.array_equal(getattr(again, name), values[some]), name
-    empty = make(make_part(), packing, length)
+    empty = make(Part(()), packing, length)
     assert len(empty) == len(empty.order(0)) == 0
 
 
@@ -192,7 +187,7 @@ def test_half_of_the_pairs_are_true_and_the_rest_come_from_another_document(part
 
 
 def test_pairs_fill_the_length_where_documents_are_long_enough() -> None:
-    sequences = make(make_part(make_shard(40, seed=3)), "pairs", 16)
+    sequences = make(Part((make_shard(40, seed=3),)), "pairs", 16)
     batch = everything(sequences)
     assert np.mean(batch.lengths == 16) > 0.8
     # Neither kind can be told by its length.
@@ -203,15 +198,15 @@ def test_pairs_fill_the_length_where_documents_are_long_enough() -> None:
 def test_one_document_gives_no_pairs_but_two_languages_of_one_do() -> None:
     shard = make_shard(1, seed=4)
     with pytest.raises(DataError, match="pairs need two documents"):
-        make(make_part(shard), "pairs")
+        make(Part((shard,)), "pairs")
     other = make_shard(1, seed=6, first=500_000, language="b")
-    batch = everything(make(make_part(shard, other), "pairs"))
+    batch = everything(make(Part((shard, other)), "pairs"))
     assert len(batch) > 1
 
 
 def test_random_half_is_of_the_same_language() -> None:
     shards = [make_shard(30, seed=n, first=n * 10**6, language="ab"[n]) for n in range(2)]
-    batch = everything(make(make_part(*shards), "pairs"))
+    batch = everything(make(Part(tuple(shards)), "pairs"))
     false = batch.ids[~batch.is_next].astype(np.int64)
     texts = np.where(false >= TEXT, false // 10**6, -1)
     assert all(len(set(row[row >= 0])) == 1 for row in texts)
@@ -231,7 +226,7 @@ def test_order_repeats_the_small_language_and_leaves_out_the_large() -> None:
         make_shard(300, seed=2, first=10**6, language="en"),
         make_shard(12, seed=3, first=2 * 10**6, language="is"),
     ]
-    sequences = make(make_part(*shards), "blocks", alpha=0.3)
+    sequences = make(Part(tuple(shards)), "blocks", alpha=0.3)
     english, icelandic = sequences.languages()
     order = sequences.order(0)
     small = order >= english.before
@@ -241,5 +236,5 @@ def test_order_repeats_the_small_language_and_leaves_out_the_large() -> None:
     assert times[: english.before].max() == 1
     assert np.ptp(times[english.before :]) <= 1
     assert set(order[~small]) != {o for o in sequences.order(1) if o < english.before}
-    plain = make(make_part(*shards), "blocks", alpha=1.0)
+    plain = make(Part(tuple(shards)), "blocks", alpha=1.0)
     assert sorted(plain.order(0)) == list(range(len(plain)))

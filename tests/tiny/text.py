@@ -6,10 +6,16 @@ import random
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from symprompt.config import build, flatten
 from symprompt.pretraining.config import PretrainConfig
+from symprompt.pretraining.sequences import Batch
+from symprompt.pretraining.tokenizer import Specials
 from tiny.models import overlay
 
+SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 COLOURS = {
     "grass": "green",
     "sky": "blue",
@@ -67,3 +73,25 @@ def flags_of(config: PretrainConfig) -> list[str]:
         elif value != "":
             words += [f"--{name}", str(value)]
     return words
+
+
+def make_batch(
+    rows: int = 64, length: int = 64, *, ragged: bool = True, vocabulary: int = 200
+) -> Batch[Tensor]:
+    """Return two sentences a row with separators; lengths are from 6 on where ragged."""
+    generator = torch.Generator().manual_seed(rows + length)
+    ids = torch.randint(5, vocabulary, (rows, length), generator=generator)
+    lengths = torch.full((rows,), length)
+    if ragged:
+        lengths = torch.randint(6, length + 1, (rows,), generator=generator)
+    places = torch.arange(length)
+    middle = (lengths // 2)[:, None]
+    padding = places >= lengths[:, None]
+    separator = (places == middle) | (places == lengths[:, None] - 1)
+    special = (places == 0) | separator | padding
+    ids = ids.masked_fill(separator, SPECIALS.sep).masked_fill(padding, SPECIALS.pad)
+    ids[:, 0] = SPECIALS.cls
+    starts = (torch.rand((rows, length), generator=generator) < 0.65) & ~special
+    segments = ((places > middle) & ~padding).long()
+    is_next = torch.arange(rows) % 3 == 0
+    return Batch(ids, starts, special, lengths, segments, is_next)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from symprompt.cli.embeddings import NO_PICTURE
@@ -17,7 +18,6 @@ from symprompt.embeddings.sense_evaluation import (
     check_model,
     evaluate_senses,
     learn_senses,
-    plain_tags,
     tag_texts,
 )
 from symprompt.embeddings.sense_map import find_occurrences, make_map, why_not_umap
@@ -81,7 +81,7 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
             draws=flags.draws,
             tick=tick,
         )
-    plain = found.to_dict()
+    plain = asdict(found)
     if flags.out:
         write_file(Path(flags.out), records_to_json({"about": found.about}, found.to_records()))
     if flags.figure:
@@ -114,14 +114,14 @@ def run_tag(flags: SensesTagFlags) -> None:
     if flags.json:
         print_json(
             [
-                {"text": text, "words": plain_tags(own)}
+                {"text": text, "words": [asdict(word) for word in own]}
                 for text, own in zip(texts, found, strict=True)
             ]
         )
         return
     for own in found:
         if own:
-            show(tags_table(plain_tags(own)))
+            show(tags_table([asdict(word) for word in own]))
     if not any(found):
         print("no content word that WordNet knows.")
 

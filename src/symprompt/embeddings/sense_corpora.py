@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from symprompt.embeddings.vectors import Text
 from symprompt.embeddings.wordnet import PART_OF_NUMBER
 from symprompt.errors import DataError
 from symprompt.files.reading import load_text
@@ -63,10 +62,6 @@ class Sentence:
     document: str
     words: tuple[str, ...]
     instances: tuple[Instance, ...]
-
-    def text(self) -> Text:
-        """Return the sentence as the model reads it."""
-        return Text.of_words(self.words, self.document)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ are numbers and marks.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from symprompt.embeddings.senses import (
     Rule,
     SenseTagger,
     SenseVectors,
-    Tag,
     instance_texts,
     train_senses,
 )
@@ -83,23 +82,6 @@ class TaggedWord:
     confidence: float | None
     how: str
 
-    @classmethod
-    def make(cls, word: FoundWord, tag: Tag, wordnet: WordNet) -> TaggedWord:
-        """Put a word and its tag together."""
-        sense = tag.sense
-        assert sense is not None, "words that WordNet does not know are not looked for"
-        return cls(
-            word.word,
-            word.start,
-            word.end,
-            sense.lemma,
-            PARTS[sense.pos],
-            sense.key,
-            wordnet.gloss(sense),
-            tag.confidence,
-            tag.how,
-        )
-
 
 def find_words(text: str, wordnet: WordNet) -> list[FoundWord]:
     """Return the content words of a text that WordNet knows."""
@@ -129,18 +111,14 @@ def _names(part: list[str], wordnet: WordNet) -> tuple[tuple[str, str], ...]:
         if part[0].lower() in _CLOSED:
             return ()
         return tuple((form, pos) for pos in PARTS for form in wordnet.base_forms(part[0], pos))
-    return tuple((form, pos) for pos in PARTS for form in _joined(part, pos, wordnet))
-
-
-def _joined(part: list[str], pos: str, wordnet: WordNet) -> tuple[str, ...]:
-    """Return a stretch's lemmas: as written, or with the base of a verb's first, a noun's last."""
+    # As written, or with the base form of a verb's first word or of a noun's last.
     lower = [word.lower() for word in part]
-    forms = ["_".join(lower)]
-    if pos == "v":
-        forms += ["_".join([base, *lower[1:]]) for base in wordnet.possible_forms(lower[0], pos)]
-    if pos == "n":
-        forms += ["_".join([*lower[:-1], base]) for base in wordnet.possible_forms(lower[-1], pos)]
-    return tuple(form for form in dict.fromkeys(forms) if (form, pos) in wordnet.by_lemma)
+    whole = "_".join(lower)
+    nouns = ("_".join([*lower[:-1], base]) for base in wordnet.possible_forms(lower[-1], "n"))
+    verbs = ("_".join([base, *lower[1:]]) for base in wordnet.possible_forms(lower[0], "v"))
+    forms = {"n": (whole, *nouns), "v": (whole, *verbs), "a": (whole,), "r": (whole,)}
+    names = ((form, pos) for pos, own in forms.items() for form in own)
+    return tuple(name for name in dict.fromkeys(names) if name in wordnet.by_lemma)
 
 
 Bools = npt.NDArray[np.bool_]
@@ -258,10 +236,6 @@ class Evaluation:
     seconds: float
     about: dict[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return asdict(self)
-
     def to_records(self) -> list[Record]:
         """Return the scores as records: F1, the baseline, and their difference."""
         own = {"command": "senses", "model": str(self.about["model"]), "method": "sense vectors"}
@@ -331,7 +305,14 @@ def evaluate_senses(
     everything = np.ones_like(seen)
 
     def score(name: str, chosen: Bools) -> SetScore:
-        return _score(name, right[chosen], base[chosen], number[chosen], draws)
+        own, baseline = right[chosen], base[chosen]
+        if not len(own):
+            nothing = float("nan")
+            return SetScore(name, 0, nothing, nothing, averages.Difference(*([nothing] * 4)))
+        # As ranks, right is 1 and wrong is 2: P@1 is then the share of right answers.
+        change = averages.paired_bootstrap(2 - baseline, 2 - own, number[chosen], draws=draws)
+        f1, f1_before = (100 * float(hits.mean()) for hits in (own, baseline))
+        return SetScore(name, len(own), f1, f1_before, change[averages.OVER_FACTS]["p1"])
 
     return Evaluation(
         tuple(score(name, number == place) for place, name in enumerate(answers)),
@@ -381,21 +362,6 @@ def _answer(
     return np.array(right), np.array(base), np.array(seen)
 
 
-def _score(name: str, right: Bools, base: Bools, sets: Any, draws: int) -> SetScore:
-    # As ranks, right is 1 and wrong is 2: P@1 is then the share of right answers.
-    if not len(right):
-        nothing = float("nan")
-        return SetScore(name, 0, nothing, nothing, averages.Difference(*([nothing] * 4)))
-    change = averages.paired_bootstrap(2 - base, 2 - right, sets, draws=draws)
-    return SetScore(
-        name,
-        len(right),
-        100 * float(right.mean()),
-        100 * float(base.mean()),
-        change[averages.OVER_FACTS]["p1"],
-    )
-
-
 def tag_texts(
     senses: SenseVectors,
     texts: Sequence[str],
@@ -423,24 +389,31 @@ def tag_texts(
     check_model(senses, backbone)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
     found = [find_words(text, wordnet) for text in texts]
-    places = [
-        Text(
-            text,
-            np.array([word.start for word in own], dtype=np.int64),
-            np.array([word.end for word in own], dtype=np.int64),
-        )
-        for text, own in zip(texts, found, strict=True)
-    ]
+    places = []
+    for text, own in zip(texts, found, strict=True):
+        spans = np.array([(word.start, word.end) for word in own], dtype=np.int64).reshape(-1, 2)
+        places.append(Text(text, *spans.T))
     if not any(found):
         return [[] for _ in texts]
     vectors = embed_instances(senses, places, backbone)
     flat = [word for own in found for word in own]
     groups = [number for number, own in enumerate(found) for _ in own]
     tags = tagger.tag([word.names for word in flat], vectors, groups if discourse else None)
-    ready = iter(zip(flat, tags, strict=True))
-    return [[TaggedWord.make(*next(ready), wordnet) for _ in own] for own in found]
-
-
-def plain_tags(tagged: Sequence[TaggedWord]) -> list[Mapping[str, Any]]:
-    """Return tagged words as plain values."""
-    return [asdict(word) for word in tagged]
+    tagged: list[list[TaggedWord]] = [[] for _ in texts]
+    for place, word, tag in zip(groups, flat, tags, strict=True):
+        sense = tag.sense
+        assert sense is not None, "words that WordNet does not know are not looked for"
+        tagged[place].append(
+            TaggedWord(
+                word=word.word,
+                start=word.start,
+                end=word.end,
+                lemma=sense.lemma,
+                pos=PARTS[sense.pos],
+                sense=sense.key,
+                gloss=wordnet.gloss(sense),
+                confidence=tag.confidence,
+                how=tag.how,
+            )
+        )
+    return tagged

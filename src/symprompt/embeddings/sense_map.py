@@ -120,7 +120,11 @@ def make_map(
         groups = k_means(unit(vectors), clusters, seed)
         labels = [f"cluster {group + 1}" for group in groups.tolist()]
     points, projection = project(vectors, seed)
-    hover = tuple(place for text in texts for place in _around(text))
+    hover = tuple(
+        (whole[max(0, start - _AROUND) : start], whole[start:end], whole[end : end + _AROUND])
+        for whole, places in ((text.text, (text.starts, text.ends)) for text in texts)
+        for start, end in np.stack(places, axis=1).tolist()
+    )
     return SenseMap(word, points, tuple(labels), hover, projection, colour)
 
 
@@ -143,32 +147,25 @@ def _senses(
     return labels
 
 
-def _around(text: Text) -> list[tuple[str, str, str]]:
-    found = []
-    for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True):
-        before = text.text[max(0, start - _AROUND) : start]
-        after = text.text[end : end + _AROUND]
-        found.append((before, text.text[start:end], after))
-    return found
-
-
-def can_umap() -> bool:
-    """Return whether umap-learn, which is optional, can be imported."""
+def _load_umap() -> Any:
+    """Return umap-learn, which is optional; None where it is not installed."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import umap  # noqa: F401
+        import umap
     except ImportError:
-        return False
-    return True
+        return None
+    return umap
 
 
 def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, str]:
     """Return [n, 2] and how: UMAP by cosine where it is installed, else principal components."""
     if len(vectors) > _FEW:
-        with keep_threads():
-            if can_umap():
-                return _umap(vectors, seed), "UMAP"
+        # Its warnings: a seed keeps it to one thread; numba's: what is deprecated.
+        with keep_threads(), warnings.catch_warnings(action="ignore"):
+            umap = _load_umap()
+            if umap is not None:
+                reducer = umap.UMAP(n_neighbors=_FEW, metric="cosine", random_state=seed)
+                points = reducer.fit_transform(vectors.astype(np.float32))
+                return np.asarray(points, dtype=np.float64), "UMAP"
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     return left[:, :2] * sizes[:2], "PCA"
@@ -181,18 +178,6 @@ def why_not_umap(found: SenseMap) -> str:
     if len(found.labels) <= _FEW:
         return f"no UMAP: it needs more than {_FEW} occurrences."
     return "no UMAP: umap-learn is not installed (pip install symprompt[report])."
-
-
-def _umap(vectors: npt.NDArray[np.floating], seed: int) -> Floats:
-    import umap
-
-    with warnings.catch_warnings():
-        # Its warnings: a seed keeps it to one thread; numba's: what is deprecated.
-        warnings.simplefilter("ignore")
-        reducer: Any = umap.UMAP(
-            n_neighbors=min(_FEW, len(vectors) - 1), metric="cosine", random_state=seed
-        )
-        return np.asarray(reducer.fit_transform(vectors.astype(np.float32)), dtype=np.float64)
 
 
 def k_means(units: npt.NDArray[np.floating], count: int, seed: int = 0) -> Ints:

@@ -17,21 +17,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from symprompt.embeddings.isotropy import Moments, Standardiser, unit
 from symprompt.embeddings.sense_corpora import Instance, SenseCorpus
 from symprompt.embeddings.vectors import Ints, Text
 from symprompt.embeddings.wordnet import Sense, WordNet
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_tensors, write_tensors
+from symprompt.files.atomic import read_arrays, write_arrays
 
 Vector = npt.NDArray[np.floating]
 
@@ -46,7 +45,7 @@ class Relations:
     """
 
     def __init__(self, wordnet: WordNet, index: Mapping[str, int], units: Vector) -> None:
-        self._wordnet, self._index, self._units = wordnet, index, units
+        self._wordnet = wordnet
         members: dict[str, list[int]] = defaultdict(list)
         for key, row in index.items():
             if key in wordnet.senses:
@@ -62,22 +61,12 @@ class Relations:
                     below[parent].append(vector)
         self._below = {name: unit(np.mean(own, axis=0)) for name, own in below.items()}
         self._classes = {name: unit(np.mean(own, axis=0)) for name, own in classes.items()}
-        self._found: dict[str, Vector | None] = {}
 
     def vector(self, sense: Sense) -> Vector | None:
-        """Return a sense's unit vector; None if nothing related to it occurs."""
-        row = self._index.get(sense.key)
-        if row is not None:
-            found: Vector = self._units[row]
-            return found
-        if sense.synset not in self._found:
-            self._found[sense.synset] = self._related(sense.synset)
-        return self._found[sense.synset]
-
-    def _related(self, name: str) -> Vector | None:
+        """Return the unit vector of a sense without occurrences; None if nothing related occurs."""
+        name, synset = sense.synset, self._wordnet.synset(sense.synset)
         if name in self._synsets:
             return self._synsets[name]
-        synset = self._wordnet.synset(name)
         if synset is None:
             return None
         near = [self._below[parent] for parent in synset.hypernyms if parent in self._below]
@@ -111,11 +100,6 @@ class Scoring:
 
     cosine: float = 20.0
     frequency: float = 0.0
-
-    def logits(self, cosines: npt.NDArray[Any], frequencies: npt.NDArray[Any]) -> Floats:
-        """Return candidates' logits; both arguments have one number for each."""
-        found: Floats = self.cosine * cosines + self.frequency * frequencies
-        return found
 
 
 def pair_cosines(
@@ -214,14 +198,13 @@ class Tag:
         sense: the sense; None where WordNet does not know the lemma.
         confidence: its probability among the candidates; None after backing off.
         how: "vector", or "first" where no candidate has a vector and the first sense was taken.
-        scores: each candidate's logit, in the order of ``candidates``.
+        candidates: the senses it was chosen from.
     """
 
     sense: Sense | None
     confidence: float | None
     how: str
     candidates: tuple[Sense, ...] = ()
-    scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -256,16 +239,14 @@ class SenseVectors:
 
     def save(self, folder: str | Path) -> None:
         """Write them into a folder, as one safetensors file."""
-        tensors = {
-            "vectors": torch.from_numpy(self.vectors.astype(np.float16)),
-            "counts": torch.from_numpy(self.counts),
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "vectors": self.vectors.astype(np.float16),
+            "counts": self.counts,
         }
         if self.standardiser is not None:
-            tensors["mean"] = torch.from_numpy(self.standardiser.mean)
-            tensors["deviation"] = torch.from_numpy(self.standardiser.deviation)
-        weights = {"cosine": self.scoring.cosine, "frequency": self.scoring.frequency}
-        about = {"keys": self.keys, "scoring": weights, "about": self.about}
-        write_tensors(Path(folder) / _FILE, tensors, about)
+            arrays |= {"mean": self.standardiser.mean, "deviation": self.standardiser.deviation}
+        about = {"keys": self.keys, "scoring": asdict(self.scoring), "about": self.about}
+        write_arrays(Path(folder) / _FILE, arrays, about)
 
     @classmethod
     def load(cls, folder: str | Path) -> SenseVectors:
@@ -279,15 +260,15 @@ class SenseVectors:
             raise RunError(
                 f"{folder} holds no sense vectors; make them with: symprompt senses train."
             )
-        tensors, note = read_tensors(path)
+        arrays, note = read_arrays(path)
         try:
             fitted = None
-            if "mean" in tensors:
-                fitted = Standardiser(tensors["mean"].numpy(), tensors["deviation"].numpy(), {})
+            if "mean" in arrays:
+                fitted = Standardiser(arrays["mean"], arrays["deviation"], {})
             return cls(
                 tuple(note["keys"]),
-                tensors["vectors"].numpy().astype(np.float32),
-                tensors["counts"].numpy(),
+                arrays["vectors"].astype(np.float32),
+                arrays["counts"],
                 Scoring(**note["scoring"]),
                 note["about"],
                 fitted,
@@ -301,7 +282,7 @@ def instance_texts(corpus: SenseCorpus) -> list[Text]:
     texts = []
     for sentence in corpus.sentences:
         if sentence.instances:
-            whole = sentence.text()
+            whole = Text.of_words(sentence.words)
             first = np.array([entry.first for entry in sentence.instances])
             last = np.array([entry.last for entry in sentence.instances]) - 1
             texts.append(Text(whole.text, whole.starts[first], whole.ends[last], sentence.document))
@@ -374,7 +355,7 @@ def train_senses(
 
 def _examples(
     senses: SenseVectors, wordnet: WordNet, instances: Sequence[Instance], ready: npt.NDArray[Any]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], Ints]:
+) -> Examples:
     """Return each candidate's cosine, log frequency, whether it is right, and its instance."""
     rows, owner, right = [], [], []
     for place, entry in enumerate(instances):
@@ -426,13 +407,6 @@ class SenseTagger:
         if coverage == "relations":
             self._relations = Relations(wordnet, senses.index, self._units)
 
-    def _vector(self, sense: Sense) -> Vector | None:
-        """Return a sense's unit vector; None where it has none."""
-        if self._relations is not None:
-            return self._relations.vector(sense)
-        row = self.senses.index.get(sense.key)
-        return None if row is None else self._units[row]
-
     def tag(
         self,
         names: Sequence[Sequence[tuple[str, str]]],
@@ -456,7 +430,10 @@ class SenseTagger:
         for pair in {pair for pairs in names for pair in pairs}:
             senses_of[pair] = []
             for sense in self.wordnet.of(*pair):
-                vector = self._vector(sense)
+                row = self.senses.index.get(sense.key)
+                vector = None if row is None else self._units[row]
+                if row is None and self._relations is not None:
+                    vector = self._relations.vector(sense)
                 if vector is not None:
                     vectors_of[sense.key] = vector
                     senses_of[pair].append(sense)
@@ -469,11 +446,16 @@ class SenseTagger:
         rows = np.array([place_of[sense.key] for sense in flat], dtype=np.int64)
         cosines = pair_cosines(table, unit(ready), rows, owner)
         times = np.array([self.senses.count_of.get(sense.key, _UNSEEN) for sense in flat])
-        logits = self.scoring.logits(cosines, np.log(times))
+        logits = self.scoring.cosine * cosines + self.scoring.frequency * np.log(times)
         bounds = np.append(0, np.cumsum(counts))
         scores = [logits[bounds[place] : bounds[place + 1]] for place in range(len(options))]
         if groups is not None:
-            scores = _one_per_group(options, scores, groups)
+            # Every occurrence of a lemma in a document has the sum of their scores.
+            sums: dict[object, Any] = defaultdict(float)
+            owners = list(zip(groups, options, strict=True))
+            for name, score in zip(owners, scores, strict=True):
+                sums[name] = sums[name] + score
+            scores = [sums[name] for name in owners]
         return [
             self._decide(pairs, own, score)
             for pairs, own, score in zip(names, options, scores, strict=True)
@@ -494,20 +476,4 @@ class SenseTagger:
         best = int(np.argmax(scores))
         powers = np.exp(scores - scores.max())
         sure = float((powers / powers.sum())[best])
-        return Tag(options[best], sure, "vector", options, tuple(scores.tolist()))
-
-
-def _one_per_group(
-    options: Sequence[tuple[Sense, ...]],
-    scores: Sequence[npt.NDArray[np.float64]],
-    groups: Sequence[object],
-) -> list[npt.NDArray[np.float64]]:
-    """Return scores in which every occurrence of a lemma in a document has their sum."""
-    sums: dict[object, npt.NDArray[np.float64]] = {}
-    names = [
-        (group, tuple(sense.key for sense in own))
-        for group, own in zip(groups, options, strict=True)
-    ]
-    for name, score in zip(names, scores, strict=True):
-        sums[name] = sums[name] + score if name in sums else score
-    return [sums[name] for name in names]
+        return Tag(options[best], sure, "vector", options)

@@ -119,15 +119,20 @@ class WordNet:
             name: tuple(sorted(found, key=lambda sense: sense.number))
             for name, found in grouped.items()
         }
-        synsets: dict[str, Synset] = {}
-        for letter, part in PARTS.items():
-            synsets |= _read_synsets(place / f"data.{part}", letter)
-        exceptions = {
-            letter: _read_exceptions(place / f"{part}.exc") for letter, part in PARTS.items()
+        synsets = {
+            name: synset
+            for letter, part in PARTS.items()
+            for name, synset in _read_synsets(place / f"data.{part}", letter)
         }
+        exceptions: dict[tuple[str, str], tuple[str, ...]] = {}
+        for letter, part in PARTS.items():
+            path = place / f"{part}.exc"
+            for _, line in _lines(path) if path.is_file() else ():
+                form, *lemmas = line.split()
+                exceptions[form, letter] = tuple(lemmas)
 
         def irregular(form: str, pos: str) -> tuple[str, ...]:
-            return exceptions[pos].get(form, ())
+            return exceptions.get((form, pos), ())
 
         return cls(senses, by_lemma, synsets.get, irregular, "WordNet's files")
 
@@ -148,16 +153,14 @@ class WordNet:
     def possible_forms(self, word: str, pos: str) -> tuple[str, ...]:
         """Return the same with those that are no lemma by themselves, but may be part of one."""
         form = as_lemma(word)
-        listed = self.irregular(form, pos)
-        return tuple(dict.fromkeys((form, *(listed or _without_endings(form, pos)))))
-
-
-def _without_endings(form: str, pos: str) -> Iterator[str]:
-    whole, full = (form[: -len("ful")], "ful") if form.endswith("ful") else (form, "")
-    for ending, instead in _ENDINGS[pos]:
+        whole, full = (form[: -len("ful")], "ful") if form.endswith("ful") else (form, "")
         # -ss is no plural: "glass" is not several of "glas".
-        if whole.endswith(ending) and len(whole) > len(ending) and not whole.endswith("ss"):
-            yield whole[: len(whole) - len(ending)] + instead + full
+        without_endings = (
+            whole[: len(whole) - len(ending)] + instead + full
+            for ending, instead in _ENDINGS[pos]
+            if whole.endswith(ending) and len(whole) > len(ending) and not whole.endswith("ss")
+        )
+        return tuple(dict.fromkeys((form, *(self.irregular(form, pos) or without_endings))))
 
 
 def as_lemma(word: str) -> str:
@@ -228,12 +231,6 @@ def _targets(pointers: Sequence[Sequence[str]], kinds: Sequence[str]) -> tuple[s
     return tuple(
         offset + ("a" if pos == "s" else pos) for kind, offset, pos, _ in pointers if kind in kinds
     )
-
-
-def _read_exceptions(path: Path) -> dict[str, tuple[str, ...]]:
-    if not path.is_file():
-        return {}
-    return {words[0]: tuple(words[1:]) for words in (line.split() for _, line in _lines(path))}
 
 
 def _garbled(path: Path, number: int, line: str) -> DataError:
