@@ -18,7 +18,7 @@ FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py")
 ONE_OF_EACH = [
     ("training loop", r"\bclass \w*Loop\b", {"engine/loop.py"}),
     ("optimiser of torch", r"\btorch\.optim\.(Adam|SGD)", {"engine/flat_adamw.py"}),
-    ("CUDA graph recorder", r"\bCUDAGraph\(", {"accel/recorder.py"}),
+    ("CUDA graph recorder", r"\bCUDAGraph\(", {"accel/compiling.py"}),
     ("schedule of rates", r"\bdef rate_share\b", {"engine/loop.py"}),
     ("batching by a token budget", r"\bdef make_batches\b", {"engine/batches.py"}),
     # The second writes a model folder that appears whole or not at all, over two of the first.

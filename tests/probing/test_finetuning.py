@@ -22,7 +22,7 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.folder import load_asked, load_card
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
-from tiny.runs import Make, timeless, write_csv
+from tiny.runs import Make, accept_files, timeless, write_csv
 
 FILES = {
     "config.toml",
@@ -315,5 +315,6 @@ def test_weights_that_do_not_fit_are_refused(finished: Run, tmp_path: Path) -> N
     name = min(tensors)
     del tensors[name]
     save_file(tensors, stored, metadata={"about": "{}"})
+    accept_files(folder)
     with pytest.raises(RunError, match=f"0001/model.safetensors is damaged: {name}"):
         Run.load(folder).ask("in", subject="New York", device="cpu")

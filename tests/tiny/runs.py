@@ -194,3 +194,9 @@ def write_lama_prompts(folder: Path) -> Path:
     """Write two prompts for each of the relations, as LPAQA's files have them."""
     texts = ("[X] is the city of [Y] .", "[X] lies in [Y] .")
     return write_prompts(folder, dict.fromkeys(make_lama().names, texts))
+
+
+def accept_files(path: Path) -> None:
+    """Have a finished run's manifest state its files as they are now, changed ones too."""
+    folder = Folder(path)
+    folder._write_manifest(folder.manifest.model_copy(update={"files": folder._files()}))

@@ -26,7 +26,7 @@ from symprompt.probing.prepare import Problem, make_method, prepare
 from symprompt.prompts import Template, make_names
 from tiny.loops import answer_text
 from tiny.models import run_config
-from tiny.runs import PROMPTS, Make
+from tiny.runs import PROMPTS, Make, accept_files
 
 
 def build(
@@ -300,6 +300,7 @@ def test_a_run_stores_prompts_and_weights(
         assert sum(about["prompt_weights"]) == pytest.approx(1, abs=1e-4)
     del card["relations"]["in"]["prompts"]
     (tmp_path / "run" / "prompts.json").write_text(json.dumps(card))
+    accept_files(tmp_path / "run")
     with pytest.raises(RunError, match="damaged: no prompts of in"):
         run.ask("in", subject="Oslo")
 
