@@ -25,15 +25,15 @@ import torch
 from measuring import body_weights, product_rate, wait
 
 from symprompt.accel.compiling import quick_products
+from symprompt.config import build
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import choose_device, describe_environment
-from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.model import TaskModel, make_task_head
-from symprompt.tasks.trainables import TRAINABLES
-from symprompt.tasks.training import Step, TaskTraining
+from symprompt.tasks.train import TaskTraining
+from symprompt.tasks.trainables import TRAINABLES, TaskModel, make_task_head
 
 METHODS = ("ft", "lora", "pt2", "pt")
 LABELS = 9
@@ -53,14 +53,15 @@ class Timed:
 
 def config_of(method: str, flags: argparse.Namespace) -> TuneConfig:
     """Return a method's settings."""
-    return make_tune_config(
+    return build(
+        TuneConfig,
         {
             "method": method,
             "device": flags.device,
             "prefix": {"length": flags.length},
             "lora": {"rank": flags.rank, "alpha": 2.0 * flags.rank},
             "learning": {"batch": flags.batch, "rate": 1e-4},
-        }
+        },
     )
 
 
@@ -89,7 +90,7 @@ def make_timed(
         {"made up": np.full(flags.batch, size)},
         {"made up": size},
         config.learning,
-        lambda: (0.0, {}),
+        lambda: (0.0, 0.0, {}),
         seed=0,
         record=not flags.plain,
     )
@@ -99,18 +100,13 @@ def make_timed(
 def time_steps(timed: Timed, steps: int, device: torch.device) -> None:
     """Run some steps and note the median time of one."""
     trainer = timed.trainer
-    batch = trainer.config.batch
-    step = Step("made up", trainer.widest["made up"], np.arange(batch))
-    trainer._rows.copy_(torch.arange(batch))
-    trainer._real.fill_(1.0)
-    trainer.optimizer.set_share(1.0)
     times = []
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), trainer.training():
         for turn in range(steps + 2):
             wait(device)
             begun = time.perf_counter()
-            trainer._replay(step)()
+            trainer.step(0)
             wait(device)
             if turn > 1:
                 times.append(time.perf_counter() - begun)

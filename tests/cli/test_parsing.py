@@ -12,8 +12,7 @@ from symprompt.cli.paper_flags import ReproduceFlags
 from symprompt.cli.parsing import help_text, parse
 from symprompt.config import COMMON, allowed_range, flat_fields, plain_type
 from symprompt.errors import ConfigError
-from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns.config import PatternRunConfig
+from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
 
 def tuned(*words: str) -> Any:

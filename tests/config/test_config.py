@@ -38,8 +38,7 @@ from symprompt.probing.config import (
     TuningConfig,
     load_config,
 )
-from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns.config import PatternRunConfig
+from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
 KINDS = [RunConfig, TuneConfig, PatternRunConfig, PretrainConfig]
 

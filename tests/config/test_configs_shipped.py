@@ -28,8 +28,7 @@ from symprompt.pretraining.folder import load_training
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.methods import method_class
 from symprompt.prompts import Template
-from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns.config import PatternRunConfig
+from symprompt.tasks.config import PatternRunConfig, TuneConfig
 from tiny.models import make_facts
 from tiny.runs import write_prompts
 from tiny.text import write_text

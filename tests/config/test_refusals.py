@@ -11,8 +11,7 @@ from symprompt.config import build
 from symprompt.errors import ConfigError, DataError, SympromptError, TemplateError
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.probing.config import RunConfig
-from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns.config import PatternRunConfig
+from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
 Table = dict[str, Any]
 NAN = float("nan")

@@ -15,9 +15,8 @@ from symprompt.papers.executor import run_jobs
 from symprompt.papers.records import load_metrics
 from symprompt.papers.settings import V2_TASKS, TaskSettings
 from symprompt.papers.task_jobs import VERBALIZED, make_task_plan, task_recipe
-from symprompt.tasks.config import TuneConfig
-from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
-from symprompt.tasks.patterns.superglue import TASKS
+from symprompt.tasks.config import PatternRunConfig, TuneConfig, load_pattern_config
+from symprompt.tasks.patterns.pattern import TASKS
 from tiny.labelled import write_labelled, write_long_model
 from tiny.runs import InlineExecutor
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from symprompt.config import build
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import HeadConfig, SpanConfig, check_settings, make_tune_config
+from symprompt.tasks.config import HeadConfig, SpanConfig, TuneConfig, check_settings
 from symprompt.tasks.data.examples import (
     Answer,
     Example,
@@ -26,8 +27,7 @@ from symprompt.tasks.data.examples import (
 )
 from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.model import Gathered, TaskModel, figures, make_task_head
-from symprompt.tasks.trainables import TRAINABLES
+from symprompt.tasks.trainables import TRAINABLES, Gathered, TaskModel, figures, make_task_head
 from tiny.labelled import write_toy
 from tiny.models import PLAIN_WORDS
 from tiny.tasks import run_toy, tuned
@@ -226,7 +226,7 @@ def check_training(kind: str, method: str, backbone: LanguageModel) -> None:
     case, own = CASES[kind], KINDS[kind]
     features = own.tensorise(case.examples, sheet_of(backbone), case.target)
     batch = features.batch()
-    config = make_tune_config({"method": method, "prefix": {"length": 3}})
+    config = build(TuneConfig, {"method": method, "prefix": {"length": 3}})
     models = []
     for seed in (1, 2):
         body = tuned(backbone, config, seed=seed)
@@ -237,7 +237,7 @@ def check_training(kind: str, method: str, backbone: LanguageModel) -> None:
     assert losses.shape == weights.shape == (len(batch),)
     assert torch.isfinite(losses).all()
     (losses * weights).sum().backward()
-    trained = {**model.tuned_parameters(), **model.head_parameters()}
+    trained = {**model.tuned.parameters(), **model.head_parameters()}
     moved = [name for name, value in trained.items() if value.grad is not None]
     assert any(name.startswith("head.") for name in moved)
     assert any(not name.startswith("head.") for name in moved)
@@ -337,7 +337,7 @@ def test_settings_that_would_do_nothing_are_refused(
 
 
 def test_settings_of_every_kind_and_method_exist() -> None:
-    config = make_tune_config({})
+    config = build(TuneConfig, {})
     for table in (KINDS, TRAINABLES):
         known = {name: own.settings for name, own in table.items()}
         for name in known:

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from symprompt.config import build
 from symprompt.engine.loop import Loop
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.models.language_model import Inputs
-from symprompt.tasks.config import LearningConfig, TuneConfig, make_tune_config
+from symprompt.tasks.config import LearningConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.model import TaskModel, make_task_head
-from symprompt.tasks.trainables import TunedModel
-from symprompt.tasks.training import TaskTraining
+from symprompt.tasks.train import TaskTraining
+from symprompt.tasks.trainables import TaskModel, TunedModel, make_task_head
 from tiny.tasks import full_weights, tuned
 
 TARGET = Target(LabelSet.of_tags(["B-X"]))
@@ -29,7 +29,7 @@ NO_PREFIX = ("mpnet",)
 
 
 def config_of(method: str, **tables: object) -> TuneConfig:
-    return make_tune_config({"method": method, "prefix": {"length": 3}, **tables})
+    return build(TuneConfig, {"method": method, "prefix": {"length": 3}, **tables})
 
 
 def make_batch(backbone: LanguageModel, *, rows: int = 6, width: int = 5) -> Batch:
@@ -72,8 +72,8 @@ def _losses(model: TaskModel, batch: Batch, learning: LearningConfig) -> list[fl
     lengths, widest = {"toy": batch.lengths.numpy()}, {"toy": int(batch.ids.shape[1])}
     rising = iter(range(100))
 
-    def score() -> tuple[float, dict[str, float]]:
-        return float(next(rising)), {}
+    def score() -> tuple[float, float, dict[str, float]]:
+        return float(next(rising)), 0.0, {}
 
     training = TaskTraining(model, lengths, widest, learning, score, seed=1)
     return [row["loss"] for row in Loop(training).run().history]

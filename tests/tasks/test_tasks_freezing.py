@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from symprompt.config import build
 from symprompt.errors import ConfigError, ModelError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import make_tune_config
+from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.features import Batch
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.trainables import TunedModel, trained_parameters
@@ -48,7 +49,8 @@ def check_last_layer(backbone: LanguageModel) -> None:
     assert names[0] < names[1] < names[2]
     assert gradients(last) == gradients(everything) & names[0]
     frozen = names[2] - names[0]
-    assert not any(last.backbone.model.base_model.get_parameter(n).requires_grad for n in frozen)
+    body = last.backbone.model.base_model
+    assert not any(body.get_parameter(n.removeprefix("body.")).requires_grad for n in frozen)
     embedding = backbone.model.get_input_embeddings().weight
     trained = two.parameters().values()
     assert not any(value.shape == embedding.shape and value.dim() > 1 for value in trained)
@@ -68,7 +70,7 @@ def test_the_last_layers_of_every_causal_family_are_trained_alone(causal: Langua
     check_last_layer(causal)
     body = full_weights(causal, 1)
     # The norm after the last layer is nearer to the head than the layer is.
-    assert {"norm.weight", "ln_f.weight"} & set(body.parameters())
+    assert {"body.norm.weight", "body.ln_f.weight"} & set(body.parameters())
 
 
 def test_a_frozen_model_keeps_nothing_for_a_gradient(
@@ -84,7 +86,7 @@ def test_more_layers_than_there_are_is_refused(load_family: Callable[..., Langua
     with pytest.raises(ConfigError, match=r"weights\.layers is 3, and the model has 2"):
         trained_parameters(load_family("bert"), 3)
     with pytest.raises(ConfigError, match=r"weights\.layers is -2"):
-        make_tune_config({"method": "ft", "weights": {"layers": -2}})
+        build(TuneConfig, {"method": "ft", "weights": {"layers": -2}})
 
 
 @pytest.mark.parametrize("layers", [0, 1])

@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from symprompt.config import build
 from symprompt.errors import ConfigError
 from symprompt.files.atomic import read_tensors
 from symprompt.runs.folder import Folder
-from symprompt.tasks.config import TuneConfig, make_tune_config
-from symprompt.tasks.folder import load_card
+from symprompt.tasks.config import TuneConfig
+from symprompt.tasks.folder import CARD, Card
 from symprompt.tasks.train import tune
 from tiny.labelled import write_entities
 
 
 def mixture_config(data: Path, model: Path, out: Path, **changes: Any) -> TuneConfig:
-    return make_tune_config(
+    return build(
+        TuneConfig,
         {
             "method": "mpt2",
             "model": str(model),
@@ -32,7 +34,7 @@ def mixture_config(data: Path, model: Path, out: Path, **changes: Any) -> TuneCo
             "learning": {"rate": 1e-2, "batch": 4, "epochs": 2},
             "checkpoint_seconds": 0.0,
         }
-        | changes
+        | changes,
     )
 
 
@@ -66,7 +68,7 @@ def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) ->
     prefixes = []
     for name in ("conll2003", "conll2004"):
         folder = Folder(tmp_path / "run" / name)
-        assert load_card(folder)["method"] == "mpt2"
+        assert folder.load(CARD, Card)["method"] == "mpt2"
         prefixes.append(folder.read_tensors("prompt.safetensors")[0]["prompt.prefix"])
     # Each went on from the shared prefix, and away from it.
     assert not torch.equal(*prefixes)

@@ -14,7 +14,7 @@ from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.tasks.config import TaskConfig, TuneConfig, load_tune_config
-from symprompt.tasks.folder import load_card, load_metrics
+from symprompt.tasks.folder import CARD, Card, load_metrics
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.prepare import Session, read_task
 from symprompt.tasks.train import tune
@@ -68,7 +68,7 @@ def test_other_methods_learn_to_tag(method: str, bert: Path, tagged: Path, tmp_p
 
 def test_a_run_folder_says_how_it_was_made(bert: Path, tagged: Path, tmp_path: Path) -> None:
     run = run_toy(tagged, bert, tmp_path / "run", "tagging", learning__epochs=1)
-    card, metrics = load_card(run.folder), load_metrics(run.folder)
+    card, metrics = run.folder.load(CARD, Card), load_metrics(run.folder)
     assert card["labels"] == ["O", "B-LAND", "I-LAND", "B-TONGUE", "I-TONGUE"]
     assert card["file"] == "prompt.safetensors"
     assert run.folder.manifest.acceleration.startswith("plain: rows are packed on CUDA alone")

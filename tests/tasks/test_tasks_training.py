@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,13 +16,11 @@ from torch.nn import functional
 
 from symprompt.engine.loop import Loop, Progress
 from symprompt.tasks.config import LearningConfig
-from symprompt.tasks.training import Score, TaskTraining, plan_epoch
+from symprompt.tasks.train import Score, TaskTraining, plan_epoch
 
 
 class Lines:
     """Two linear maps as body and head, and inputs with classes: a model for the loop."""
-
-    device = torch.device("cpu")
 
     def __init__(self, seed: int = 0, rows: int = 37) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -32,9 +31,9 @@ class Lines:
         self.head = nn.Parameter(torch.randn(3, 2, generator=generator, dtype=torch.float64))
         self.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
         self.on = False
-
-    def tuned_parameters(self) -> dict[str, nn.Parameter]:
-        return {"body": self.body, "unused": self.unused}
+        parameters = {"body": self.body, "unused": self.unused}
+        backbone = SimpleNamespace(device=torch.device("cpu"))
+        self.tuned = SimpleNamespace(parameters=lambda: parameters, backbone=backbone)
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
         return {"head": self.head}
@@ -58,7 +57,7 @@ def train(
     """Train the lines; without a score the last epoch is the best, so it is what stays."""
     lengths = np.arange(len(model.inputs)) % 20 + 1
     rising = iter(range(100))
-    score = score or (lambda: (float(next(rising)), {}))
+    score = score or (lambda: (float(next(rising)), 0.0, {}))
     training = TaskTraining(model, {"toy": lengths}, {"toy": 20}, config, score, seed=5)
     return training, Loop(training).run()
 
@@ -118,9 +117,9 @@ def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
     model = Lines()
     kept: list[Tensor] = []
 
-    def score() -> tuple[float, dict[str, float]]:
+    def score() -> tuple[float, float, dict[str, float]]:
         kept.append(model.body.detach().clone())
-        return next(scores), {}
+        return next(scores), 0.0, {}
 
     training, _ = train(model, LearningConfig(rate=0.1, batch=8, epochs=4), score)
     assert training.best_epoch == 2
@@ -130,7 +129,7 @@ def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
 def test_dev_is_looked_at_as_often_as_asked() -> None:
     model = Lines()
     config = LearningConfig(batch=8, epochs=5, choose_every=2)
-    _, progress = train(model, config, lambda: (0.0, {"accuracy": 1.0}))
+    _, progress = train(model, config, lambda: (0.0, 0.0, {"accuracy": 1.0}))
     seen = [entry["epoch"] for entry in progress.history if "dev" in entry]
     assert seen == [2, 4, 5]
 

@@ -10,16 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from symprompt.config import build
 from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.config import (
+    PatternConfig,
+    PatternLearningConfig,
+    TuneConfig,
+)
 from symprompt.tasks.data.examples import Example, LabelSet
 from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS as ALL_KINDS
 from symprompt.tasks.kinds import Target
-from symprompt.tasks.patterns.config import LearningConfig, PatternConfig
-from symprompt.tasks.patterns.prepare import VerbalProblem
-from symprompt.tasks.patterns.superglue import TASKS, VerbalData, VerbalExample
+from symprompt.tasks.patterns.data import VerbalData, VerbalExample
+from symprompt.tasks.patterns.model import VerbalProblem
+from symprompt.tasks.patterns.pattern import TASKS
 from symprompt.tasks.train import TaskRun, tune
 from symprompt.tasks.trainables import TRAINABLES, TunedModel
 from tiny.models import CITIES
@@ -34,7 +39,7 @@ def tuned(backbone: LanguageModel, config: TuneConfig, *, seed: int = 1) -> Tune
 
 def full_weights(backbone: LanguageModel, layers: int = -1) -> TunedModel:
     """Return a model whose weights are trained, or those of its last layers."""
-    return tuned(backbone, make_tune_config({"method": "ft", "weights": {"layers": layers}}))
+    return tuned(backbone, build(TuneConfig, {"method": "ft", "weights": {"layers": layers}}))
 
 
 def toy_config(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TuneConfig:
@@ -56,7 +61,7 @@ def toy_config(data: Path, model: Path, out: Path, kind: str, **changes: Any) ->
             table.setdefault(outer, {})[inner] = value
         else:
             table[inner] = value
-    return make_tune_config(table)
+    return build(TuneConfig, table)
 
 
 def run_toy(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TaskRun:
@@ -81,7 +86,7 @@ def tensorise(
 
 
 TEXT = "{hypothesis} is <1> {premise} <1> : [MASK] ."
-LEARNING = LearningConfig(
+LEARNING = PatternLearningConfig(
     rates=(3e-3,), prompt_rate=1e-2, batches=(4,), steps=12, evaluate_every=4, patience=0
 )
 

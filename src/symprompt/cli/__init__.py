@@ -61,7 +61,7 @@ COMMANDS: dict[str, Command] = {
         "train a prompt, adapters or all weights on a labelled task",
         "symprompt.cli.flags:TuneFlags",
         "symprompt.cli.tasks:run_tune",
-        ("symprompt.tasks.config:TuneConfig", "symprompt.tasks.patterns.config:PatternRunConfig"),
+        ("symprompt.tasks.config:TuneConfig", "symprompt.tasks.config:PatternRunConfig"),
         "with --resume",
     ),
     "predict": Command(

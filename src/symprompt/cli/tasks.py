@@ -9,10 +9,8 @@ from symprompt.report.answers import prediction_grid
 from symprompt.report.grid import show
 from symprompt.report.records import load_runs, run_notes
 from symprompt.runs.folder import Folder
-from symprompt.tasks.config import TuneConfig
+from symprompt.tasks.config import PatternRunConfig, TuneConfig
 from symprompt.tasks.folder import load_metrics
-from symprompt.tasks.patterns.config import PatternRunConfig
-from symprompt.tasks.patterns.train import tune_pattern
 from symprompt.tasks.predict import predict_file
 from symprompt.tasks.train import tune
 
@@ -22,10 +20,7 @@ _SHOWN = 20
 def run_tune(flags: TuneFlags, config: TuneConfig | PatternRunConfig) -> None:
     """Run ``symprompt tune CONFIG [flags]``; a config with a pattern answers through it."""
     with show_progress() as tick:
-        if isinstance(config, PatternRunConfig):
-            tune_pattern(config, resume=flags.resume, tick=tick)
-        else:
-            tune(config, resume=flags.resume, tick=tick)
+        tune(config, resume=flags.resume, tick=tick)
     inner = Folder(config.out).manifest.details.get("tasks", [])
     paths = [f"{config.out}/{name}" for name in inner] or [config.out]
     show(load_runs(paths).tables())

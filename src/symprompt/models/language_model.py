@@ -539,9 +539,9 @@ class LanguageModel:
         return bool(torch.isfinite(other).all() and apart <= allowed * spread)
 
     @contextmanager
-    def dropout(self) -> Iterator[None]:
+    def dropout(self, on: bool = True) -> Iterator[None]:
         """Run the model with its own dropout on; the P-tuning reference code trains so."""
-        self.model.train()
+        self.model.train(on)
         try:
             yield
         finally:

@@ -14,11 +14,12 @@ from symprompt.config import nearest, read_toml, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.report.grid import DASH
-from symprompt.tasks.config import TuneConfig, load_tune_config
-from symprompt.tasks.patterns.config import (
+from symprompt.tasks.config import (
     PatternRunConfig,
+    TuneConfig,
     is_pattern_config,
     load_pattern_config,
+    load_tune_config,
 )
 
 Config = RunConfig | TuneConfig | PatternRunConfig

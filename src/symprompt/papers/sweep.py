@@ -24,7 +24,7 @@ from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Section
 from symprompt.report.records import deviation, plain_results
 from symprompt.runs.folder import Record
-from symprompt.tasks.patterns.config import PatternRunConfig
+from symprompt.tasks.config import PatternRunConfig
 
 # Keys of a config that the sweep sets itself.
 _PLACED = ("model", "out", "seed", "seeds", "device")

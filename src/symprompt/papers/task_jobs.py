@@ -22,12 +22,10 @@ from symprompt.papers.settings import (
     ROLES,
     TaskSettings,
 )
-from symprompt.tasks.config import TuneConfig, load_tune_config
+from symprompt.tasks.config import TuneConfig, load_pattern_config, load_tune_config
 from symprompt.tasks.data.load import load_task
-from symprompt.tasks.patterns.config import load_pattern_config
 from symprompt.tasks.patterns.data import load_verbal
-from symprompt.tasks.patterns.pattern import manual_patterns, reference_pattern
-from symprompt.tasks.patterns.superglue import find_task
+from symprompt.tasks.patterns.pattern import find_task, manual_patterns, reference_pattern
 
 # ---------------------------------------------------------------- where the data is
 

@@ -31,9 +31,7 @@ from symprompt.papers import records
 from symprompt.papers.recipes import Config
 from symprompt.probing.config import RunConfig, load_config, model_dtype
 from symprompt.probing.train import train
-from symprompt.tasks.config import TuneConfig, load_tune_config
-from symprompt.tasks.patterns.config import PatternRunConfig, load_pattern_config
-from symprompt.tasks.patterns.train import load_for_tuning, tune_pattern
+from symprompt.tasks.config import load_pattern_config, load_tune_config
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import tune
 
@@ -69,7 +67,6 @@ class Worker:
         """Let go of models and tasks: two models may not fit, and a failed job may change one."""
         self._loaded: _Loaded | None = None
         self._session = Session()
-        self._tunable: LanguageModel | None = None
         gc.collect()
         if torch.device(self.device).type == "cuda":
             torch.cuda.empty_cache()
@@ -87,11 +84,9 @@ class Worker:
         tick = self._ticks(name)
         if isinstance(config, RunConfig):
             self._train(replace(config, device=self.device), source, tick)
-        elif isinstance(config, TuneConfig):
+        else:
             own = replace(config, device=self.device)
             tune(own, resume=True, tick=tick, session=self._session)
-        else:
-            self._tune_pattern(replace(config, device=self.device), tick)
         about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}
         about["peak_gib"] = _peak_gib(self.device)
         self.tell({"job": name, "kind": "done", "about": about})
@@ -101,11 +96,6 @@ class Worker:
             records.borrow_prompts(source, config)
         if not records.finished(config):
             train(config, resume=True, tick=tick, backbone=self._backbone(config))
-
-    def _tune_pattern(self, config: PatternRunConfig, tick: Tick) -> None:
-        if self._tunable is None:
-            self._tunable = load_for_tuning(config)
-        tune_pattern(config, resume=True, backbone=self._tunable, tick=tick)
 
     def _backbone(self, config: RunConfig) -> LanguageModel:
         """Return the model, loaded anew if it is another one or a method has changed its weights.

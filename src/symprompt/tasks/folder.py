@@ -11,7 +11,7 @@ from pydantic import with_config
 from typing_extensions import TypedDict
 
 from symprompt.errors import RunError
-from symprompt.runs.folder import CONFIG, Folder
+from symprompt.runs.folder import Folder
 
 COMMAND = "tune"
 CARD = "card.json"
@@ -75,20 +75,6 @@ def open_task(path: str | Path) -> Folder:
     return folder
 
 
-def load_card(folder: Folder) -> Card:
-    """Return what the stored prompt is.
-
-    Raises:
-        RunError: the card is missing or lacks what is relied on.
-    """
-    return folder.load(CARD, Card)
-
-
-def is_pattern_run(folder: Folder) -> bool:
-    """Return whether a folder holds a run through a pattern."""
-    return folder.has(CONFIG) and "pattern.task" in folder.config_keys()
-
-
 def load_metrics(folder: Folder) -> dict[str, Any]:
     """Return what a finished run states and its figures.
 
@@ -148,12 +134,12 @@ def load_seed(folder: Folder, seed: int) -> SeedOutcome:
 
 def best_seed(folder: Folder) -> int:
     """Return the seed that did best on dev: the highest accuracy, then the lowest loss."""
-    return max(folder.manifest.seeds, key=lambda seed: on_dev(load_seed(folder, seed)))
+    return max(folder.manifest.seeds, key=lambda seed: on_dev(load_seed(folder, seed)["dev"]))
 
 
-def on_dev(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Return how well a seed did on dev: the higher, the better."""
-    return float(row["dev"]["accuracy"]), -float(row["dev"]["loss"])
+def on_dev(found: Mapping[str, Any]) -> tuple[float, float]:
+    """Return how good an evaluation of dev is: the higher, the better."""
+    return float(found["accuracy"]), -float(found["loss"])
 
 
 def seed_file(seed: int) -> str:

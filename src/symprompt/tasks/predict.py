@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from symprompt.config import override
+from symprompt.config import build, override
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel, Prefix
 from symprompt.runs.folder import CONFIG, Folder
-from symprompt.tasks.config import TuneConfig, make_tune_config
+from symprompt.tasks.config import TuneConfig, load_pattern_config
 from symprompt.tasks.data.examples import CUT, Example, LabelSet
 from symprompt.tasks.data.load import load_examples
 from symprompt.tasks.features import Features, Sheet, takes_types
@@ -28,13 +27,16 @@ from symprompt.tasks.folder import (
     WEIGHTS,
     Card,
     best_seed,
-    is_pattern_run,
-    load_card,
     open_task,
     prompt_file,
 )
 from symprompt.tasks.kinds import KINDS, Kind, Target
-from symprompt.tasks.model import (
+from symprompt.tasks.patterns.data import VerbalData, load_verbal_file
+from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem
+from symprompt.tasks.patterns.pattern import find_task
+from symprompt.tasks.prepare import columns_of
+from symprompt.tasks.trainables import (
+    TRAINABLES,
     Outcome,
     TaskModel,
     ask,
@@ -42,14 +44,6 @@ from symprompt.tasks.model import (
     figures,
     make_task_head,
 )
-from symprompt.tasks.patterns.config import PatternConfig, load_pattern_config, trains_model
-from symprompt.tasks.patterns.data import load_verbal_file
-from symprompt.tasks.patterns.methods import METHODS
-from symprompt.tasks.patterns.model import VerbalModel
-from symprompt.tasks.patterns.prepare import VerbalProblem
-from symprompt.tasks.patterns.superglue import VerbalData, find_task
-from symprompt.tasks.prepare import columns_of
-from symprompt.tasks.trainables import TRAINABLES
 
 _FILE = "file"
 _HALF = {"float32": False, "bfloat16": True}
@@ -84,7 +78,9 @@ def predict_file(
     Raises:
         SympromptError: the run, the file or the model cannot be used; a prompt for another model.
     """
-    predict = _predict_pattern if is_pattern_run(Folder(run)) else _predict_prompt
+    folder = Folder(run)
+    through_pattern = folder.has(CONFIG) and "pattern.task" in folder.config_keys()
+    predict = _predict_pattern if through_pattern else _predict_prompt
     outcome = predict(
         run, file, columns, model=model, device=device, dtype=dtype, most=max_tokens, tick=tick
     )
@@ -121,12 +117,12 @@ class StoredPrompt:
             RunError: there is none, or it is damaged.
         """
         folder = open_task(path)
-        card = load_card(folder)
+        card = folder.load(CARD, Card)
         try:
             method = "pt2" if card["method"] == "mpt2" else card["method"]
             tables = ("prefix", "lora", "head", "weights", "span")
             own = {key: value for key, value in card.items() if key in tables}
-            config = make_tune_config({"method": method, **own})
+            config = build(TuneConfig, {"method": method, **own})
             if card["kind"] not in KINDS:
                 raise ValueError(f"kind is {card['kind']!r}")
             _ = {key: int(card["features"][key]) for key in ("max_length", "stride")}
@@ -232,7 +228,7 @@ def _predict_prompt(
         name=prompt.task,
     )
     prompt = replace(prompt, config=override(prompt.config, dtype=dtype))
-    kept = TRAINABLES[prompt.config.method].load_dtype(dtype)
+    kept = TRAINABLES[prompt.config.method].dtype or dtype
     name = model or str(prompt.card["base_model"])
     backbone = LanguageModel.load(name, device=device, dtype=kept)
     trained = prompt.model(backbone)
@@ -243,7 +239,7 @@ def _predict_prompt(
         prompt.kind,
         features,
         features.batch().to(backbone.device),
-        max_tokens=most or backbone.token_budget(),
+        max_tokens=most,
         tick=tick,
         stage="predicting",
     )
@@ -270,48 +266,26 @@ def _predict_pattern(
         config = load_pattern_config(str(folder.path / CONFIG))
     except (ConfigError, DataError, TemplateError) as error:
         raise RunError(f"{folder.path} holds another kind of run: {error}") from error
-    task = find_task(config.pattern.task)
-    examples = load_verbal_file(task, file, columns=_named_columns(columns))
+    pattern = config.pattern
+    if pattern.traits.verbal:
+        # As the run read it, whatever a published one of its name is now.
+        words = tuple(map(str, manifest.details["words"]))
+        pattern = replace(pattern, template=str(manifest.details["pattern"]), words=words)
+    task = find_task(pattern.task)
+    examples = load_verbal_file(task, file, columns)
     kept = "float32" if dtype in ("auto", *_HALF) else dtype
     backbone = LanguageModel.load(model or config.model, device=device, dtype=kept)
     check_backbone(manifest.model, manifest.model_fingerprint, backbone, str(folder.path))
-    data = VerbalData(task, {_FILE: examples}, str(file))
-    pattern = _stored_pattern(config.pattern, manifest.details)
+    data = VerbalData(task, {_FILE: examples})
     problem = VerbalProblem(backbone, data, pattern, max_tokens=most, splits=(_FILE,))
     trained = _load_trained(folder, problem, half=_HALF.get(dtype))
-    answers = problem.answer(trained, _FILE, tick=tick)
-    labelled = all(example.label is not None for example in examples)
-    found = problem.measure(_FILE, answers) if labelled else {}
-    cut = problem.cuts()[_FILE]
-    note = (
-        f"examples longer than {problem.max_length} tokens: {cut['examples']}; the ends of their "
-        f"longest fields were left out, {cut['tokens']} tokens in all"
-    )
-    return Outcome(found, problem.rows(_FILE, answers), (note,) if cut["examples"] else ())
-
-
-def _named_columns(pairs: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, column = pair.partition("=")
-        if not (name and equals and column):
-            raise ConfigError(f"--columns has {pair!r}; give name=column, as in premise=text.")
-        found[name] = column
-    return found
-
-
-def _stored_pattern(config: PatternConfig, details: Mapping[str, Any]) -> PatternConfig:
-    """Return the pattern as the run read it, whatever a published one of its name is now."""
-    if not METHODS[config.method].verbal:
-        return config
-    words = tuple(map(str, details["words"]))
-    return replace(config, template=str(details["pattern"]), words=words)
+    return problem.ask(trained, _FILE, tick=tick)
 
 
 def _load_trained(folder: Folder, problem: VerbalProblem, *, half: bool | None) -> VerbalModel:
     """Return the model as training left it; of a model trained too, the weights that were kept."""
     tensors: dict[str, Tensor] = {}
-    joint = trains_model(problem.config)
+    joint = problem.config.joint
     if joint and not folder.has(WEIGHTS):
         raise RunError(
             f"{folder.path} trained the language model too and has no {WEIGHTS}, so it cannot "
@@ -322,19 +296,10 @@ def _load_trained(folder: Folder, problem: VerbalProblem, *, half: bool | None) 
         tensors, about = folder.read_tensors(WEIGHTS)
         with folder.refuse_damage(WEIGHTS):
             seed = int(about["seed"])
-    if problem.method.prompt:
+    if problem.config.traits.prompt:
         tensors |= folder.read_tensors(prompt_file(seed))[0]
     with folder.refuse_damage(WEIGHTS if joint else prompt_file(seed)):
         try:
-            # A network that made vectors or a prefix is not stored, only what it gave.
-            plain = replace(problem.config, prefix_encoder="free", encoder="free")
-            extra = problem.method.make(problem, plain, 0)
-            problem.method.load(extra, tensors)
-            weights = dict(problem.backbone.model.named_parameters())
-            with torch.no_grad():
-                for name, value in tensors.items():
-                    if name.startswith("model."):
-                        weights[name.removeprefix("model.")].copy_(value)
+            return problem.load_model(tensors, half=half)
         except RuntimeError as error:
             raise ValueError(f"its parameters do not fit ({error})") from error
-    return VerbalModel(problem.backbone, extra, half=half)

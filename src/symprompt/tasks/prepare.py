@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import TaskConfig, TuneConfig
+from symprompt.tasks.config import PatternRunConfig, TaskConfig, TuneConfig
 from symprompt.tasks.data.examples import Columns, TaskData, draw_limited, hold_out
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.data.spans import identified
 from symprompt.tasks.features import Batch, Features, Sheet, takes_types
-from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.trainables import TRAINABLES
 
 HELD_OUT = "held-out"
 _LEAST = 16
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedSplit:
-    """A split as arrays, and as tensors on the model's device."""
-
-    features: Features
-    inputs: Batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +27,20 @@ class PreparedTask:
 
     Attributes:
         name: what to call it.
+        kind: what it asks for.
         data: its examples, with what was held out.
-        splits: the splits as tensors, train among them.
+        splits: the splits as arrays, train among them.
+        inputs: the same as tensors on the model's device.
         choice: the split that chooses the epoch.
         reported: the split whose figures count.
         max_length: most tokens of an input.
     """
 
     name: str
+    kind: Kind[Any, Any]
     data: TaskData
-    splits: dict[str, PreparedSplit]
+    splits: dict[str, Features]
+    inputs: dict[str, Batch]
     choice: str
     reported: str
     max_length: int
@@ -57,9 +54,12 @@ class Session:
         self._data: dict[tuple[object, ...], TaskData] = {}
         self._tasks: dict[tuple[object, ...], PreparedTask] = {}
 
-    def backbone(self, config: TuneConfig) -> LanguageModel:
+    def backbone(self, config: TuneConfig | PatternRunConfig) -> LanguageModel:
         """Return the model a run needs, in the dtype that its method trains in."""
-        dtype = TRAINABLES[config.method].load_dtype(config.dtype)
+        if isinstance(config, TuneConfig):
+            dtype = TRAINABLES[config.method].dtype or config.dtype
+        else:
+            dtype = "float32" if config.dtype == "auto" else config.dtype
         key = (config.model, config.device, dtype)
         if key not in self._backbones:
             self._backbones[key] = LanguageModel.load(
@@ -147,11 +147,13 @@ def tensorise_task(
         token_types=takes_types(backbone),
     )
     target = Target(data.labels, data.relations, every_token=task.label_all_tokens)
-    splits = {}
-    for name, examples in data.splits.items():
-        if examples:
-            features = KINDS[data.kind].tensorise(examples, sheet, target)
-            splits[name] = PreparedSplit(features, features.batch().to(backbone.device))
+    kind = KINDS[data.kind]
+    splits = {
+        name: kind.tensorise(examples, sheet, target)
+        for name, examples in data.splits.items()
+        if examples
+    }
+    inputs = {name: own.batch().to(backbone.device) for name, own in splits.items()}
     choice = HELD_OUT if HELD_OUT in splits else "dev"
     reported = "test" if "test" in splits else "dev"
     if choice not in splits or reported not in splits:
@@ -159,7 +161,9 @@ def tensorise_task(
             f"{data.name} has {_listed(data)}; a dev or test split and a share of task.held_out "
             "above 0 are needed to choose and to report."
         )
-    return PreparedTask(task.name or data.name, data, splits, choice, reported, length)
+    return PreparedTask(
+        task.name or data.name, kind, data, splits, inputs, choice, reported, length
+    )
 
 
 def columns_of(pairs: Sequence[str]) -> Columns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,17 +17,8 @@ from symprompt.models.prefix import Prefix
 from symprompt.tasks.data.examples import Example
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds.base import Head
-from symprompt.tasks.model import Gathered
 from symprompt.tasks.predict import StoredPrompt
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """One task's inputs, and where their scores go."""
-
-    features: Features
-    inputs: Batch
-    first: int
+from symprompt.tasks.trainables import Gathered
 
 
 class Server:
@@ -86,40 +76,41 @@ class Server:
         for task in examples:
             if task not in self.prompts:
                 raise ConfigError(f"no prompt of task {task!r} is served: {', '.join(self.heads)}.")
-        asked = self._tensorise(examples)
-        found: dict[str, list[dict[str, Any]]] = {task: [] for task in examples}
-        if not asked:
-            return found
-        scores = self.scores(asked, max_tokens or self.backbone.token_budget())
-        for task, entry in asked.items():
-            prompt = self.prompts[task]
-            found[task] = prompt.predict(examples[task], entry.features, scores[task]).rows
-        return found
-
-    def scores(self, asked: Mapping[str, _Asked], max_tokens: int) -> dict[str, Tensor]:
-        """Return each task's scores, all tasks' inputs together in passes of similar length."""
-        lengths = np.concatenate([entry.features.lengths for entry in asked.values()])
-        widest = max(int(entry.features.ids.shape[1]) for entry in asked.values())
-        names = list(asked)
-        owner = np.concatenate(
-            [np.full(len(entry.features), place) for place, entry in enumerate(asked.values())]
-        )
-        found = {
-            task: Gathered(self.prompts[task].kind, entry.features) for task, entry in asked.items()
+        asked = {
+            task: self.prompts[task].tensorise(given, self.backbone)
+            for task, given in examples.items()
+            if given
         }
+        scores = self.scores(asked, max_tokens or self.backbone.token_budget())
+        return {
+            task: self.prompts[task].predict(given, asked[task], scores[task]).rows if given else []
+            for task, given in examples.items()
+        }
+
+    def scores(self, asked: Mapping[str, Features], max_tokens: int) -> dict[str, Tensor]:
+        """Return each task's scores, all tasks' inputs together in passes of similar length."""
+        if not asked:
+            return {}
+        lengths = np.concatenate([own.lengths for own in asked.values()])
+        owner = np.repeat(list(asked), [len(own) for own in asked.values()])
+        place = np.concatenate([np.arange(len(own)) for own in asked.values()])
+        inputs = {task: own.batch().to(self.backbone.device) for task, own in asked.items()}
+        found = {task: Gathered(self.prompts[task].kind, own) for task, own in asked.items()}
+        widest = max(int(own.ids.shape[1]) for own in asked.values())
         width = partial(few_widths, widest=widest)
         for step in make_batches(lengths, max_tokens, width=width, order="longest"):
-            parts = {}
-            for place in np.unique(owner[step.rows]):
-                own = step.rows[owner[step.rows] == place] - asked[names[place]].first
-                parts[names[place]] = own
-            self._pass(asked, parts, step.width, found)
+            parts = {
+                task: place[step.rows[owner[step.rows] == task]]
+                for task in asked
+                if task in owner[step.rows]
+            }
+            self._pass(inputs, parts, step.width, found)
         return {task: gathered.scores() for task, gathered in found.items()}
 
     @torch.no_grad()
     def _pass(
         self,
-        asked: Mapping[str, _Asked],
+        inputs: Mapping[str, Batch],
         parts: Mapping[str, np.ndarray],
         width: int,
         found: Mapping[str, Gathered],
@@ -128,7 +119,7 @@ class Server:
         batches, chosen = [], []
         for task, rows in parts.items():
             chosen.append(torch.from_numpy(rows).to(self.backbone.device))
-            batches.append(asked[task].inputs.select(chosen[-1], width))
+            batches.append(inputs[task].select(chosen[-1], width))
         numbers = {task: place for place, task in enumerate(self.prompts)}
         row = torch.cat(
             [
@@ -140,13 +131,13 @@ class Server:
         tokens = torch.arange(width, device=ids.device)
         mask = tokens < torch.cat([batch.lengths for batch in batches])[:, None]
         types = [batch.types for batch in batches if batch.types is not None]
-        inputs = Inputs(
+        together = Inputs(
             self.backbone.embed(ids),
             mask,
             types=torch.cat([_padded(entry, width) for entry in types]) if types else None,
         )
         prefix = Prefix(self.states, row, shift_positions=self.shift, visible=self.visible)
-        states = self.backbone.states(inputs, prefix=prefix)
+        states = self.backbone.states(together, prefix=prefix)
         sizes = [len(batch) for batch in batches]
         for task, batch, own, places in zip(
             parts, batches, torch.split(states, sizes), chosen, strict=True
@@ -154,18 +145,6 @@ class Server:
             seen = int(batch.ids.shape[1])
             scores = self.heads[task].scores(own[:, :seen], batch)
             found[task].add(places, scores)
-
-    def _tensorise(self, examples: Mapping[str, Sequence[Example]]) -> dict[str, _Asked]:
-        asked: dict[str, _Asked] = {}
-        first = 0
-        for task, given in examples.items():
-            if not given:
-                continue
-            features = self.prompts[task].tensorise(given, self.backbone)
-            inputs = features.batch().to(self.backbone.device)
-            asked[task] = _Asked(features, inputs, first)
-            first += len(features)
-        return asked
 
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

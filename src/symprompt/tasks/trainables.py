@@ -1,4 +1,4 @@
-"""The methods, by name: a language model with what each trains of it.
+"""The methods, by name: a language model with what each trains of it, and heads on its states.
 
 Prompts at the input layer, prefixes at every layer, adapters, or the model's own weights: all,
 those of the last layers, or none.
@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ClassVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from symprompt.errors import ConfigError, ModelError, RunError
+from symprompt.engine.batches import few_widths, make_batches
+from symprompt.errors import ConfigError, DataError, ModelError, RunError
+from symprompt.files.progress import Tick, silent
 from symprompt.models import Inputs, LanguageModel, LoraTuning
 from symprompt.prompts.encoders import PrefixEncoder, PrefixKind
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.config import TuneConfig, check_settings
-from symprompt.tasks.features import Batch
+from symprompt.tasks.data.examples import Example
+from symprompt.tasks.features import Batch, Features
+from symprompt.tasks.kinds import Kind, Target
+from symprompt.tasks.kinds.base import Head
 
 ALL = -1
 """Every weight of the body."""
@@ -107,11 +114,12 @@ class TunedModel(ABC):
         settings: the keys of a config that concern this method, and others perhaps not.
         continues: whether training can go on from a stored prompt.
         mixes: whether several tasks train it together first.
+        dtype: in which the model must be loaded; empty for that of the passes.
         backbone: the model; frozen unless a subclass trains it.
         taken: positions of the model that prompts take from every input.
 
     Args:
-        backbone: in the dtype that ``load_dtype`` states.
+        backbone: in the dtype that ``dtype`` states.
         config: the method's settings; its dropout is of the language model, while training.
         seed: of prompts and adapters at their start.
     """
@@ -120,6 +128,7 @@ class TunedModel(ABC):
     settings: ClassVar[tuple[str, ...]] = ()
     continues: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
+    dtype: ClassVar[str] = ""
     taken = 0
 
     def __init__(
@@ -130,11 +139,6 @@ class TunedModel(ABC):
         self.dropout = config.learning.dropout
         self.learning = False
 
-    @classmethod
-    def load_dtype(cls, dtype: str) -> str:
-        """Return the dtype in which the model must be loaded for passes in a dtype."""
-        return dtype
-
     @abstractmethod
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return what is trained, by name; prompts' names begin with "prompt."."""
@@ -143,34 +147,34 @@ class TunedModel(ABC):
     def states(self, batch: Batch) -> Tensor:
         """Return the last hidden states of the tokens [b, t, h], no prompt's among them."""
 
-    @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """Return what is stored of it."""
+        """Return what is stored of it: what is trained, if nothing else."""
+        return {name: value.detach() for name, value in self.parameters().items()}
 
-    @abstractmethod
+    @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Put stored parameters in place.
 
         Raises:
             RunError: they do not fit.
         """
+        for name, value in self.parameters().items():
+            value.copy_(_fitting(tensors, name, value))
 
     @contextmanager
     def training(self) -> Iterator[None]:
         """Have dropout on: the prompts' own, and the language model's if it is asked for."""
-        drops = [part for part in self.backbone.model.modules() if isinstance(part, nn.Dropout)]
-        before = [part.p for part in drops]
+        modules = self.backbone.model.modules()
+        before = {part: part.p for part in modules if isinstance(part, nn.Dropout)}
+        for part in before if self.dropout else ():
+            part.p = self.dropout
         self.learning = True
-        if self.dropout:
-            for part in drops:
-                part.p = self.dropout
-            self.backbone.model.train()
         try:
-            yield
+            with self.backbone.dropout(on=bool(self.dropout)):
+                yield
         finally:
             self.learning = False
-            self.backbone.model.eval()
-            for part, share in zip(drops, before, strict=True):
+            for part, share in before.items():
                 part.p = share
 
     def _inputs(self, batch: Batch) -> Inputs:
@@ -216,15 +220,6 @@ class InputPrompts(TunedModel):
         )
         return self.backbone.states(together)[:, self.taken :]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the vectors [n, width]."""
-        return {"prompt.vectors": self.vectors.detach()}
-
-    @torch.no_grad()
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put stored vectors in place."""
-        self.vectors.copy_(_fitting(tensors, "prompt.vectors", self.vectors))
-
 
 class FullWeights(TunedModel):
     """FT: the weights of the model, or of its last layers, on a copy in float32; final.
@@ -235,6 +230,8 @@ class FullWeights(TunedModel):
 
     file = "weights.safetensors"
     settings = ("weights.layers",)
+    # Small changes of half precision weights vanish.
+    dtype = "float32"
 
     def __init__(
         self, backbone: LanguageModel, config: TuneConfig, seed: tuple[object, ...] = ()
@@ -247,18 +244,14 @@ class FullWeights(TunedModel):
             )
         on_gpu = config.dtype == "auto" and backbone.device.type == "cuda"
         self.half = config.dtype == "bfloat16" or on_gpu
-        self._trained = trained_parameters(self.backbone, config.weights.layers)
-        for value in self._trained.values():
+        found = trained_parameters(self.backbone, config.weights.layers)
+        self._trained = {f"body.{name}": value for name, value in found.items()}
+        for value in found.values():
             value.requires_grad_(True)
-
-    @classmethod
-    def load_dtype(cls, dtype: str) -> str:
-        """Return float32 always: small changes of half precision weights vanish."""
-        return "float32"
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the weights that are trained, tied ones once."""
-        return dict(self._trained)
+        return self._trained
 
     def states(self, batch: Batch) -> Tensor:
         """Return the states that the weights as they are now give."""
@@ -269,16 +262,6 @@ class FullWeights(TunedModel):
             casting = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
         with casting:
             return self.backbone.states(self._inputs(batch), grad_model=bool(self._trained))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the weights that were trained."""
-        return {f"body.{name}": value.detach() for name, value in self.parameters().items()}
-
-    @torch.no_grad()
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put stored weights in place."""
-        for name, value in self.parameters().items():
-            value.copy_(_fitting(tensors, f"body.{name}", value))
 
 
 class Adapters(TunedModel):
@@ -446,3 +429,217 @@ def _fitting(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
         got = "nothing" if found is None else f"shape {tuple(found.shape)}"
         raise RunError(f"stored parameters do not fit: {name} is {got}, not {tuple(like.shape)}.")
     return found
+
+
+def check_backbone(name: str, fingerprint: str, backbone: LanguageModel, where: str) -> None:
+    """Refuse a prompt that was learned for another model.
+
+    Args:
+        name: the model it was learned for, and its fingerprint.
+
+    Raises:
+        RunError: naming that model.
+    """
+    if fingerprint != backbone.fingerprint:
+        raise RunError(
+            f"the prompt in {where} was learned for another model ({name}, "
+            f"{fingerprint}), not for {backbone.source} "
+            f"({backbone.fingerprint}); a prompt serves only its own model: name it with --model."
+        )
+
+
+# ------------------------------------------------------------------------------ heads
+
+
+class TaskModel:
+    """What is trained and queried: a tuned model, and a head for each task; final.
+
+    Args:
+        tuned: the language model with what is trained of it.
+        heads: task -> its head, on the model's device.
+        inputs: task -> all its training inputs, on that device; none if it is only queried.
+    """
+
+    def __init__(
+        self,
+        tuned: TunedModel,
+        heads: Mapping[str, Head],
+        inputs: Mapping[str, Batch] | None = None,
+    ) -> None:
+        self.tuned = tuned
+        self.heads = dict(heads)
+        self.inputs = dict(inputs or {})
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """Return what is trained of the heads."""
+        return {
+            f"head.{task}.{name}": value
+            for task, head in self.heads.items()
+            for name, value in head.named_parameters()
+        }
+
+    @property
+    def size(self) -> int:
+        """How many parameters are trained."""
+        values = [*self.tuned.parameters().values(), *self.head_parameters().values()]
+        return sum(value.numel() for value in values)
+
+    def loss(self, task: str, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Return the losses [b] of training inputs of a task, and what each counts [b]."""
+        batch = self.inputs[task].select(rows, width)
+        states = self.tuned.states(batch)
+        head = self.heads[task]
+        return head.loss(states, batch), head.weights(batch)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Have dropout on."""
+        for head in self.heads.values():
+            head.train()
+        try:
+            with self.tuned.training():
+                yield
+        finally:
+            for head in self.heads.values():
+                head.eval()
+
+    @torch.no_grad()
+    def scores(self, task: str, batch: Batch) -> Tensor:
+        """Return the scores that a task's head gives inputs."""
+        return self.heads[task].scores(self.tuned.states(batch), batch)
+
+    def tensors(self, task: str) -> dict[str, Tensor]:
+        """Return what is stored for a task: the parameters of the tuned model and of the head."""
+        head = {f"head.{key}": value for key, value in self.heads[task].state_dict().items()}
+        return {**self.tuned.tensors(), **head}
+
+    def load(self, task: str, tensors: Mapping[str, Tensor]) -> None:
+        """Put a stored prompt and, if there is one, its head in place.
+
+        Raises:
+            RunError: they do not fit.
+        """
+        self.tuned.load(tensors)
+        head = {key[5:]: value for key, value in tensors.items() if key.startswith("head.")}
+        if not head:
+            return
+        try:
+            self.heads[task].load_state_dict(head)
+        except RuntimeError as error:
+            raise RunError(
+                "the stored head does not fit the task: it has other labels or another kind."
+            ) from error
+
+
+def make_task_head(
+    kind: Kind[Any, Any], target: Target, backbone: LanguageModel, *, seed: tuple[object, ...]
+) -> Head:
+    """Return a head at its start, on the model's device."""
+    head = kind.head(
+        hidden_size(backbone),
+        target,
+        causal=backbone.causal,
+        generator=make_generator(*seed, "head"),
+    )
+    if backbone.dtype == torch.float64:
+        head = head.double()
+    return head.to(backbone.device).eval()
+
+
+class Gathered:
+    """The scores of all rows of a split, put together pass by pass; final."""
+
+    def __init__(self, kind: Kind[Any, Any], features: Features) -> None:
+        self.kind = kind
+        self.features = features
+        self._found: Tensor | None = None
+
+    def add(self, rows: Tensor, scores: Tensor) -> None:
+        """Put the scores of some rows, perhaps narrower than the widest, in their places."""
+        scores = self.kind.kept(scores)
+        if self._found is None:
+            shape = [len(self.features), *scores.shape[1:]]
+            if self.kind.per_token:
+                shape[1] = int(self.features.ids.shape[1])
+            floor = -torch.inf if scores.is_floating_point() else 0
+            self._found = scores.new_full(shape, floor)
+        if scores.shape[1:] == self._found.shape[1:]:
+            self._found[rows] = scores
+        else:
+            self._found[rows, : scores.shape[1]] = scores
+
+    def scores(self) -> Tensor:
+        """Return all scores, on the CPU."""
+        if self._found is None:
+            raise ValueError("no row has been queried")
+        return self._found.cpu()
+
+
+def ask(
+    model: TaskModel,
+    task: str,
+    kind: Kind[Any, Any],
+    features: Features,
+    inputs: Batch,
+    *,
+    max_tokens: int,
+    tick: Tick = silent,
+    stage: str = "asking",
+) -> Tensor:
+    """Return a task's scores of all inputs of a split, on the CPU.
+
+    Args:
+        kind: the task's kind.
+        features: the split.
+        inputs: the same on the device.
+        max_tokens: most tokens in one pass; 0 chooses by device.
+
+    Returns:
+        What the kind decodes, one entry for each row [n, ...].
+    """
+    backbone = model.tuned.backbone
+    widths = partial(few_widths, widest=int(features.ids.shape[1]))
+    most = max_tokens or backbone.token_budget()
+    plan = list(make_batches(features.lengths, most, width=widths, order="longest"))
+    gathered = Gathered(kind, features)
+    for number, step in enumerate(plan):
+        rows = torch.from_numpy(step.rows).to(backbone.device)
+        gathered.add(rows, model.scores(task, inputs.select(rows, step.width)))
+        tick(stage, number + 1, len(plan), "")
+    return gathered.scores()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found for a split: figures in percent, and one row for each example.
+
+    Attributes:
+        notes: what a reader should know, such as texts that were cut to fit.
+    """
+
+    metrics: dict[str, float]
+    rows: list[dict[str, Any]]
+    notes: tuple[str, ...] = ()
+
+
+def figures(
+    kind: Kind[Any, Any], examples: Sequence[Example], predictions: Sequence[Any]
+) -> dict[str, float]:
+    """Return the figures of predictions in percent, the one that chooses first.
+
+    Raises:
+        DataError: an example has no label, or there is another number of predictions.
+    """
+    if len(examples) != len(predictions):
+        raise DataError(
+            f"got {len(predictions)} prediction(s) for {len(examples)} example(s); every "
+            "example needs one."
+        )
+    if not all(map(kind.is_labelled, examples)):
+        raise DataError("some examples have no label, so nothing can be measured on them.")
+    found = kind.measure(examples, predictions)
+    ordered = {kind.metric: found[kind.metric], **found}
+    return {
+        name: value if name.endswith("threshold") else 100 * value
+        for name, value in ordered.items()
+    }

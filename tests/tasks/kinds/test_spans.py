@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 import torch
 
+from symprompt.config import build
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.report.records import run_notes
-from symprompt.tasks.config import SpanConfig, make_tune_config
+from symprompt.tasks.config import SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_examples, load_task
 from symprompt.tasks.features import Features, first_words
-from symprompt.tasks.folder import load_card
+from symprompt.tasks.folder import CARD, Card
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
     LOWEST,
     SpanPrediction,
 )
-from symprompt.tasks.model import make_task_head
 from symprompt.tasks.predict import predict_file
+from symprompt.tasks.trainables import make_task_head
 from tiny.labelled import write_spans, write_toy
 from tiny.models import PLAIN_WORDS
 from tiny.oracles import seqeval_scores
@@ -314,7 +315,7 @@ def test_a_run_learns_spans_that_lie_in_one_another(
     assert measured["inner_recall"] > 80
     found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
     assert found.metrics == measured
-    assert load_card(run.folder)["threshold"] != 0
+    assert run.folder.load(CARD, Card)["threshold"] != 0
     row = json.loads((run.folder.path / "predictions/test.jsonl").read_text().splitlines()[0])
     assert len(row["prediction"]) == len(row["texts"]) == len(row["odds"])
 
@@ -338,7 +339,7 @@ def test_a_run_learns_relations(bert: Path, tmp_path: Path) -> None:
     assert measured["f1"] > 80
     assert measured["given_f1"] > 85
     assert measured["span_f1"] > 85
-    assert load_card(run.folder)["relations"] == ["NULL", "OF"]
+    assert run.folder.load(CARD, Card)["relations"] == ["NULL", "OF"]
     found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
     assert found.metrics == measured
     bare = tmp_path / "bare.jsonl"
@@ -365,7 +366,7 @@ def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None
         span__overlaps="nested",
         task__identify=True,
     )
-    assert load_card(run.folder)["labels"] == ["NULL", "SPAN"]
+    assert run.folder.load(CARD, Card)["labels"] == ["NULL", "SPAN"]
     assert run.metrics["splits"]["test"]["f1"] > 80
 
 
@@ -377,7 +378,7 @@ def _contract(backbone: LanguageModel) -> None:
         SpanExample("b", words[3:], (("LOC", 1, 2),), ()),
     ]
     names = LabelSet.of_spans(["R"])
-    body = tuned(backbone, make_tune_config({"method": "ft"}), seed=1)
+    body = tuned(backbone, build(TuneConfig, {"method": "ft"}), seed=1)
     target = Target(LABELS, names, span=SpanConfig(length=3, hidden=8, candidates=6))
     for kind in ("spans", "relations"):
         features = tensorise(
@@ -454,4 +455,4 @@ def test_every_causal_family_has_spans(causal: LanguageModel) -> None:
 )
 def test_settings_out_of_range_are_refused(table: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        make_tune_config(table)
+        build(TuneConfig, table)

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from symprompt.config import build
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.tasks.config import HeadConfig, make_tune_config
+from symprompt.tasks.config import HeadConfig, TuneConfig
 from symprompt.tasks.data.examples import Example, LabelSet, TaggedExample
 from symprompt.tasks.features import Batch, Sheet
 from symprompt.tasks.kinds import KINDS
@@ -261,7 +262,7 @@ def test_the_grammar_allows_iob2_and_nothing_else() -> None:
 def test_constrained_tags_are_the_best_that_are_allowed(crf: bool, combine: str) -> None:
     if crf and combine == "mean":
         with pytest.raises(ConfigError, match=r"head\.combine"):
-            make_tune_config({"head": {"decoder": "crf", "combine": "mean"}})
+            build(TuneConfig, {"head": {"decoder": "crf", "combine": "mean"}})
         return
     states, batch = make_batch()
     head = make_head(decoder="crf" if crf else "softmax", constrain=True, combine=combine)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from symprompt.errors import DataError
-from symprompt.tasks.patterns.data import load_verbal
-from symprompt.tasks.patterns.superglue import TASKS, VerbalData
+from symprompt.tasks.patterns.data import VerbalData, load_verbal
+from symprompt.tasks.patterns.pattern import TASKS
 from tiny.labelled import rows_of, write_lines, write_task
 
 

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 
 from symprompt.errors import TemplateError
 from symprompt.models import LanguageModel
+from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.layout import VECTOR, Writer, fit
 from symprompt.tasks.patterns.pattern import (
     MANUAL,
     PAIRS,
     PTUNING,
+    TASKS,
     Pattern,
     change,
     manual_patterns,
     reference_pattern,
 )
-from symprompt.tasks.patterns.superglue import TASKS, VerbalExample
 
 PAIR = VerbalExample("0", {"premise": "Rome is old .", "hypothesis": "Paris lies in Italy."}, 0)
 

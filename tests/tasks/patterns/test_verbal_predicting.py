@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 import torch
 
+from symprompt.config import build
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import read_json, read_tensors, write_json
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
 from symprompt.tasks import folder as patterns
-from symprompt.tasks.patterns.config import PatternRunConfig, make_pattern_config
-from symprompt.tasks.patterns.superglue import TASKS
-from symprompt.tasks.patterns.train import tune_pattern
+from symprompt.tasks.config import PatternRunConfig
+from symprompt.tasks.patterns.pattern import TASKS
 from symprompt.tasks.predict import predict_file
+from symprompt.tasks.train import tune
 from tiny.labelled import rows_of, write_lines, write_task
 from tiny.runs import Call, unfinish
 
@@ -48,7 +49,7 @@ def config_of(model: Path, data: Path, out: Path, **pattern: Any) -> PatternRunC
         "learning": {"steps": 3, "evaluate_every": 1, "batches": [2], "rates": [1e-2]}
         | {"prompt_rate": 1e-2},
     }
-    return make_pattern_config(table)
+    return build(PatternRunConfig, table)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def made(
         if (method, family) not in done:
             out = tmp_path_factory.mktemp("runs") / f"{family}-{method}"
             changes = {"method": method, "template": TEXTS[method]}
-            tune_pattern(config_of(family_folder(family), data, out, **changes))
+            tune(config_of(family_folder(family), data, out, **changes))
             done[method, family] = out
         return done[method, family]
 
@@ -138,7 +139,7 @@ def test_every_task_is_answered(
     words = WORDS if TASKS[task].kind == "labels" else ()
     words = ("Kenya", "Japan", "Peru") if task == "cb" else words
     changes = {"task": task, "method": method, "template": text, "words": list(words)}
-    tune_pattern(config_of(family_folder("bert"), folder, tmp_path / "run", **changes))
+    tune(config_of(family_folder("bert"), folder, tmp_path / "run", **changes))
     found = predict_file(tmp_path / "run", folder / "val.jsonl", device="cpu")
     metrics = patterns.load_metrics(Folder(tmp_path / "run"))
     assert list(found.metrics) == list(metrics["metrics"])
@@ -162,15 +163,15 @@ def test_seeds_that_are_added_keep_better_weights_only(
 ) -> None:
     config = config_of(family_folder("bert"), data, tmp_path / "run", method="mp")
     config = replace(config, pattern=replace(config.pattern, template=TEXTS["mp"]))
-    tune_pattern(replace(config, seeds=(1,)))
+    tune(replace(config, seeds=(1,)))
     stored = read_json(tmp_path / "run/seeds/1.json")
     stored["dev"]["accuracy"] = 101.0
     write_json(tmp_path / "run/seeds/1.json", stored)
-    tune_pattern(replace(config, seeds=(1, 2)), resume=True)
+    tune(replace(config, seeds=(1, 2)), resume=True)
     assert read_tensors(tmp_path / "run/weights.safetensors")[1]["seed"] == 1
     stored["dev"]["accuracy"] = -1.0
     write_json(tmp_path / "run/seeds/1.json", stored)
-    tune_pattern(replace(config, seeds=(1, 2, 3)), resume=True)
+    tune(replace(config, seeds=(1, 2, 3)), resume=True)
     assert read_tensors(tmp_path / "run/weights.safetensors")[1]["seed"] == 3
 
 
@@ -249,7 +250,7 @@ def test_runs_and_models_that_do_not_serve_are_refused(
     with pytest.raises(DataError, match=r"nothing.jsonl"):
         predict_file(made("pt2"), tmp_path / "nothing.jsonl", device="cpu")
     config = config_of(family_folder("bert"), data, tmp_path / "run", template=TEXTS["ptuning"])
-    tune_pattern(replace(config, keep_weights=False, seeds=(1,)))
+    tune(replace(config, keep_weights=False, seeds=(1,)))
     with pytest.raises(RunError, match=r"has no weights.safetensors, so it cannot answer"):
         predict_file(tmp_path / "run", val, device="cpu")
     unfinish(tmp_path / "run")
@@ -262,7 +263,7 @@ def test_damaged_files_are_told(
 ) -> None:
     run = tmp_path / "run"
     pattern = {"method": "pt2", "template": TEXTS["pt2"]}
-    tune_pattern(config_of(family_folder("bert"), data, run, **pattern))
+    tune(config_of(family_folder("bert"), data, run, **pattern))
     seed = patterns.best_seed(Folder(run))
     source = run / "prompts" / f"{seed % 3 + 1}.safetensors"
     prompt = run / "prompts" / f"{seed}.safetensors"

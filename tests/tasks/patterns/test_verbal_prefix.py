@@ -13,10 +13,10 @@ from torch import Tensor
 from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.prompts import PrefixEncoder
+from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.layout import Writer, tensorise
 from symprompt.tasks.patterns.model import VerbalModel, score_split
 from symprompt.tasks.patterns.pattern import Pattern
-from symprompt.tasks.patterns.superglue import VerbalExample
 from symprompt.tasks.patterns.train import tuning
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
 from tiny.prefix import by_cache, by_pairs, by_tokens
@@ -90,17 +90,18 @@ def test_a_prefix_learns_and_the_model_stays(
         backbone, method="pt2", template=PLAIN, prefix_length=4, prefix_encoder=kind
     )
     learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20, model_dropout=False)
-    with tuning(problem, learning) as tuner:
-        assert all(name.startswith("extra.") for name in tuner.training.parameters)
-        first = problem.look(tuner.model)[1]
-        outcome = tuner.run(1)
+    with tuning(problem, learning) as training:
+        assert all(name.startswith("extra.") for name in training.parameters)
+        first = problem.look(training.model)[1]
+        row, _ = training.run(1)
+        prefix = training.prompt()["prefix"]
         for name, value in backbone.model.named_parameters():
             assert torch.equal(value, before[name])
-    assert outcome.dev.loss < 0.7 * first
+    assert row["dev"]["loss"] < 0.7 * first
     layers, heads, size = backbone.prefix_shape
-    assert outcome.prompt["prefix"].shape == (layers, 2, heads, 4, size)
+    assert prefix.shape == (layers, 2, heads, 4, size)
     if kind == "free":
-        assert outcome.trained == outcome.prompt["prefix"].numel()
+        assert row["trained"] == prefix.numel()
 
 
 def test_the_prefix_is_dropped_in_training_alone(bert: LanguageModel) -> None:

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from symprompt.accel.compiling import Recorder
 from symprompt.models import LanguageModel
-from symprompt.tasks.patterns import training
+from symprompt.tasks.patterns import train as patterns
 from symprompt.tasks.patterns.model import VerbalModel
-from symprompt.tasks.patterns.train import tuning
-from symprompt.tasks.patterns.training import Recipe
+from symprompt.tasks.patterns.train import Recipe, tuning
 from tiny.tasks import LEARNING, make_problem
 
 
@@ -41,10 +40,10 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def train(backbone: LanguageModel) -> dict[str, Tensor]:
-    with tuning(make_problem(backbone), replace(LEARNING, micro_batch=3)) as tuner:
-        tuner.run(1)
-        tuner.run(2)
-        return {name: own.detach().clone() for name, own in tuner.training.parameters.items()}
+    with tuning(make_problem(backbone), replace(LEARNING, micro_batch=3)) as training:
+        training.run(1)
+        training.run(2)
+        return {name: own.detach().clone() for name, own in training.parameters.items()}
 
 
 def test_recorded_steps_end_with_the_same_bits(
@@ -62,7 +61,7 @@ def test_rehearsals_never_ask_beyond_the_width(
     bert: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch)
-    monkeypatch.setattr(training, "_GRAIN", 1)
+    monkeypatch.setattr(patterns, "_GRAIN", 1)
     problem = make_problem(bert)
     layout = problem.layouts["train"]
     asked: list[bool] = []
@@ -77,10 +76,10 @@ def test_rehearsals_never_ask_beyond_the_width(
     layout.widths[0] += 1
     layout.lengths[0] += 1
     assert int(layout.widths.argmin()) != 0
-    with tuning(problem, LEARNING) as tuner:
+    with tuning(problem, LEARNING) as training:
         asked.clear()
-        tuner.training.begin(Recipe(1, 1e-3, 1), problem.make_model(1).extra)
+        training.begin(Recipe(1, 1e-3, 1))
         for number in range(len(layout)):
-            tuner.training.step(number)
+            training.step(number)
     assert asked
     assert all(asked)

@@ -12,22 +12,23 @@ import pytest
 import torch
 
 from symprompt import cli
-from symprompt.config import shipped_configs
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.config import build, shipped_configs
+from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
-from symprompt.tasks.folder import load_metrics
-from symprompt.tasks.patterns.config import (
+from symprompt.tasks.config import (
     PatternRunConfig,
     is_pattern_config,
     load_pattern_config,
-    make_pattern_config,
 )
-from symprompt.tasks.patterns.pattern import PTUNING
-from symprompt.tasks.patterns.superglue import TASKS, VerbalExample, measure
-from symprompt.tasks.patterns.train import tune_pattern
+from symprompt.tasks.folder import load_metrics
+from symprompt.tasks.patterns.data import VerbalExample
+from symprompt.tasks.patterns.model import measure
+from symprompt.tasks.patterns.pattern import PTUNING, TASKS
+from symprompt.tasks.prepare import Session
+from symprompt.tasks.train import tune
 from tiny.labelled import write_long_model, write_task
 
 NAMES = [name for name in shipped_configs("tune") if is_pattern_config(name)]
@@ -74,7 +75,7 @@ def config_of(model: Path, data: Path, out: Path, **sections: Any) -> PatternRun
     }
     for key, value in sections.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
-    return make_pattern_config(table)
+    return build(PatternRunConfig, table)
 
 
 def test_every_task_has_a_config_with_its_papers_pattern() -> None:
@@ -114,7 +115,7 @@ def test_baselines_answer_every_task(
     task: str, method: str, model: Path, data: Path, tmp_path: Path
 ) -> None:
     config = config_of(model, data, tmp_path / "run", pattern={"task": task, "method": method})
-    metrics = tune_pattern(config)
+    metrics = tune(config).metrics
     assert metrics["seeds"] == ([1] if method == "zero-shot" else [1, 2])
     assert set(metrics["cut"]) == {"train", "dev", "val"}
     assert not (tmp_path / "run" / "prompts").exists()
@@ -122,31 +123,31 @@ def test_baselines_answer_every_task(
 
 def test_a_run_is_gone_on_with_and_seeds_are_added(model: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    backbone = LanguageModel.load(str(model), device="cpu", dtype="float32")
-    both = tune_pattern(config_of(model, data, tmp_path / "both"), backbone=backbone)
+    session = Session()
+    both = tune(config_of(model, data, tmp_path / "both"), session=session).metrics
     one = config_of(model, data, out, seeds=[1])
-    tune_pattern(one, backbone=backbone)
+    tune(one, session=session)
     stored = (out / "seeds/1.json").read_bytes()
     # A finished run is returned as it is.
-    assert tune_pattern(one, backbone=backbone)["seeds"] == [1]
+    assert tune(one, session=session).metrics["seeds"] == [1]
     ticks: list[Sequence[object]] = []
-    found = tune_pattern(
+    found = tune(
         config_of(model, data, out),
         resume=True,
-        backbone=backbone,
+        session=session,
         tick=lambda *told: ticks.append(told),
-    )
+    ).metrics
     assert (out / "seeds/1.json").read_bytes() == stored
     assert [told[1:3] for told in ticks if told[0] == "seeds"] == [(1, 2), (2, 2)]
     assert found["metrics"] == both["metrics"]
     other = config_of(model, data, out, learning={"rates": [2e-5]})
     with pytest.raises(RunError, match=r"another learning.rates"):
-        tune_pattern(other, resume=True, backbone=backbone)
+        tune(other, resume=True, session=session)
 
 
 def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_path: Path) -> None:
     config = config_of(model, data, tmp_path / "run", seeds=[1], save_model=True)
-    tune_pattern(replace(config, pattern=replace(config.pattern, method="mp")))
+    tune(replace(config, pattern=replace(config.pattern, method="mp")))
     stored = LanguageModel.load(str(tmp_path / "run/models/1"), device="cpu")
     first = LanguageModel.load(str(model), device="cpu")
     pairs = zip(stored.model.parameters(), first.model.parameters(), strict=True)
@@ -167,17 +168,17 @@ def test_a_pattern_that_does_not_serve_is_refused(
     pattern: dict[str, Any], message: str, model: Path, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        tune_pattern(config_of(model, data, tmp_path / "run", pattern=pattern))
+        tune(config_of(model, data, tmp_path / "run", pattern=pattern))
 
 
 def test_a_run_needs_a_folder_of_its_own(model: Path, data: Path, tmp_path: Path) -> None:
     config = config_of(model, data, tmp_path / "run")
     with pytest.raises(ConfigError, match="--out"):
-        tune_pattern(replace(config, out=""))
+        tune(replace(config, out=""))
     with pytest.raises(ConfigError, match="--data is missing; name the folder of rte's files"):
-        tune_pattern(replace(config, data=""))
+        tune(replace(config, data=""))
     with pytest.raises(RunError, match="is not a run folder"):
-        tune_pattern(replace(config, out=str(data)))
+        tune(replace(config, out=str(data)))
 
 
 def test_metrics_are_superglues() -> None:
@@ -191,5 +192,3 @@ def test_metrics_are_superglues() -> None:
     cb = [example("", label) for label in (0, 0, 1, 2)]
     found = measure(TASKS["cb"], cb, [0, 1, 1, 1])
     assert found == pytest.approx({"accuracy": 50.0, "macro_f1": 100 * (2 / 3 + 1 / 2) / 3})
-    with pytest.raises(DataError, match="needs a label"):
-        measure(TASKS["rte"], [VerbalExample("0", {}, None)], [0])

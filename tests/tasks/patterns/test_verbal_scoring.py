@@ -11,6 +11,7 @@ from torch import Tensor
 
 from symprompt.models import LanguageModel
 from symprompt.prompts import FreeVectors
+from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.layout import (
     VECTOR,
     Average,
@@ -23,15 +24,12 @@ from symprompt.tasks.patterns.layout import (
 from symprompt.tasks.patterns.model import (
     ClassHead,
     VerbalModel,
-    judge_spans,
-    make_encoder,
     passes,
     same_words,
     score_split,
     write_spans,
 )
 from symprompt.tasks.patterns.pattern import Pattern
-from symprompt.tasks.patterns.superglue import VerbalExample
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
 
 PREMISES = ("Rome is old .", "Paris", "The old river lies in Peru .", "San Marino")
@@ -106,7 +104,7 @@ def test_scores_are_those_of_full_passes(
     family: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     backbone = load_family(family)
-    encoder = make_encoder("free", 3, backbone.width, seed=1, task="rte")
+    encoder = FreeVectors(("rte",), 3, backbone.width, seed=(1, "pattern"))
     model = VerbalModel(backbone, encoder)
     vectors = encoder()[0].double()
     for words, spans in ((SHORT, "together"), (LONG, "together"), (LONG, "one")):
@@ -118,7 +116,7 @@ def test_scores_are_those_of_full_passes(
 
 @torch.no_grad()
 def test_a_mean_is_a_sum_by_length_and_passes_do_not_matter(bert: LanguageModel) -> None:
-    encoder = make_encoder("free", 3, bert.width, seed=1, task="rte")
+    encoder = FreeVectors(("rte",), 3, bert.width, seed=(1, "pattern"))
     model = VerbalModel(bert, encoder)
     writer, layout = laid(bert, LONG, "one", "mean")
     wanted = slow_scores(bert, writer, encoder()[0].double(), "one", "mean")
@@ -138,7 +136,7 @@ def test_answers_share_sentences_where_they_can(bert: LanguageModel, gpt2: Langu
 def test_passes_hold_every_example_once_and_keep_to_their_bounds(bert: LanguageModel) -> None:
     _, layout = laid(bert, SHORT)
     for most in (1, 30, 1000):
-        found = list(passes(layout, max_tokens=most, vocabulary=100))
+        found = [rows for rows, _, _ in passes(layout, max_tokens=most, vocabulary=100)]
         assert sorted(row for rows in found for row in rows) == [0, 1, 2, 3]
         for rows in found:
             assert len(rows) == 1 or len(rows) * max(layout.widths[rows]) <= most
@@ -222,7 +220,6 @@ def test_words_are_compared_without_case_marks_and_articles() -> None:
     assert not same_words("the chair", "the table")
     assert not same_words("", "the table")
     assert same_words("the", "The")
-    assert judge_spans(["a", "Bob"], ["Bob", "bob"]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -234,7 +231,7 @@ def test_half_precision_keeps_the_weights_and_the_last_product_whole(
     rows = torch.arange(len(EXAMPLES))
     found = {}
     for half in (False, True):
-        encoder = make_encoder("free", 3, backbone.width, seed=1, task="rte")
+        encoder = FreeVectors(("rte",), 3, backbone.width, seed=(1, "pattern"))
         model = VerbalModel(backbone, encoder, half=half)
         losses = model.loss(layout, rows, int(layout.ids.shape[2]))
         losses.sum().backward()  # type: ignore[no-untyped-call]

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,15 @@ from torch import Tensor
 from symprompt.engine.loop import Loop, rate_share
 from symprompt.errors import TrainingError
 from symprompt.models import LanguageModel
-from symprompt.tasks.patterns.config import LearningConfig
-from symprompt.tasks.patterns.prepare import VerbalProblem
-from symprompt.tasks.patterns.train import Outcome, VerbalTuner, ask_zero_shot, tuning
-from symprompt.tasks.patterns.training import PatternTraining, Recipe, batch_rows
+from symprompt.tasks.config import PatternLearningConfig
+from symprompt.tasks.patterns.model import VerbalProblem
+from symprompt.tasks.patterns.train import (
+    PatternTraining,
+    Recipe,
+    ask_zero_shot,
+    batch_rows,
+    tuning,
+)
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
 from tiny.tasks import LEARNING, TEXT, make_problem
 
@@ -30,7 +36,7 @@ def own_copy(backbone: LanguageModel) -> LanguageModel:
 
 
 def plain_loop(
-    problem: VerbalProblem, recipe: Recipe, learning: LearningConfig
+    problem: VerbalProblem, recipe: Recipe, learning: PatternLearningConfig
 ) -> dict[str, Tensor]:
     """The same steps with backward(), one example at a time, and torch's AdamW."""
     model = problem.make_model(recipe.seed)
@@ -75,10 +81,8 @@ def test_steps_are_those_of_a_plain_loop(bert: LanguageModel, micro: int) -> Non
     wanted = plain_loop(make_problem(own_copy(bert)), recipe, learning)
     problem = make_problem(own_copy(bert))
     problem.backbone.model.requires_grad_(True)
-    training = PatternTraining(
-        problem.make_model(7), problem.layouts["train"], learning, lambda: (0.0, 0.0)
-    )
-    training.begin(recipe, problem.make_model(7).extra)
+    training = PatternTraining(problem, learning)
+    training.begin(recipe)
     for step in range(5):
         training.step(step)
     assert len(training.parameters) > 20
@@ -86,25 +90,23 @@ def test_steps_are_those_of_a_plain_loop(bert: LanguageModel, micro: int) -> Non
         torch.testing.assert_close(value, wanted[name], rtol=1e-6, atol=1e-8)
 
 
-def outcome_of(tuner: VerbalTuner, seed: int) -> tuple[Outcome, dict[str, Tensor]]:
-    outcome = tuner.run(seed)
-    return outcome, {
-        name: value.detach().clone() for name, value in tuner.training.parameters.items()
-    }
+def run_of(training: PatternTraining, seed: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    row, _ = training.run(seed)
+    return row, {name: value.detach().clone() for name, value in training.parameters.items()}
 
 
 def test_a_seed_gives_the_same_numbers_whatever_was_trained_before(bert: LanguageModel) -> None:
     before = {name: value.clone() for name, value in bert.model.named_parameters()}
-    with tuning(make_problem(bert), LEARNING) as tuner:
-        tuner.run(1)
-        one, values = outcome_of(tuner, 2)
-    with tuning(make_problem(bert), LEARNING) as tuner:
-        other, same = outcome_of(tuner, 2)
-        third, different = outcome_of(tuner, 3)
-    assert one.dev == other.dev
+    with tuning(make_problem(bert), LEARNING) as training:
+        training.run(1)
+        one, values = run_of(training, 2)
+    with tuning(make_problem(bert), LEARNING) as training:
+        other, same = run_of(training, 2)
+        third, different = run_of(training, 3)
+    assert one["dev"] == other["dev"]
     assert all(torch.equal(values[name], same[name]) for name in values)
     assert any(not torch.equal(different[name], same[name]) for name in values)
-    assert third.dev.loss != one.dev.loss
+    assert third["dev"]["loss"] != one["dev"]["loss"]
     # The model is as it was.
     for name, value in bert.model.named_parameters():
         assert torch.equal(value, before[name])
@@ -116,10 +118,10 @@ def test_a_tuner_leaves_no_memory_behind(bert: LanguageModel) -> None:
     gc.collect()
     gc.disable()
     try:
-        with tuning(make_problem(bert), LEARNING) as tuner:
-            tuner.run(1)
-        left = weakref.ref(tuner.training)
-        del tuner
+        with tuning(make_problem(bert), LEARNING) as training:
+            training.run(1)
+        left = weakref.ref(training)
+        del training
         # On a GPU it holds recordings: nothing else would be told to look for it.
         assert left() is None
     finally:
@@ -131,25 +133,25 @@ def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(
 ) -> None:
     state = tmp_path / "state.safetensors"
     problem = make_problem(bert)
-    with tuning(problem, LEARNING, state=state, key="a", checkpoint_seconds=0) as tuner:
-        tuner.train(Recipe(5, 3e-3, 4))
+    with tuning(problem, LEARNING, state=state, key="a", checkpoint_seconds=0) as training:
+        training.train(Recipe(5, 3e-3, 4))
         assert state.is_file()
         for key, seed, done in (("b", 5, 0), ("a", 6, 0), ("a", 5, 12)):
             about = {"run": key, "recipe": {"seed": seed, "rate": 3e-3, "batch": 4}}
-            tuner.training.begin(Recipe(seed, 3e-3, 4), problem.make_model(seed).extra)
-            assert Loop(tuner.training, checkpoint=state, key=about)._resume().done == done
+            training.begin(Recipe(seed, 3e-3, 4))
+            assert Loop(training, checkpoint=state, key=about)._resume().done == done
 
 
 def test_dev_chooses_the_setting_and_patience_stops(bert: LanguageModel) -> None:
     learning = replace(LEARNING, rates=(1e-3, 1e-9), prompt_rate=1e-9, batches=(2, 8), patience=1)
-    with tuning(make_problem(bert), learning) as tuner:
-        outcome = tuner.run(1)
-    assert len(outcome.tried) == 4
-    best = max(outcome.tried, key=lambda entry: (entry["accuracy"], -entry["loss"]))
-    assert outcome.recipe == Recipe(1, best["rate"], best["batch"])
-    assert (outcome.dev.accuracy, outcome.dev.loss) == (best["accuracy"], best["loss"])
+    with tuning(make_problem(bert), learning) as training:
+        row, _ = training.run(1)
+    assert len(row["tried"]) == 4
+    best = max(row["tried"], key=lambda entry: (entry["accuracy"], -entry["loss"]))
+    assert (row["rate"], row["batch"]) == (best["rate"], best["batch"])
+    assert row["dev"] == {key: best[key] for key in ("accuracy", "loss", "step")}
     # A rate of nothing changes nothing, so the second look is the last.
-    assert {entry["steps"] for entry in outcome.tried if entry["rate"] == 1e-9} == {8}
+    assert {entry["steps"] for entry in row["tried"] if entry["rate"] == 1e-9} == {8}
 
 
 @pytest.mark.parametrize(
@@ -167,23 +169,23 @@ def test_methods_learn_what_the_premise_says(
     backbone = load_family(family, "float32")
     problem = make_problem(backbone, method=method, template=template, train_model=train_model)
     learning = replace(LEARNING, rates=(1e-2,), steps=80, evaluate_every=20, weight_decay=0.0)
-    with tuning(problem, learning) as tuner:
-        outcome = tuner.run(1)
-    assert outcome.dev.accuracy == 100
-    assert outcome.metrics == {"accuracy": 100}
-    assert all(value.shape == (2, backbone.width) for value in outcome.prompt.values())
+    with tuning(problem, learning) as training:
+        row, _ = training.run(1)
+        assert all(own.shape == (2, backbone.width) for own in training.prompt().values())
+    assert row["dev"]["accuracy"] == 100
+    assert row["val"] == {"accuracy": 100}
 
 
 def test_with_a_frozen_model_the_vectors_alone_learn(bert: LanguageModel) -> None:
     problem = make_problem(bert, train_model=False, encoder="mlp")
     learning = replace(LEARNING, prompt_rate=3e-2, steps=60, evaluate_every=20)
     before = {name: value.clone() for name, value in bert.model.named_parameters()}
-    with tuning(problem, learning) as tuner:
-        assert all(name.startswith("extra.") for name in tuner.training.parameters)
-        first = problem.look(tuner.model)[1]
-        outcome = tuner.run(1)
+    with tuning(problem, learning) as training:
+        assert all(name.startswith("extra.") for name in training.parameters)
+        first = problem.look(training.model)[1]
+        row, _ = training.run(1)
         assert all(torch.equal(own, before[name]) for name, own in bert.model.named_parameters())
-    assert outcome.dev.loss < 0.7 * first
+    assert row["dev"]["loss"] < 0.7 * first
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *CAUSAL_FAMILIES])
@@ -192,24 +194,24 @@ def test_every_family_trains_and_goes_back(
 ) -> None:
     backbone = load_family(family)
     problem = make_problem(backbone)
-    before = ask_zero_shot(problem, 3)
-    with tuning(problem, replace(LEARNING, steps=2, evaluate_every=1)) as tuner:
-        outcome = tuner.run(3)
-    assert outcome.tried[0]["steps"] == 2
-    assert ask_zero_shot(problem, 3).dev == before.dev
+    before, _ = ask_zero_shot(problem, 3)
+    with tuning(problem, replace(LEARNING, steps=2, evaluate_every=1)) as training:
+        row, _ = training.run(3)
+    assert row["tried"][0]["steps"] == 2
+    assert ask_zero_shot(problem, 3)[0] == before
 
 
 def test_a_loss_that_is_no_number_is_told(bert: LanguageModel) -> None:
-    with tuning(make_problem(bert), LEARNING) as tuner:
-        step = tuner.training.step
+    with tuning(make_problem(bert), LEARNING) as training:
+        step = training.step
 
         def broken(number: int) -> None:
             step(number)
-            tuner.training.losses.fill_(torch.nan)
+            training.losses.fill_(torch.nan)
 
-        tuner.training.step = broken  # type: ignore[method-assign]
+        training.step = broken  # type: ignore[method-assign]
         with pytest.raises(TrainingError, match=r"the loss is nan \(seed 1, rate 0.003\)"):
-            tuner.run(1)
+            training.run(1)
 
 
 def test_batches_go_through_every_example_in_another_order_each_epoch() -> None:

@@ -8,6 +8,7 @@ training examples is held out for that, so that nothing is ever chosen on ``val`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from symprompt.errors import ConfigError, DataError
 from symprompt.files.reading import load_rows, shorten
 from symprompt.runs.environment import derive_seed
-from symprompt.tasks.patterns.superglue import VerbalData, VerbalExample, VerbalTask, find_task
+from symprompt.tasks.patterns.pattern import VerbalTask, find_task
 
 _FILES = {
     "train": ("train.jsonl", "train.tsv"),
@@ -35,6 +36,52 @@ _MARKS = " \t.,;:!?'\"()[]`"
 Row = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class VerbalExample:
+    """One example; final.
+
+    Attributes:
+        id: unique in its split.
+        fields: name -> text, the task's fields.
+        label: the number of the right answer; None where the file has none.
+        choices: the answers' texts where they are the example's own: both of COPA, the span of WSC.
+        group: the question that an answer of MultiRC belongs to.
+    """
+
+    id: str
+    fields: Mapping[str, str]
+    label: int | None
+    choices: tuple[str, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class VerbalData:
+    """A task's examples by split: train, dev (chooses), val (is reported), test (unlabelled).
+
+    Attributes:
+        notes: what a reader should know of the files, such as repaired places.
+    """
+
+    task: VerbalTask
+    splits: Mapping[str, Sequence[VerbalExample]]
+    notes: tuple[str, ...] = ()
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return split -> how many examples there are and how many of each label."""
+        found = {}
+        for split, examples in self.splits.items():
+            row = {"examples": len(examples)}
+            if any(example.group for example in examples):
+                row["questions"] = len({example.group for example in examples})
+            for number, label in enumerate(self.task.labels):
+                count = sum(example.label == number for example in examples)
+                if count:
+                    row[label] = count
+            found[split] = row
+        return found
+
+
 def load_verbal(
     name: str, path: str | Path, *, held_out: float = 0.1, split_seed: int = 0
 ) -> VerbalData:
@@ -50,59 +97,58 @@ def load_verbal(
         DataError: no such task or folder, a line that is no example of the task, a label that is
             none of the task's, or a training example without one.
     """
-    task = find_task(name)
-    folder = _find_folder(task, Path(path))
+    task, path = find_task(name), Path(path)
+    for folder in (path / task.folder, path / task.name, path):
+        if any((folder / name).is_file() for name in _FILES["train"]):
+            break
+    else:
+        raise DataError(
+            f"{path} holds no files of {task.name} (looked for {task.folder}/train.jsonl and "
+            "train.jsonl); give the folder of the task or the one above it."
+        )
     notes: list[str] = []
     splits: dict[str, Sequence[VerbalExample]] = {}
     for split, names in _FILES.items():
         found = next((folder / entry for entry in names if (folder / entry).is_file()), None)
         if found is not None:
             splits[split] = _load_examples(task, found, notes, labelled=split != "test")
-    if "train" not in splits or "val" not in splits:
-        missing = "train" if "train" not in splits else "val"
+    if "val" not in splits:
         raise DataError(
-            f"{folder} has no {' or '.join(_FILES[missing])}; give a folder of {task.folder} in "
+            f"{folder} has no {' or '.join(_FILES['val'])}; give a folder of {task.folder} in "
             "SuperGLUE's format."
         )
     if "dev" not in splits:
         splits |= _hold_out(splits["train"], held_out, split_seed)
         notes.append(f"{len(splits['dev'])} training examples are held out to choose on")
     order = [split for split in _FILES if split in splits]
-    return VerbalData(task, {split: splits[split] for split in order}, str(path), tuple(notes))
+    return VerbalData(task, {split: splits[split] for split in order}, tuple(notes))
 
 
 def load_verbal_file(
-    task: VerbalTask, path: str | Path, *, columns: Mapping[str, str] | None = None
+    task: VerbalTask, path: str | Path, columns: Sequence[str]
 ) -> list[VerbalExample]:
     """Load a file of examples to answer: JSON lines, CSV or TSV; labels are taken if there are any.
 
     Args:
-        columns: the task's name of a column -> the file's.
+        columns: name=column pairs: the task's name of a column, and the file's.
 
     Raises:
         DataError: it cannot be read, or a line is no example of the task.
-        ConfigError: a column that the task has not.
+        ConfigError: no pair, or a column that the task has not.
     """
-    renamed = columns or {}
+    renamed: dict[str, str] = {}
     known = (*_COLUMNS.get(task.name, task.fields), "label", "idx")
-    for name in renamed:
+    for pair in columns:
+        name, _, column = pair.partition("=")
+        if not (name and column):
+            raise ConfigError(f"--columns has {pair!r}; give name=column, as in premise=text.")
         if name not in known:
             raise ConfigError(
                 f"--columns names {name!r}, which {task.name} has not; its columns are: "
                 f"{', '.join(known)}."
             )
-
+        renamed[name] = column
     return _load_examples(task, Path(path), [], labelled=False, renamed=renamed)
-
-
-def _find_folder(task: VerbalTask, path: Path) -> Path:
-    for folder in (path / task.folder, path / task.name, path):
-        if any((folder / name).is_file() for name in _FILES["train"]):
-            return folder
-    raise DataError(
-        f"{path} holds no files of {task.name} (looked for {task.folder}/train.jsonl and "
-        "train.jsonl); give the folder of the task or the one above it."
-    )
 
 
 def _hold_out(
@@ -132,11 +178,12 @@ def _load_examples(
     labelled: bool,
     renamed: Mapping[str, str] | None = None,
 ) -> list[VerbalExample]:
-    examples: list[VerbalExample] = []
+    found: list[VerbalExample] = []
+    seen = {""}
     for line, given in load_rows(path):
         row = _named(task, given, renamed or {})
         try:
-            examples += _READ[task.name](task, row, notes)
+            examples = _READ.get(task.name, _read_fields)(task, row, notes)
         except (KeyError, TypeError, ValueError) as error:
             what = str(error)
             if isinstance(error, KeyError):
@@ -150,9 +197,14 @@ def _load_examples(
             raise DataError(
                 f"{path}, line {line}: there is no label; allowed are: {', '.join(task.labels)}."
             )
-    if not examples:
+        for example in examples:
+            # One without an id, or with another's, has its place in the file for one.
+            name = f"line-{len(found)}" if example.id in seen else example.id
+            seen.add(name)
+            found.append(replace(example, id=name))
+    if not found:
         raise DataError(f"{path} holds no examples; give a file in SuperGLUE's format.")
-    return _numbered(examples)
+    return found
 
 
 def _named(task: VerbalTask, row: Row, renamed: Mapping[str, str]) -> Row:
@@ -163,21 +215,6 @@ def _named(task: VerbalTask, row: Row, renamed: Mapping[str, str]) -> Row:
     for name in renamed:
         own.pop(name, None)
     return own | {name: row[column] for name, column in renamed.items() if column in row}
-
-
-def _numbered(examples: Sequence[VerbalExample]) -> list[VerbalExample]:
-    """Give examples without an id, or with another's, their place in the file for one."""
-    seen: set[str] = set()
-    found = []
-    for place, example in enumerate(examples):
-        name = example.id
-        if not name or name in seen:
-            name = f"line-{place}"
-        seen.add(name)
-        found.append(
-            VerbalExample(name, example.fields, example.label, example.choices, example.group)
-        )
-    return found
 
 
 def _text(row: Row, key: str) -> str:
@@ -216,7 +253,8 @@ def _read_wsc(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExampl
     target = row["target"]
     words = _text(row, "text").split()
     pronoun, span = _text(target, "span2_text"), _text(target, "span1_text")
-    at, stated = _find_word(words, pronoun, target["span2_index"])
+    stated = target["span2_index"]
+    at = _find_word(words, pronoun, stated)
     if at != stated:
         notes.append(
             f"WSC {row.get('idx', '')}: the pronoun {pronoun!r} stands at word {at}, not {stated}"
@@ -235,8 +273,7 @@ def _read_wsc(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExampl
     return [VerbalExample(str(row.get("idx", "")), fields, _label(task, row), (span,))]
 
 
-def _find_word(words: Sequence[str], wanted: str, stated: Any) -> tuple[int, int]:
-    """Return where a word stands, nearest to its stated place, and that place."""
+def _find_word(words: Sequence[str], wanted: str, stated: Any) -> int:
     if not isinstance(stated, int) or isinstance(stated, bool):
         raise ValueError(f"span2_index is {stated!r}, which is no number")
     parts = [part.strip(_MARKS).lower() for part in wanted.split()]
@@ -244,7 +281,7 @@ def _find_word(words: Sequence[str], wanted: str, stated: Any) -> tuple[int, int
     places = [at for at in range(len(words)) if bare[at : at + len(parts)] == parts]
     if not places:
         raise ValueError(f"its text has no word {wanted!r}")
-    return min(places, key=lambda at: abs(at - stated)), stated
+    return min(places, key=lambda at: abs(at - stated))
 
 
 def _read_multirc(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalExample]:
@@ -265,10 +302,6 @@ def _read_multirc(task: VerbalTask, row: Row, notes: list[str]) -> list[VerbalEx
 
 
 _READ: dict[str, Callable[[VerbalTask, Row, list[str]], list[VerbalExample]]] = {
-    "boolq": _read_fields,
-    "cb": _read_fields,
-    "wic": _read_fields,
-    "rte": _read_fields,
     "multirc": _read_multirc,
     "wsc": _read_wsc,
     "copa": _read_copa,

@@ -28,8 +28,8 @@ from torch import Tensor
 from symprompt.errors import DataError, TemplateError
 from symprompt.models import Vocabulary
 from symprompt.runs.environment import send
+from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.pattern import Pattern, change
-from symprompt.tasks.patterns.superglue import VerbalExample
 
 VECTOR = -1
 """Stands for a learned vector in a written example; the n-th of them is the n-th vector."""

@@ -1,42 +1,43 @@
-"""A language model that answers through a pattern: learned vectors in, scores of answers out."""
+"""A task, a pattern and a language model, put together: learned vectors in, answers out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.engine.batches import make_batches
+from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import Inputs, LanguageModel
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PrefixEncoder, PromptEncoder
 from symprompt.runs.environment import make_generator
-from symprompt.tasks.patterns.config import EncoderKind
-from symprompt.tasks.patterns.layout import VerbalLayout
+from symprompt.tasks.config import PatternConfig
+from symprompt.tasks.data.examples import draw_limited
+from symprompt.tasks.metrics import accuracy, macro_f1, multirc_scores
+from symprompt.tasks.patterns.data import VerbalData, VerbalExample
+from symprompt.tasks.patterns.layout import VerbalLayout, Writer, tensorise, tensorise_for_head
+from symprompt.tasks.patterns.pattern import (
+    MANUAL,
+    PAIRS,
+    PTUNING,
+    Pattern,
+    VerbalTask,
+    Worded,
+    reference_pattern,
+)
+from symprompt.tasks.trainables import Outcome, hidden_size
 
+SPLITS = ("train", "dev", "val")
+_ARTICLES = frozenset({"a", "an", "the"})
 _HEAD_SCALE = 0.02
-
-
-def make_encoder(
-    kind: EncoderKind, count: int, width: int, *, seed: int, task: str, lstm_hidden: int = 0
-) -> PromptEncoder:
-    """Make what gives the learned vectors, drawn from the seed and the task's name.
-
-    Args:
-        lstm_hidden: LSTM size per direction; 0 is the width, as in P-tuning's few-shot code.
-    """
-    parts = (seed, "pattern")
-    if kind == "free":
-        return FreeVectors((task,), count, width, seed=parts)
-    if kind == "mlp":
-        return MLPEncoder((task,), count, width, seed=parts)
-    return BiLSTMEncoder((task,), count, width, seed=parts, lstm_hidden=lstm_hidden or width)
 
 
 class ClassHead(nn.Module):
@@ -151,7 +152,13 @@ class VerbalModel:
             yield
             return
         before = decoder.forward
-        decoder.forward = lambda hidden: _whole(decoder, hidden)  # type: ignore[method-assign, assignment]
+
+        def whole(hidden: Tensor) -> Tensor:
+            with torch.autocast(hidden.device.type, enabled=False):
+                states = hidden.to(decoder.weight.dtype)
+                return functional.linear(states, decoder.weight, decoder.bias)
+
+        decoder.forward = whole  # type: ignore[method-assign, assignment]
         try:
             # Every weight is cast once a pass, and a cache of casts would outlive a recorded pass.
             with torch.autocast(self.backbone.device.type, torch.bfloat16, cache_enabled=False):
@@ -162,36 +169,34 @@ class VerbalModel:
     @contextmanager
     def training(self, *, dropout: bool) -> Iterator[None]:
         """Run with the prefix's dropout on, and with the language model's own if asked for."""
-        inner: AbstractContextManager[None] = self.backbone.dropout() if dropout else nullcontext()
-        if self.extra is not None:
-            self.extra.train()
+        extra = nn.Module() if self.extra is None else self.extra
+        extra.train()
         try:
-            with inner:
+            with self.backbone.dropout(on=dropout):
                 yield
         finally:
-            if self.extra is not None:
-                self.extra.eval()
+            extra.eval()
 
 
-def _whole(decoder: nn.Linear, hidden: Tensor) -> Tensor:
-    with torch.autocast(hidden.device.type, enabled=False):
-        return functional.linear(hidden.to(decoder.weight.dtype), decoder.weight, decoder.bias)
-
-
-def passes(layout: VerbalLayout, *, max_tokens: int, vocabulary: int) -> list[np.ndarray]:
-    """Return the rows of each pass over a split: sorted by length, bounded in tokens and logits.
+def passes(
+    layout: VerbalLayout, *, max_tokens: int, vocabulary: int
+) -> Iterator[tuple[np.ndarray, Tensor, int]]:
+    """Yield each pass over a split: sorted by length, bounded in tokens and logits.
 
     Args:
         max_tokens: most tokens in one pass.
         vocabulary: how many logits one position has; a pass has no more than 256 of them for each
             of its tokens at most.
+
+    Yields:
+        Its rows, on the host and on the device, and its width.
     """
     sentences, queries = int(layout.ids.shape[1]), int(layout.at.shape[1])
     most = max(1, 256 * max(max_tokens, vocabulary) // (queries * vocabulary))
-    found = make_batches(
-        layout.widths, max_tokens, width=lambda own: own, sequences=sentences, most=most
-    )
-    return [batch.rows for batch in found]
+    for rows, _ in make_batches(
+        layout.widths, max_tokens, width=np.asarray, sequences=sentences, most=most
+    ):
+        yield rows, torch.from_numpy(rows).to(layout.ids.device), layout.width_of(rows)
 
 
 @torch.no_grad()
@@ -203,9 +208,7 @@ def score_split(
     size = model.backbone.vocabulary_size
     waiting: list[tuple[np.ndarray, Tensor]] = []
     done = 0
-    for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
-        width = layout.width_of(rows)
-        place = torch.from_numpy(rows).to(layout.ids.device)
+    for rows, place, width in passes(layout, max_tokens=max_tokens, vocabulary=size):
         waiting.append((rows, model.scores(layout, place, width)))
         done += len(rows)
         tick("predicting", done, len(layout), "")
@@ -214,17 +217,12 @@ def score_split(
     return found
 
 
-_ARTICLES = frozenset({"a", "an", "the"})
-
-
 @torch.no_grad()
 def write_spans(model: VerbalModel, layout: VerbalLayout, *, max_tokens: int) -> list[list[int]]:
     """Return the tokens that the model writes in the place of every example's span."""
     found: list[list[int]] = [[] for _ in range(len(layout))]
     size = model.backbone.vocabulary_size
-    for rows in passes(layout, max_tokens=max_tokens, vocabulary=size):
-        place = torch.from_numpy(rows).to(layout.ids.device)
-        width = layout.width_of(rows)
+    for rows, place, width in passes(layout, max_tokens=max_tokens, vocabulary=size):
         written = _fill(model, layout, place, width)
         counts = (layout.weight[place] > 0).sum(1).tolist()
         for row, tokens, count in zip(rows, written.tolist(), counts, strict=True):
@@ -238,9 +236,8 @@ def _fill(model: VerbalModel, layout: VerbalLayout, rows: Tensor, width: int) ->
     ids = layout.ids[rows, :1, :width].clone()
     at = layout.at[rows]
     batch, places = at.shape
-    own = layout.weight[rows] > 0
     written = torch.zeros_like(at)
-    left = own.clone()
+    left = layout.weight[rows] > 0
     line = torch.arange(batch, device=rows.device)
     for turn in range(places):
         inputs = model.inputs(layout, rows, width, ids)
@@ -270,12 +267,259 @@ def same_words(one: str, other: str) -> bool:
     return first <= second or second <= first
 
 
-def judge_spans(written: Sequence[str], wanted: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return 1 where what was written is what was wanted, else 0."""
-    pairs = zip(written, wanted, strict=True)
-    return np.array([int(same_words(one, other)) for one, other in pairs], dtype=np.int64)
-
-
 def _words(text: str) -> set[str]:
     words = set(re.findall(r"[^\W_]+", text.lower()))
     return words - _ARTICLES or words
+
+
+def measure(
+    task: VerbalTask, examples: Sequence[VerbalExample], predicted: Sequence[int]
+) -> dict[str, float]:
+    """Return a task's metrics of labelled examples in percent, the main one first."""
+    gold = [example.label for example in examples]
+    found = {"accuracy": accuracy(gold, predicted), "macro_f1": macro_f1(gold, predicted)}
+    groups = [example.group for example in examples]
+    found |= multirc_scores(groups, [own == 1 for own in gold], [own == 1 for own in predicted])
+    return {name: 100 * found[name] for name in task.metrics}
+
+
+# ------------------------------------------------------------------------------ problems
+
+
+def choose_pattern(config: PatternConfig, task: VerbalTask) -> Worded:
+    """Return the pattern that a config means, and its verbalizer.
+
+    Raises:
+        ConfigError: a name that is no published pattern's, vectors where none are learned or none
+            where they are, or not one word for each label.
+    """
+    published = {one.name: one for one in MANUAL[task.name]}
+    if not config.traits.verbal:
+        return Worded(config.method, PAIRS[task.name][0])
+    learns = config.traits.prompt == "vectors"
+    default = PTUNING[task.name] if learns else reference_pattern(task)
+    if not config.template or (learns and config.template == default.name):
+        found = default
+    elif "[MASK" in config.template:
+        found = Worded("own", config.template, default.words)
+    elif config.template in published:
+        found = published[config.template]
+    else:
+        raise ConfigError(
+            f"pattern.template is {config.template!r}, which is neither a pattern with [MASK] nor "
+            f"one of {task.name}'s published ones: {', '.join(published)}."
+        )
+    found = replace(found, words=config.words or found.words)
+    found.pattern.check(task)
+    if learns != bool(found.pattern.vectors):
+        raise ConfigError(
+            f'pattern.method = "{config.method}" goes with a pattern '
+            f"{'with' if learns else 'without'} vectors <n>, got {found.text!r}; change it, or "
+            'leave it empty (--template "") for the published one.'
+        )
+    wanted = len(task.labels) if task.kind == "labels" else 0
+    if len(found.words) != wanted:
+        raise ConfigError(
+            f"pattern.words are {len(found.words)}; {task.name} takes {wanted}"
+            f"{', for ' + ', '.join(task.labels) if wanted else ': examples bring their answers'}; "
+            "give as many, or none for the published ones."
+        )
+    return found
+
+
+class VerbalProblem:
+    """A task asked through a pattern on one model, as tensors on its device; final.
+
+    Args:
+        backbone: the model.
+        data: the examples.
+        config: pattern, method, lengths.
+        max_tokens: most tokens in one pass while asking; 0 chooses by device.
+        splits: which of the data are tensorised.
+    """
+
+    def __init__(
+        self,
+        backbone: LanguageModel,
+        data: VerbalData,
+        config: PatternConfig,
+        *,
+        max_tokens: int = 0,
+        splits: Sequence[str] = SPLITS,
+    ) -> None:
+        self.backbone = backbone
+        self.data = data
+        self.task = data.task
+        self.config = config
+        self.worded = choose_pattern(config, data.task)
+        self.max_tokens = max_tokens or backbone.token_budget()
+        self.max_length = min(config.max_length, backbone.max_length)
+        self.examples = {split: self._choose_examples(split) for split in splits}
+        self.layouts = {split: self._tensorise(own) for split, own in self.examples.items()}
+
+    def _choose_examples(self, split: str) -> Sequence[VerbalExample]:
+        config = self.config
+        limits = {"train": config.train_limit, "dev": config.dev_limit, "val": config.test_limit}
+        seed = (config.split_seed, split)
+        examples = draw_limited(self.data.splits[split], limits.get(split, 0), seed)
+        if split != "train":
+            return examples
+        if self.task.kind == "span" and config.traits.verbal:
+            # A reference that is wrong is nothing to make likely; PET leaves them out too.
+            examples = [example for example in examples if example.label == 1]
+        if self.task.kind == "choices" and config.mirror:
+            examples = [*examples, *map(_mirrored, examples)]
+        return examples
+
+    def _tensorise(self, examples: Sequence[VerbalExample]) -> VerbalLayout:
+        def writer(pattern: Pattern, words: Sequence[str] | None) -> Writer:
+            return Writer(pattern, self.backbone.vocabulary, words, max_length=self.max_length)
+
+        device = self.backbone.device
+        if not self.config.traits.verbal:
+            writers = [writer(Pattern.parse(text), None) for text in PAIRS[self.task.name]]
+            return tensorise_for_head(
+                examples, writers, answers=len(self.task.labels), device=device
+            )
+        span = self.task.kind == "span"
+        return tensorise(
+            examples,
+            writer(self.worded.pattern, self.worded.words),
+            # A span is written place by place, all of it masked at first.
+            spans="together" if span else self.config.spans,
+            average="mean" if span else self.config.average,
+            device=device,
+        )
+
+    def make_extra(self, seed: int) -> PromptEncoder | ClassHead | None:
+        """Make what stands beside the model: an encoder, a head or nothing.
+
+        Raises:
+            ModelError: a prefix would not be read by every layer of this kind of model.
+        """
+        config, backbone, names = self.config, self.backbone, (self.task.name,)
+        if config.traits.prompt == "prefix":
+            return PrefixEncoder(
+                names,
+                backbone.prefix_shape,
+                config.prefix_length,
+                kind=config.prefix_encoder,
+                hidden=hidden_size(backbone),
+                dropout=config.prefix_dropout,
+                seed=(seed, "prefix"),
+            )
+        if config.traits.prompt == "vectors":
+            shape, parts = (self.worded.pattern.vectors, backbone.width), (seed, "pattern")
+            if config.encoder == "bilstm":
+                hidden = config.lstm_hidden or backbone.width
+                return BiLSTMEncoder(names, *shape, seed=parts, lstm_hidden=hidden)
+            plain = FreeVectors if config.encoder == "free" else MLPEncoder
+            return plain(names, *shape, seed=parts)
+        if config.traits.verbal:
+            return None
+        # A class for each label, or one score for each of an example's choices.
+        classes = 1 if self.task.kind == "choices" else len(self.task.labels)
+        return ClassHead(hidden_size(backbone), classes, seed=seed, task=self.task.name)
+
+    def make_model(self, seed: int) -> VerbalModel:
+        """Make the model with what stands beside it."""
+        return VerbalModel(self.backbone, self.make_extra(seed))
+
+    def load_model(self, tensors: Mapping[str, Tensor], *, half: bool | None) -> VerbalModel:
+        """Return the model as training left it, from its stored parameters.
+
+        Raises:
+            RuntimeError, KeyError: they do not fit.
+        """
+        # A network that made vectors or a prefix is not stored, only what it gave.
+        self.config = replace(self.config, prefix_encoder="free", encoder="free")
+        model = VerbalModel(self.backbone, self.make_extra(0), half=half)
+        weights = dict(self.backbone.model.named_parameters())
+        with torch.no_grad():
+            if isinstance(model.extra, ClassHead):
+                names = model.extra.state_dict()
+                model.extra.load_state_dict({name: tensors[f"extra.{name}"] for name in names})
+            elif isinstance(model.extra, PrefixEncoder):
+                model.extra.put(tensors["prefix"])
+            elif isinstance(model.extra, FreeVectors):
+                model.extra.vectors.copy_(tensors["vectors"][None])
+            for name, value in tensors.items():
+                if name.startswith("model."):
+                    weights[name.removeprefix("model.")].copy_(value)
+        return model
+
+    # ------------------------------------------------------------------------------ answers
+
+    def ask(self, model: VerbalModel, split: str, *, tick: Tick = silent) -> Outcome:
+        """Return what the model answers to a split as it is now, with figures if it has labels.
+
+        A row has the label predicted and its probability among the example's answers; for WSC,
+        where nothing is chosen, what the model wrote.
+        """
+        predicted, _, beside = self._answer(model, split, tick)
+        examples, rows = self.examples[split], []
+        for example, label, own in zip(examples, predicted, beside, strict=True):
+            row = {"id": example.id, "prediction": self.task.labels[label], **own}
+            if example.label is not None:
+                row["gold"] = self.task.labels[example.label]
+            rows.append(row)
+        labelled = all(example.label is not None for example in examples)
+        cut = self.cuts()[split]
+        note = (
+            f"examples longer than {self.max_length} tokens: {cut['examples']}; the ends of their "
+            f"longest fields were left out, {cut['tokens']} tokens in all"
+        )
+        return Outcome(
+            measure(self.task, examples, predicted) if labelled else {},
+            rows,
+            (note,) if cut["examples"] else (),
+        )
+
+    def look(self, model: VerbalModel) -> tuple[float, float]:
+        """Return accuracy in percent and loss on dev, which chooses."""
+        predicted, loss, _ = self._answer(model, "dev")
+        return 100 * accuracy(self.layouts["dev"].labels.tolist(), predicted), loss
+
+    def _answer(
+        self, model: VerbalModel, split: str, tick: Tick = silent
+    ) -> tuple[list[int], float, list[dict[str, Any]]]:
+        """Return labels, the mean loss of the examples that have one, and what a row has beside."""
+        layout, examples = self.layouts[split], self.examples[split]
+        scores = score_split(model, layout, max_tokens=self.max_tokens, tick=tick)
+        if layout.answers == 1:
+            tokens = write_spans(model, layout, max_tokens=self.max_tokens)
+            texts = [self.backbone.vocabulary.tokenizer.decode(one).strip() for one in tokens]
+            right = [
+                int(same_words(text, example.choices[0]))
+                for text, example in zip(texts, examples, strict=True)
+            ]
+            true = [row for row, example in enumerate(examples) if example.label == 1]
+            loss = -float(scores[true].mean()) if true else 0.0
+            return right, loss, [{"written": text} for text in texts]
+        labels = layout.labels.cpu()
+        loss = float(functional.cross_entropy(scores, labels)) if bool((labels >= 0).all()) else 0.0
+        highest, predicted = scores.softmax(1).max(1)
+        return (
+            predicted.tolist(),
+            loss,
+            [{"probability": round(share, 6)} for share in highest.tolist()],
+        )
+
+    def cuts(self) -> dict[str, dict[str, int]]:
+        """Return split -> how many examples lost tokens to fit, and how many tokens."""
+        return {
+            split: {"examples": layout.cut[0], "tokens": layout.cut[1]}
+            for split, layout in self.layouts.items()
+        }
+
+
+def _mirrored(example: VerbalExample) -> VerbalExample:
+    """Return an example of COPA with its choices exchanged."""
+    first, second = example.choices
+    return replace(
+        example,
+        id=f"{example.id}-mirrored",
+        fields={**example.fields, "choice1": second, "choice2": first},
+        label=None if example.label is None else 1 - example.label,
+        choices=(second, first),
+    )

@@ -1,4 +1,8 @@
-"""Patterns: where an example's fields, words, learned vectors and the answer stand."""
+"""The seven SuperGLUE tasks that are asked through patterns, and their patterns.
+
+A pattern says where an example's fields, words, learned vectors and the answer stand. ReCoRD is
+left out, as in the P-tuning paper (section 4.2): it has no prompts.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,80 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from symprompt.errors import TemplateError
-from symprompt.tasks.patterns.superglue import VerbalTask
+from symprompt.errors import DataError, TemplateError
+
+TaskKind = Literal["labels", "choices", "span"]
+
+
+@dataclass(frozen=True)
+class VerbalTask:
+    """One task; final.
+
+    Attributes:
+        name: as in configs, small letters.
+        folder: as SuperGLUE names its folder.
+        kind: "labels": every example has the same answers, said by a verbalizer; "choices": each
+            example brings its own answers; "span": the answer is a part of the text that the model
+            has to write (WSC), and the label says whether a given part is the right one.
+        labels: the answers as the data files write them, in the order of their numbers.
+        fields: what a pattern may name.
+        metrics: what is measured, the main one first.
+    """
+
+    name: str
+    folder: str
+    kind: TaskKind
+    labels: tuple[str, ...]
+    fields: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+
+
+_TRUTH = ("false", "true")
+TASKS: dict[str, VerbalTask] = {
+    task.name: task
+    for task in (
+        VerbalTask("boolq", "BoolQ", "labels", _TRUTH, ("passage", "question")),
+        VerbalTask(
+            "cb",
+            "CB",
+            "labels",
+            ("entailment", "contradiction", "neutral"),
+            ("premise", "hypothesis"),
+            ("accuracy", "macro_f1"),
+        ),
+        VerbalTask("wic", "WiC", "labels", _TRUTH, ("word", "sentence1", "sentence2")),
+        VerbalTask(
+            "rte", "RTE", "labels", ("not_entailment", "entailment"), ("premise", "hypothesis")
+        ),
+        VerbalTask(
+            "multirc",
+            "MultiRC",
+            "labels",
+            ("0", "1"),
+            ("passage", "question", "answer"),
+            ("em", "f1a", "accuracy"),
+        ),
+        VerbalTask("wsc", "WSC", "span", _TRUTH, ("text", "pronoun", "span")),
+        VerbalTask(
+            "copa", "COPA", "choices", ("0", "1"), ("premise", "choice1", "choice2", "link")
+        ),
+    )
+}
+
+
+def find_task(name: str) -> VerbalTask:
+    """Return a task by its name, however its letters are.
+
+    Raises:
+        DataError: there is no such task.
+    """
+    task = TASKS.get(name.lower())
+    if task is None:
+        raise DataError(
+            f"task {name!r} has no patterns; tasks with patterns are: {', '.join(TASKS)}."
+        )
+    return task
+
 
 PieceKind = Literal["field", "words", "vectors", "break", "answer"]
 _TOKEN = re.compile(r"(\{[^{}]*\}|<\d+>|\[MASK(?::[a-z,]*)?\]|\[SEP\])")
