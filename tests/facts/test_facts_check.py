@@ -54,7 +54,7 @@ def test_counts_worked_out_by_hand() -> None:
     assert report.object_in_subject["test"] == 3
     assert report.majority_mean_over_relations == pytest.approx((4 / 6 + 1 / 2) / 2)
     assert report.majority_mean_over_facts == pytest.approx(5 / 8)
-    assert report.majority_unknown == ("P3",)
+    assert report.majority_unknown == ["P3"]
     alone = check(make_set().select(["P3"]))
     assert alone.majority_mean_over_relations is alone.majority_mean_over_facts is None
     plain = report.to_dict()

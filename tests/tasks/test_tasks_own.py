@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.tasks.data.examples import (
     Answer,
     Columns,
+    Example,
     QuestionExample,
     TaggedExample,
     TextExample,
@@ -87,96 +89,155 @@ def test_a_folder_of_splits(tmp_path: Path) -> None:
         load_task(str(tmp_path), kind="pair", columns=columns)
 
 
-def test_tagged_sentences_in_columns_and_in_rows(tmp_path: Path) -> None:
-    write(tmp_path / "a/train.conll", "Rome I-LOC x\nfell O x\n\nAnn I-PER x\n")
-    row = {"words": ["Rome", "fell"], "tags": ["B-LOC", "O"]}
-    write(tmp_path / "b/train.jsonl", lines(row, {"words": "Ann", "tags": "B-PER"}))
-    write(tmp_path / "c/train.csv", "words,tags\nRome fell,B-LOC O\nAnn,I-PER\n")
-    found = []
-    for name in "abc":
-        columns = Columns(tag_column=1)
-        data = load_task(str(tmp_path / name), kind="tagging", columns=columns)
-        found.append([(example.words, example.tags) for example in data.splits["train"]])
-    assert found[0] == [(("Rome", "fell"), ("B-LOC", "O")), (("Ann",), ("B-PER",))]
-    assert found[0] == found[1] == found[2]
+ROME = {"question": "Which?", "context": "It is in Rome.", "id": 7}
+IN_ROME = [QuestionExample("7", "Which?", "It is in Rome.", (Answer(9, "Rome"),))]
+NAMED = [("Rome fell", "B-LOC O"), ("Ann", "B-PER")]
 
 
-def test_roles(tmp_path: Path) -> None:
-    row = {"words": ["I", "ran"], "predicate": 1, "tags": ["B-A0", "B-V"]}
-    write(tmp_path / "train.jsonl", lines(row))
-    data = load_task(str(tmp_path), kind="roles")
-    assert data.splits["train"] == [TaggedExample("train-1", ("I", "ran"), ("B-A0", "B-V"), 1)]
-    write(tmp_path / "train.jsonl", lines({**row, "predicate": 2}))
-    with pytest.raises(DataError, match="line 1: the predicate is 2"):
-        load_task(str(tmp_path), kind="roles")
+def named(*ids: str) -> list[TaggedExample]:
+    parts = zip(ids, NAMED, strict=True)
+    return [TaggedExample(x, tuple(a.split()), tuple(b.split())) for x, (a, b) in parts]
 
 
 @pytest.mark.parametrize(
-    "answers",
+    ("kind", "file", "text", "wanted"),
     [
-        [{"text": "Rome", "answer_start": 9}],
-        [{"text": "Rome", "start": 9}],
-        {"text": ["Rome"], "answer_start": [9]},
-        ["Rome"],
-        "Rome",
+        (
+            "tagging",
+            "train.conll",
+            "Rome I-LOC x\nfell O x\n\nAnn I-PER x\n",
+            named("train-0", "train-1"),
+        ),
+        (
+            "tagging",
+            "train.jsonl",
+            lines(
+                {"words": ["Rome", "fell"], "tags": ["B-LOC", "O"]},
+                {"words": "Ann", "tags": "B-PER"},
+            ),
+            named("train-1", "train-2"),
+        ),
+        (
+            "tagging",
+            "train.csv",
+            "words,tags\nRome fell,B-LOC O\nAnn,I-PER\n",
+            named("train-2", "train-3"),
+        ),
+        (
+            "roles",
+            "train.jsonl",
+            lines({"words": ["I", "ran"], "predicate": 1, "tags": ["B-A0", "B-V"]}),
+            [TaggedExample("train-1", ("I", "ran"), ("B-A0", "B-V"), 1)],
+        ),
+        *(
+            ("question", "train.jsonl", lines({**ROME, "answers": answers}), IN_ROME)
+            for answers in (
+                [{"text": "Rome", "answer_start": 9}],
+                [{"text": "Rome", "start": 9}],
+                {"text": ["Rome"], "answer_start": [9]},
+                ["Rome"],
+                "Rome",
+            )
+        ),
+        (
+            "question",
+            "train.csv",
+            'question,context,answers\nWhich?,"It, is",is\nWhy?,It is,\n'
+            'Who?,It is,"[{""text"": ""It""}]"\n',
+            [
+                QuestionExample("train-2", "Which?", "It, is", (Answer(4, "is"),)),
+                QuestionExample("train-3", "Why?", "It is", ()),
+                QuestionExample("train-4", "Who?", "It is", (Answer(0, "It"),)),
+            ],
+        ),
     ],
 )
-def test_questions(answers: object, tmp_path: Path) -> None:
-    row = {"question": "Which?", "context": "It is in Rome.", "answers": answers, "id": 7}
-    none = {"question": "Why?", "context": "It is.", "answers": []}
-    write(tmp_path / "train.jsonl", lines(row, none))
-    data = load_task(str(tmp_path), kind="question")
-    assert data.splits["train"] == [
-        QuestionExample("7", "Which?", "It is in Rome.", (Answer(9, "Rome"),)),
-        QuestionExample("train-2", "Why?", "It is.", ()),
-    ]
+def test_files_to_train_on(
+    kind: str, file: str, text: str, wanted: list[Example], tmp_path: Path
+) -> None:
+    write(tmp_path / file, text)
+    data = load_task(str(tmp_path), kind=kind, columns=Columns(tag_column=1))
+    assert data.splits["train"] == wanted
 
 
-def test_questions_in_a_table(tmp_path: Path) -> None:
-    head = 'question,context,answers\nWhich?,"It, is",is\nWhy?,It is,\n'
-    text = head + 'Who?,It is,"[{""text"": ""It""}]"\n'
-    write(tmp_path / "train.csv", text)
-    data = load_task(str(tmp_path), kind="question")
-    answers = [example.answers for example in data.splits["train"]]
-    assert answers == [(Answer(4, "is"),), (), (Answer(0, "It"),)]
-
-
-# -------------------------------------------------------------------------- files to predict
+RTE = "index\tsentence1\tsentence2\n7\tRome\tLima\n"
+FRAMES = [{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "text", "wanted"),
+    ("name", "kind", "text", "wanted", "options"),
     [
         (
             "x.txt",
             "sequence",
             "one\n\ntwo\n",
             [TextExample("row-1", ("one",)), TextExample("row-3", ("two",))],
+            {},
         ),
-        ("x.jsonl", "sequence", '{"text": "one"}', [TextExample("row-1", ("one",))]),
-        ("x.csv", "sequence", "text,label\none,a\n", [TextExample("row-2", ("one",), "a")]),
-        ("x.tsv", "pair", "first\tsecond\na\tb\n", [TextExample("row-2", ("a", "b"))]),
-        ("x.txt", "tagging", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))]),
-        ("x.conll", "tagging", "Rome B-A\n", [TaggedExample("row-0", ("Rome",), ("B-A",))]),
+        ("x.jsonl", "sequence", '{"text": "one"}', [TextExample("row-1", ("one",))], {}),
+        ("x.csv", "sequence", "text,label\none,a\n", [TextExample("row-2", ("one",), "a")], {}),
+        ("x.tsv", "pair", "first\tsecond\na\tb\n", [TextExample("row-2", ("a", "b"))], {}),
+        # The columns of a standard set are known too.
+        ("x.tsv", "pair", RTE, [TextExample("7", ("Rome", "Lima"))], {"name": "rte"}),
+        (
+            "x.csv",
+            "pair",
+            "first,second\nRome,Lima\n",
+            [TextExample("row-2", ("Rome", "Lima"))],
+            {"name": "rte"},
+        ),
+        (
+            "x.jsonl",
+            "pair",
+            '{"passage": "Rome", "question": "Lima"}\n',
+            [TextExample("row-1", ("Lima", "Rome"))],
+            {"name": "boolq"},
+        ),
+        (
+            "x.tsv",
+            "pair",
+            RTE,
+            [TextExample("row-2", ("Lima", "Rome"))],
+            {"name": "rte", "columns": Columns(first="sentence2", second="sentence1")},
+        ),
+        ("x.txt", "tagging", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))], {}),
+        ("x.conll", "tagging", "Rome B-A\n", [TaggedExample("row-0", ("Rome",), ("B-A",))], {}),
         (
             "x.jsonl",
             "tagging",
             '{"words": "Rome fell"}',
             [TaggedExample("row-1", ("Rome", "fell"))],
+            {},
         ),
         (
             "x.jsonl",
             "roles",
             '{"words": ["go"], "predicate": 0}',
             [TaggedExample("row-1", ("go",), None, 0)],
+            {},
         ),
-        ("x.csv", "question", "question,context\nq,c\n", [QuestionExample("row-2", "q", "c")]),
+        (
+            "x.jsonl",
+            "roles",
+            lines({"words": ["Rome", "lies"], "frames": FRAMES}),
+            [
+                TaggedExample("row-1-0", ("Rome", "lies"), ("B-ARG0", "B-V"), 1),
+                TaggedExample("row-1-1", ("Rome", "lies"), ("B-V", "O"), 0),
+            ],
+            {},
+        ),
+        ("x.csv", "question", "question,context\nq,c\n", [QuestionExample("row-2", "q", "c")], {}),
     ],
 )
 def test_files_to_predict(
-    name: str, kind: str, text: str, wanted: list[object], tmp_path: Path
+    name: str,
+    kind: str,
+    text: str,
+    wanted: list[Example],
+    options: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
-    assert load_examples(write(tmp_path / name, text), kind) == wanted
+    assert load_examples(write(tmp_path / name, text), kind, **options) == wanted
 
 
 # ------------------------------------------------------------------------------ what is wrong
@@ -211,6 +272,12 @@ def test_files_to_predict(
         ("train.jsonl", "question", '{"question": "q", "answers": []}\n', "no column 'context'"),
         ("train.txt", "pair", "x\n", "a table must end in .jsonl, .csv, .tsv"),
         ("train.jsonl", "roles", '{"words": ["a"], "tags": ["O"]}\n', "no column 'predicate'"),
+        (
+            "train.jsonl",
+            "roles",
+            '{"words": ["a"], "tags": ["O"], "predicate": 2}\n',
+            "line 1: the predicate is 2",
+        ),
         ("train.csv", "sequence", "", "is empty"),
         ("dev.csv", "sequence", "text,label\nx,a\n", "has no file for train"),
     ],
@@ -253,33 +320,5 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         load_examples(tmp_path / "none.jsonl", "sequence")
     with pytest.raises(DataError, match="holds no examples"):
         load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
-
-
-def test_a_file_to_predict_may_have_the_columns_of_its_set(tmp_path: Path) -> None:
-    (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\n7\tRome\tLima\n")
-    (one,) = load_examples(tmp_path / "dev.tsv", "pair", name="rte")
-    assert one == TextExample("7", ("Rome", "Lima"), None)
-    (tmp_path / "own.csv").write_text("first,second\nRome,Lima\n")
-    (two,) = load_examples(tmp_path / "own.csv", "pair", name="rte")
-    assert two == TextExample("row-2", ("Rome", "Lima"), None)
-    (tmp_path / "bool.jsonl").write_text('{"passage": "Rome", "question": "Lima"}\n')
-    (three,) = load_examples(tmp_path / "bool.jsonl", "pair", name="boolq")
-    assert three == TextExample("row-1", ("Lima", "Rome"), None)
-    named = Columns(first="sentence2", second="sentence1")
-    (four,) = load_examples(tmp_path / "dev.tsv", "pair", columns=named, name="rte")
-    assert four == TextExample("row-2", ("Lima", "Rome"), None)
     with pytest.raises(DataError, match="no column 'premise' or 'sentence1' or 'first'"):
-        load_examples(tmp_path / "bool.jsonl", "pair", name="rte")
-
-
-def test_roles_to_predict_may_be_frames_and_need_a_predicate(tmp_path: Path) -> None:
-    frames = '[{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}]'
-    (tmp_path / "a.jsonl").write_text(f'{{"words": ["Rome", "lies"], "frames": {frames}}}\n')
-    found = load_examples(tmp_path / "a.jsonl", "roles")
-    assert found == [
-        TaggedExample("row-1-0", ("Rome", "lies"), ("B-ARG0", "B-V"), 1),
-        TaggedExample("row-1-1", ("Rome", "lies"), ("B-V", "O"), 0),
-    ]
-    (tmp_path / "b.jsonl").write_text('{"words": ["Rome", "lies"]}\n')
-    with pytest.raises(DataError, match="line 1: there is no column 'predicate', only"):
-        load_examples(tmp_path / "b.jsonl", "roles")
+        load_examples(write(tmp_path / "x.jsonl", '{"text": "x"}'), "pair", name="rte")

@@ -134,24 +134,21 @@ class CheckReport(Counts):
     source: str
     layout: str
     fingerprint: str
-    relations: tuple[RelationCheck, ...]
+    relations: list[RelationCheck]
     majority_mean_over_relations: float | None
     majority_mean_over_facts: float | None
-    majority_unknown: tuple[str, ...]
+    majority_unknown: list[str]
     dropped_by_reason: Mapping[str, int]
     dropped_by_relation: Mapping[str, Mapping[str, int]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dictionaries, lists, text and numbers, ready for JSON."""
-        report = asdict(self)
-        report["relations"] = list(report["relations"])
-        report["majority_unknown"] = list(report["majority_unknown"])
-        return report
+        return asdict(self)
 
 
 def check(facts: FactSet) -> CheckReport:
     """Return what was counted for every relation of the set, and for all together."""
-    relations = tuple(_check_relation(facts, relation) for relation in facts.relations)
+    relations = [_check_relation(facts, relation) for relation in facts.relations]
     accuracies = [x.majority_accuracy for x in relations if x.majority_accuracy is not None]
     over_relations = over_facts = None
     if accuracies:
@@ -166,7 +163,7 @@ def check(facts: FactSet) -> CheckReport:
         relations=relations,
         majority_mean_over_relations=over_relations,
         majority_mean_over_facts=over_facts,
-        majority_unknown=tuple(entry.name for entry in relations if entry.majority_correct is None),
+        majority_unknown=[entry.name for entry in relations if entry.majority_correct is None],
         dropped_by_reason=facts.dropped_by_reason(),
         dropped_by_relation={
             name: facts.select([name]).dropped_by_reason()

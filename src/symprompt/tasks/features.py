@@ -425,16 +425,6 @@ def assemble(
     return features, [ends[2 * number] for number in range(len(parts))]
 
 
-@dataclass(frozen=True)
-class _Tokens:
-    """Sentences' tokens one after the other, and the word of each."""
-
-    ids: Ragged
-    word: Ints
-    first: NDArray[np.bool_]
-    capped: int
-
-
 def tensorise_sentences(
     sentences: Sequence[Sequence[str]], sheet: Sheet, predicates: Sequence[str] | None = None
 ) -> Features:
@@ -451,34 +441,37 @@ def tensorise_sentences(
     room = sheet.room(pair=predicates is not None)
     # A word longer than half a row (a data: URL) would leave no place for its neighbours.
     cap = max(1, room // 2)
-    tokens = _encode_sentences(sentences, sheet.vocabulary, cap)
+    tokens, word, first_token, capped = _encode_sentences(sentences, sheet.vocabulary, cap)
     rooms = np.full(len(sentences), room, np.int64)
     asked = None
     if predicates is not None:
-        read = _encode_words(predicates, sheet.vocabulary)
+        read = something(sheet.vocabulary.encode_words(predicates), sheet.vocabulary)
         asked = Ragged.of([ids[: max(1, cap // 2)] for ids in read])
         rooms = rooms - asked.lengths
-    windows = make_windows(
-        tokens.ids.lengths, rooms, sheet.stride, word_starts=_word_starts(tokens, rooms)
-    )
+    # The first tokens of words of each sentence that is too long, nothing for others.
+    word_starts = [
+        np.flatnonzero(first_token[begin:end]) if end - begin > most else np.zeros(0, np.int64)
+        for (begin, end), most in zip(pairwise(tokens.starts.tolist()), rooms.tolist(), strict=True)
+    ]
+    windows = make_windows(tokens.lengths, rooms, sheet.stride, word_starts=word_starts)
     row = windows.example
-    start, length = tokens.ids.starts[row] + windows.start, windows.length
-    parts = [Part(tokens.ids.values, start, length)]
+    start, length = tokens.starts[row] + windows.start, windows.length
+    parts = [Part(tokens.values, start, length)]
     if asked is not None:
         parts.append(Part(asked.values, asked.starts[row], asked.lengths[row]))
     if sheet.vocabulary.causal:
         parts.reverse()
     features, columns = assemble(sheet, len(sentences), row, *parts)
     column, shape = columns[-1 if sheet.vocabulary.causal else 0], features.ids.shape
-    words = Part(tokens.word, start, length).write(np.full(shape, -1, np.int32), column)
-    first = Part(tokens.first, start, length).write(np.zeros(shape, np.bool_), column)
+    words = Part(word, start, length).write(np.full(shape, -1, np.int32), column)
+    first = Part(first_token, start, length).write(np.zeros(shape, np.bool_), column)
     places = np.arange(shape[1]) - (column - windows.start)[:, None]
     own = (places >= windows.own_start[:, None]) & (places < windows.own_end[:, None])
     return replace(
         features,
         targets={"words": np.where(words >= 0, words - first_words(words)[:, None], -1)},
         notes={"words": words, "first": first, "own": own & (words >= 0)},
-        cut=tokens.capped,
+        cut=capped,
     )
 
 
@@ -490,42 +483,27 @@ def first_words(words: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def _encode_sentences(
     sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, cap: int
-) -> _Tokens:
-    """Return sentences' tokens; each distinct word is read once."""
+) -> tuple[Ragged, Ints, NDArray[np.bool_], int]:
+    """Return sentences' tokens, the word of each token, which are first, and how many are capped.
+
+    Each distinct word is read once.
+    """
     table: dict[str, int] = {}
     places = [table.setdefault(word, len(table)) for words in sentences for word in words]
-    read = _encode_words(list(table), vocabulary)
+    read = something(vocabulary.encode_words(list(table)), vocabulary)
     entries = Ragged.of([ids[:cap] for ids in read])
     long = np.array([len(ids) > cap for ids in read], np.bool_)
     flat = np.array(places, np.int64)
     counts = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    ends = np.cumsum(counts)
-    sizes = entries.lengths[flat]
-    ids = entries.take(flat)
-    bounds = np.concatenate(([0], np.cumsum(sizes)))
-    starts = np.concatenate(([0], bounds[ends])) if len(sentences) else np.zeros(1, np.int64)
-    number = np.arange(len(flat)) - np.repeat(ends - counts, counts)
-    first = np.zeros(len(ids.values), np.bool_)
-    first[bounds[:-1]] = True
+    begins = np.concatenate(([0], np.cumsum(counts)))
+    words = entries.take(flat)
+    number = np.arange(len(flat)) - np.repeat(begins[:-1], counts)
+    first = np.zeros(len(words.values), np.bool_)
+    first[words.starts[:-1]] = True
     sentence = np.repeat(np.arange(len(sentences)), counts)
-    return _Tokens(
-        Ragged(ids.values, starts),
-        np.repeat(number, sizes).astype(np.int32),
+    return (
+        Ragged(words.values, words.starts[begins]),
+        np.repeat(number, words.lengths).astype(np.int32),
         first,
         len(set(sentence[long[flat]].tolist())),
     )
-
-
-def _encode_words(words: Sequence[str], vocabulary: Vocabulary) -> list[Sequence[int]]:
-    return something(vocabulary.encode_words(words), vocabulary)
-
-
-def _word_starts(tokens: _Tokens, rooms: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the first tokens of words of each sentence that is too long, nothing for others."""
-    starts = tokens.ids.starts
-    return [
-        np.flatnonzero(tokens.first[begin:end]) if end - begin > room else np.zeros(0, np.int64)
-        for begin, end, room in zip(
-            starts[:-1].tolist(), starts[1:].tolist(), rooms.tolist(), strict=True
-        )
-    ]

@@ -20,9 +20,7 @@ from symprompt.tasks.kinds.questions import (
     AnswerHead,
     AnswerPrediction,
     Candidate,
-    answer_f1,
     best_threshold,
-    exact_match,
     normalise,
     question_scores,
 )
@@ -261,8 +259,8 @@ def test_normalised_answers(raw: str, plain: str) -> None:
     ],
 )
 def test_answers_by_hand(predicted: str, gold: str, exact: int, f1: float) -> None:
-    assert exact_match(predicted, gold) == exact
-    assert answer_f1(predicted, gold) == pytest.approx(f1)
+    example = question(gold) if gold else question()
+    assert question_scores(example, predicted) == (exact, pytest.approx(f1))
 
 
 def test_the_best_of_several_answers_counts() -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.features import Batch
-from symprompt.tasks.kinds.spans import Projection, SpanHead, SpanStates, enumerate_spans
+from symprompt.tasks.kinds.spans import Projection, SpanHead, SpanStates
 
 WIDTH = 6
 SHAPE = SpanConfig(length=3, hidden=5, candidates=64)
@@ -93,18 +93,6 @@ def slow_spans(batch: Batch, row: int, length: int) -> list[tuple[int, int, int,
 def slow_logits(head: SpanHead, states: Tensor, start: int, end: int) -> Tensor:
     parts = slow_representation(head.states, states, start, end)
     return head.output(functional.gelu(slow_first_layer(head.project, parts)))
-
-
-def test_spans_are_enumerated_as_a_loop_does() -> None:
-    _, batch = make_batch()
-    starts, ends, legal = enumerate_spans(batch, 3)
-    for row in range(2):
-        found = [
-            (place // 3, place % 3, int(starts[row, place]), int(ends[row, place]))
-            for place in range(27)
-            if legal[row, place]
-        ]
-        assert found == slow_spans(batch, row, 3)
 
 
 @pytest.mark.parametrize(("boundary", "summary"), KINDS)

@@ -27,7 +27,6 @@ from symprompt.tasks.kinds.tags import (
     grammar,
     joined,
     log_partition,
-    packed,
     path_score,
 )
 from symprompt.tasks.predict import predict_file
@@ -291,24 +290,6 @@ def test_joined_tokens_are_the_sum_over_a_word() -> None:
     head = make_head(combine="mean")
     wanted = torch.log_softmax(logits, -1)[0, 4:7].sum(0).argmax()
     assert head.scores(states, batch)[0, 4].argmax() == wanted
-
-
-def test_a_field_of_zeros_is_the_softmax() -> None:
-    states, batch = make_batch()
-    head, plain = make_head(decoder="crf"), make_head()
-    with torch.no_grad():
-        for value in (head.transitions, head.first, head.last):
-            value.zero_()
-    head.output.load_state_dict(plain.output.state_dict())
-    torch.testing.assert_close(head.loss(states, batch), plain.loss(states, batch))
-
-
-def test_places_are_packed_to_the_left() -> None:
-    chosen = torch.tensor([[False, True, False, True], [False] * 4, [True] * 4])
-    places, mask = packed(chosen)
-    assert mask.tolist() == [[True, True, False, False], [False] * 4, [True] * 4]
-    assert places[0, :2].tolist() == [1, 3]
-    assert places[2].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -345,15 +345,14 @@ class TaskData:
         return {name: len(examples) for name, examples in self.splits.items()}
 
 
-def hold_out(
-    data: TaskData, share: float, *, seed: int = 0, split: str = "dev", groups: bool = True
-) -> TaskData:
+def hold_out(data: TaskData, share: float, *, seed: int = 0, split: str = "dev") -> TaskData:
     """Return the data with a part of train moved to another split, drawn by the seed.
+
+    The questions of one context, and the predicates of one sentence, stay together.
 
     Args:
         share: of the training examples, between 0 and 1; at least one is moved and one stays.
         split: what the new split is called; it must not exist.
-        groups: keep the questions of one context, and the predicates of one sentence, together.
     """
     train = data.split("train")
     if split in data.splits:
@@ -363,11 +362,20 @@ def hold_out(
             f"cannot hold out a share of {share} of {len(train)} training example(s) of "
             f"{data.name}; a share between 0 and 1 of at least two is needed."
         )
-    moved = _draw(train, share, np.random.default_rng(derive_seed(seed, "held out")), groups)
-    splits = dict(data.splits)
-    splits["train"] = [example for row, example in enumerate(train) if row not in moved]
-    splits[split] = [example for row, example in enumerate(train) if row in moved]
-    return replace(data, splits=splits)
+    groups: dict[object, list[int]] = {}
+    for row, example in enumerate(train):
+        groups.setdefault(example.group, []).append(row)
+    listed = list(groups.values())
+    if len(listed) < 2:
+        listed = [[row] for row in range(len(train))]
+    wanted, moved = max(1, round(share * len(train))), set[int]()
+    random = np.random.default_rng(derive_seed(seed, "held out"))
+    for index in random.permutation(len(listed))[:-1]:
+        if len(moved) < wanted:
+            moved.update(listed[index])
+    kept = [example for row, example in enumerate(train) if row not in moved]
+    held = [example for row, example in enumerate(train) if row in moved]
+    return replace(data, splits={**data.splits, "train": kept, split: held})
 
 
 def draw_limited(examples: Sequence[T], limit: int, seed: tuple[object, ...]) -> Sequence[T]:
@@ -376,22 +384,3 @@ def draw_limited(examples: Sequence[T], limit: int, seed: tuple[object, ...]) ->
         return examples
     random = np.random.default_rng(derive_seed(*seed, "limit"))
     return [examples[row] for row in np.sort(random.permutation(len(examples))[:limit])]
-
-
-def _draw(
-    examples: Sequence[Example], share: float, random: np.random.Generator, groups: bool
-) -> set[int]:
-    """Return the rows that are moved, whole groups at a time."""
-    keys: dict[object, list[int]] = {}
-    for row, example in enumerate(examples):
-        keys.setdefault(example.group if groups else row, []).append(row)
-    if len(keys) < 2:
-        keys = {row: [row] for row in range(len(examples))}
-    listed = list(keys.values())
-    wanted = max(1, round(share * len(examples)))
-    moved: set[int] = set()
-    for index in random.permutation(len(listed))[: len(listed) - 1]:
-        if len(moved) >= wanted:
-            break
-        moved.update(listed[index])
-    return moved

@@ -221,12 +221,9 @@ def find_files(
 def _matches(home: Path, patterns: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for split, each in patterns.items():
-        for pattern in each:
-            here = sorted(path for path in home.glob(pattern) if path.is_file())
-            if here:
-                files[split] = here
-                break
-    return files
+        found = (sorted(filter(Path.is_file, home.glob(pattern))) for pattern in each)
+        files[split] = next(filter(None, found), [])
+    return {split: paths for split, paths in files.items() if paths}
 
 
 def _read_own(path: Path, kind: str, columns: Columns, seed: int) -> dict[str, Read]:

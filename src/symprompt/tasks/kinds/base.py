@@ -81,6 +81,11 @@ def make_linear(width: int, outputs: int, generator: torch.Generator | None) -> 
     return layer
 
 
+def take_at(values: Tensor, places: Tensor) -> Tensor:
+    """Return the vectors [b, n, k] of values [b, t, k] at places [b, n]."""
+    return values.gather(1, places[..., None].expand(-1, -1, values.shape[2]))
+
+
 E = TypeVar("E", bound=Example)
 P = TypeVar("P")
 Scores = NDArray[np.floating]

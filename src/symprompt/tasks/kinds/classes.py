@@ -27,7 +27,7 @@ from symprompt.tasks.features import (
     make_windows,
     something,
 )
-from symprompt.tasks.kinds.base import Head, Kind, Scores, Target
+from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, take_at
 from symprompt.tasks.metrics import accuracy, macro_f1, matthews
 
 
@@ -113,8 +113,12 @@ class Classes(Kind[TextExample, ClassPrediction]):
         *,
         threshold: float | None = None,
     ) -> list[ClassPrediction]:
-        """Return each example's class from log-probabilities of rows [n, classes]."""
-        found = class_scores(features, scores)
+        """Return each example's class from log-probabilities of rows [n, classes], their mean."""
+        total = np.zeros((features.examples, scores.shape[1]))
+        np.add.at(total, features.example, scores.astype(np.float64))
+        mean = total / np.bincount(features.example, minlength=features.examples)[:, None]
+        peak = mean.max(1, keepdims=True)
+        found = mean - peak - np.log(np.exp(mean - peak).sum(1, keepdims=True))
         names = target.labels.names
         best, sure = found.argmax(1).tolist(), np.exp(found.max(1)).tolist()
         return [ClassPrediction(names[k], share) for k, share in zip(best, sure, strict=True)]
@@ -169,19 +173,7 @@ class SequenceHead(Head):
     def _read(self, states: Tensor, batch: Batch) -> Tensor:
         if not self.causal:
             return states[:, 0]
-        last = (batch.lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
-        return states.gather(1, last).squeeze(1)
-
-
-def class_scores(features: Features, scores: Scores) -> Scores:
-    """Return each example's log-probabilities [examples, classes], the mean over its rows."""
-    total = np.zeros((features.examples, scores.shape[1]))
-    np.add.at(total, features.example, scores.astype(np.float64))
-    counts = np.bincount(features.example, minlength=features.examples)
-    mean = total / counts[:, None]
-    peak = mean.max(1, keepdims=True)
-    found: Scores = mean - peak - np.log(np.exp(mean - peak).sum(1, keepdims=True))
-    return found
+        return take_at(states, batch.lengths[:, None] - 1).squeeze(1)
 
 
 def _tokens(texts: Sequence[str], sheet: Sheet) -> Ragged:

@@ -378,11 +378,6 @@ def normalise(answer: str) -> str:
     return " ".join(_ARTICLES.sub(" ", plain).split())
 
 
-def exact_match(predicted: str, gold: str) -> float:
-    """Return 1 if two answers are the same once normalised, else 0."""
-    return float(normalise(predicted) == normalise(gold))
-
-
 def answer_f1(predicted: str, gold: str) -> float:
     """Return the F1 of two answers' words; an empty one fits an empty one alone."""
     left, right = normalise(predicted).split(), normalise(gold).split()
@@ -400,7 +395,7 @@ def question_scores(example: QuestionExample, predicted: str) -> tuple[float, fl
     """
     gold = [entry.text for entry in example.answers or () if normalise(entry.text)] or [""]
     return (
-        max(exact_match(predicted, text) for text in gold),
+        max(float(normalise(predicted) == normalise(text)) for text in gold),
         max(answer_f1(predicted, text) for text in gold),
     )
 

@@ -13,7 +13,7 @@ that a span attends to its tokens once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from symprompt.tasks.data.examples import Columns, LabelSet, Read, Span, SpanExa
 from symprompt.tasks.data.spans import read_spans
 from symprompt.tasks.data.tags import IN_COLUMNS, read_words, with_spans
 from symprompt.tasks.features import Batch, Features, Ints, Sheet, first_words, tensorise_sentences
-from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, make_linear
+from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, make_linear, take_at
 from symprompt.tasks.metrics import set_scores
 
 NULL = 0
@@ -56,13 +56,6 @@ class SpanPrediction:
     odds: tuple[float, ...]
     relations: tuple[Related, ...] = ()
     given: tuple[Related, ...] | None = None
-
-    def at(self, threshold: float) -> SpanPrediction:
-        """Return the prediction with the spans above a threshold alone."""
-        kept = sum(value > threshold for value in self.odds)
-        spans = self.spans[:kept]
-        relations = tuple(entry for entry in self.relations if {*entry[1:]} <= {*spans})
-        return SpanPrediction(spans, self.odds[:kept], relations, self.given)
 
 
 class Spans(Kind[SpanExample, SpanPrediction]):
@@ -97,23 +90,22 @@ class Spans(Kind[SpanExample, SpanPrediction]):
 
     def label_set(self, train: Read) -> LabelSet:
         """Return NULL and the types of spans of the training examples."""
-        types = LabelSet.of_spans(span[0] for x in train.examples for span in x.spans or ())
-        if len(types) < 2:
-            path, line = train.places[0]
-            raise DataError(f"{path}, line {line}: no training example has a span; add some.")
-        return types
+        types = (span[0] for x in train.examples for span in x.spans or ())
+        return self._named(types, train, "a span; add some")
 
     def relation_set(self, train: Read) -> LabelSet:
         """Return NULL and the relations of the training examples."""
         if not self.related:
             return LabelSet(())
-        found = LabelSet.of_spans(own.name for x in train.examples for own in x.relations or ())
+        names = (own.name for x in train.examples for own in x.relations or ())
+        wanted = "a relation between its spans; add some, or read the file as spans"
+        return self._named(names, train, wanted)
+
+    def _named(self, names: Iterable[str], train: Read, wanted: str) -> LabelSet:
+        found = LabelSet.of_spans(names)
         if len(found) < 2:
             path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: no training example has a relation between its spans; add "
-                "some, or read the file as spans."
-            )
+            raise DataError(f"{path}, line {line}: no training example has {wanted}.")
         return found
 
     def tensorise(self, examples: Sequence[SpanExample], sheet: Sheet, target: Target) -> Features:
@@ -348,26 +340,21 @@ def _taken(
 ) -> list[tuple[float, Span, int, int]]:
     """Return the candidates that may stand together, best first."""
     kept: list[tuple[float, Span, int, int]] = []
-    seen: set[tuple[int, int]] = set()
     for entry in sorted(candidates, key=lambda entry: (-entry[0], entry[1][1], entry[1][2])):
-        start, end = entry[1][1:]
-        if (start, end) in seen:
-            continue
-        if any(_clash(start, end, *other[1][1:], overlaps) for other in kept):
-            continue
-        kept.append(entry)
-        seen.add((start, end))
+        if not any(_clash(entry[1], other[1], overlaps) for other in kept):
+            kept.append(entry)
     return kept
 
 
-def _clash(start: int, end: int, other_start: int, other_end: int, overlaps: str) -> bool:
+def _clash(span: Span, other: Span, overlaps: str) -> bool:
+    (_, start, end), (_, other_start, other_end) = span, other
+    if (start, end) == (other_start, other_end):
+        return True
     if overlaps == "all" or end <= other_start or other_end <= start:
         return False
-    if overlaps == "flat":
-        return True
     within = other_start <= start and end <= other_end
     around = start <= other_start and other_end <= end
-    return not (within or around)
+    return overlaps == "flat" or not (within or around)
 
 
 def _relations(
@@ -450,7 +437,7 @@ class Projection(nn.Module):
         """
         inside: Tensor = self.inside(states)
         start, end = self.start(parts.start(states)), self.end(parts.end(states))
-        ends_of = _at(start, starts) + _at(end, ends)
+        ends_of = take_at(start, starts) + take_at(end, ends)
         if weights is None:
             return ends_of + _mean(_summed(inside), starts, ends)
         return ends_of + weights @ inside
@@ -663,11 +650,7 @@ def _summed(values: Tensor) -> Tensor:
 def _mean(summed: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
     """Return the mean from a first to a last token [b, n, k] (equation 11.21)."""
     size = (ends - starts + 1)[..., None]
-    return (_at(summed, ends + 1) - _at(summed, starts)) / size
-
-
-def _at(values: Tensor, places: Tensor) -> Tensor:
-    return values.gather(1, places[..., None].expand(-1, -1, values.shape[2]))
+    return (take_at(summed, ends + 1) - take_at(summed, starts)) / size
 
 
 def _make_ffn(width: int, hidden: int, generator: torch.Generator | None) -> nn.Module:

@@ -33,7 +33,7 @@ from symprompt.tasks.data.examples import (
 )
 from symprompt.tasks.data.tags import read_words
 from symprompt.tasks.features import Batch, Features, Sheet, tensorise_sentences
-from symprompt.tasks.kinds.base import Head, Kind, Target
+from symprompt.tasks.kinds.base import Head, Kind, Target, take_at
 from symprompt.tasks.metrics import accuracy, set_scores
 
 PREDICATE = "V"
@@ -218,7 +218,7 @@ class TagHead(Head):
             )
             return losses.sum(1) / count.clamp(min=1)
         places, mask = packed(known)
-        emissions = _taken(logits, places)
+        emissions = take_at(logits, places)
         tags = labels.gather(1, places).clamp(min=0)
         first, between, last = self._field()
         right = path_score(emissions, tags, mask, first, between, last)
@@ -247,7 +247,7 @@ class TagHead(Head):
         if not self.every_token:
             inside &= words != nn.functional.pad(words[:, :-1], (1, 0), value=-1)
         places, mask = packed(inside)
-        best = best_path(_taken(logits, places), mask, *self._field())
+        best = best_path(take_at(logits, places), mask, *self._field())
         found = torch.full_like(logits, -torch.inf)
         # Columns beyond a chain all stand for its row's first token; they must not overwrite it.
         target = torch.where(mask, places, logits.shape[1])
@@ -356,10 +356,6 @@ def best_path(
         tag = source.gather(1, tag[:, None]).squeeze(1)
         path.append(tag)
     return torch.stack(path[::-1], 1)
-
-
-def _taken(values: Tensor, places: Tensor) -> Tensor:
-    return values.gather(1, places[..., None].expand(-1, -1, values.shape[2]))
 
 
 def span_scores(
