@@ -77,7 +77,6 @@ def rows_of(task: str) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -96,38 +95,16 @@ def write_task(folder: Path, task: str, *, few: bool = True) -> Path:
     return folder
 
 
-_SENTENCES = (
-    (("Paris", "B-LOC"), ("is", "O"), ("old", "O")),
-    (("the", "O"), ("river", "O"), ("Rome", "B-LOC")),
-    (("Lima", "B-LOC"), ("lies", "O"), ("in", "O"), ("Peru", "B-LOC")),
-)
-
-
 def write_labelled(folder: Path) -> Path:
     """Write RTE, BoolQ, CoNLL-2003 and 2004, SQuAD 1.1, and FewGLUE's RTE and CB."""
     for task in ("rte", "boolq"):
         write_task(folder / task, task, few=False)
-    _write_columns(
-        folder / "ner/conll2003", ("eng.train", "eng.testa", "eng.testb"), "{word} X X {tag}"
-    )
-    _write_columns(folder / "conll2004", ("train.txt", "dev.txt", "test.txt"), "{at} {word} {tag}")
+    write_entities(folder / "ner")
+    (folder / "ner/conll2004").rename(folder / "conll2004")
     _write_questions(folder / "squad")
     for name, task in {"RTE": "rte", "CB": "cb"}.items():
         write_task(folder / "FewGLUE_32dev" / name, task)
     return folder
-
-
-def _write_columns(folder: Path, names: tuple[str, ...], line: str) -> None:
-    folder.mkdir(parents=True)
-    for name in names:
-        blocks = [
-            "\n".join(
-                line.format(at=at, word=word, tag=tag).replace(" ", "\t")
-                for at, (word, tag) in enumerate(sentence)
-            )
-            for sentence in _SENTENCES * 2
-        ]
-        (folder / name).write_text("\n\n".join(blocks) + "\n")
 
 
 def _write_questions(folder: Path) -> None:

@@ -57,7 +57,6 @@ class Loops:
 
     @classmethod
     def of(cls, problem: Problem, method: Method, **options: str) -> Loops:
-        """The loops with a method's vectors."""
         vectors = {part: value.detach() for part, value in method.vectors().items()}
         return cls(problem.backbone, vectors, problem.relations, **options)
 

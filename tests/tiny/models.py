@@ -137,7 +137,6 @@ def _train_bytes(model: models.BPE, specials: Sequence[str | AddedToken]) -> Tok
 
 
 def make_byte_bpe(specials: Specials = ROBERTA_SPECIALS) -> PreTrainedTokenizerFast:
-    """Byte-level BPE as RoBERTa's."""
     listed = [
         AddedToken(token, lstrip=token == specials.mask, normalized=False, special=True)
         for token in specials.order
@@ -352,7 +351,6 @@ def make_inputs(backbone: LanguageModel, lengths: Sequence[int] = (7, 5, 6)) -> 
 
 
 def facts_of(relation: str, pairs: Sequence[tuple[str, str]]) -> tuple[Fact, ...]:
-    """Facts of (subject, object) pairs."""
     return tuple(Fact(relation, subject, answer) for subject, answer in pairs)
 
 
@@ -433,8 +431,6 @@ def causal_config(**sections: Any) -> RunConfig:
 
 @dataclass
 class Trained:
-    """One finished training of prompts."""
-
     config: RunConfig
     problem: Problem
     method: Method
@@ -443,11 +439,9 @@ class Trained:
     dev_history: list[dict[str, np.ndarray]]
 
     def vectors(self) -> dict[str, Tensor]:
-        """The learned vectors, detached."""
         return {part: value.detach() for part, value in self.method.vectors().items()}
 
     def predict(self, split: str = "test", *, max_tokens: int = 4096) -> Predictions:
-        """Ask about one split's facts."""
         return predict(
             self.method,
             self.problem.sentences[split],  # type: ignore[index]

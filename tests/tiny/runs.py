@@ -132,7 +132,6 @@ class InlineExecutor(Executor):
     """Runs jobs here; final."""
 
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
-        """Run jobs, each after its source; see ``Executor.run``."""
         told: queue.Queue[Mapping[str, Any]] = queue.Queue()
         worker = Worker("cpu", told.put)
         for job in jobs:

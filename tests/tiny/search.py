@@ -84,7 +84,6 @@ def make_search(
 def search(
     config: RunConfig, backbone: LanguageModel, facts: FactSet, *, max_tokens: int = 4096
 ) -> Searched:
-    """Search to the end."""
     made = make_search(config, backbone, facts, max_tokens=max_tokens)
     made.losses = [row["loss"] for row in run_training(made.searcher, made.score).history]
     return made

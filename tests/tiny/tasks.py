@@ -65,7 +65,6 @@ def toy_config(data: Path, model: Path, out: Path, kind: str, **changes: Any) ->
 
 
 def run_toy(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TaskRun:
-    """Make a short run."""
     return tune(toy_config(data, model, out, kind, **changes))
 
 
@@ -80,7 +79,6 @@ def tensorise(
     token_types: bool | None = None,
     **target: Any,
 ) -> Features:
-    """Return examples of a kind as rows."""
     sheet = Sheet.make(vocabulary, max_length=max_length, stride=stride, token_types=token_types)
     return ALL_KINDS[kind].tensorise(examples, sheet, Target(labels, **target))
 

@@ -18,7 +18,7 @@ from transformers import (
     XmodConfig,
 )
 
-from symprompt.accel.packing import Packing, attend_asked, attend_row
+from symprompt.accel.packing import Packing, attend_asked, attend_row, packed_attention
 from symprompt.accel.rows import RowLayers
 from symprompt.models import Inputs, LanguageModel, pack
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
@@ -174,7 +174,7 @@ def test_the_models_own_forward_is_put_back_after_an_error(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("heads", "size"), [(8, 64), (4, 24), (6, 32), (5, 16)])
+@pytest.mark.parametrize(("heads", "size"), [(8, 64), (9, 64), (4, 24), (6, 32), (5, 16)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("longest", [70, 40, 30])
 def test_the_row_kernels_are_what_plain_tensors_give(
@@ -198,7 +198,16 @@ def test_the_row_kernels_are_what_plain_tensors_give(
         seen = attend_asked(query, states, starts, packing.block, width**-0.5)
         return seen[:, [0, 1, 2, 4, 5]]
 
-    for work, given in ((row, [joined]), (asked, [query, states])):
+    def interface(*three: Tensor) -> Tensor:
+        mask = packing.as_mask().to(three[0].device)
+        return packed_attention(torch.nn.Module(), *three, mask)[0][:, :total]
+
+    # As transformers' attention interface gives them, one token's heads together.
+    apart = [
+        torch.randn(1, tokens, heads, size, generator=generator).to(dtype).transpose(1, 2)
+        for _ in range(3)
+    ]
+    for work, given in ((row, [joined]), (asked, [query, states]), (interface, apart)):
         results = []
         for device, kind in (("cuda", dtype), ("cpu", torch.float64)):
             leaves = [one.to(device, kind).requires_grad_() for one in given]

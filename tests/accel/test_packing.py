@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn import functional
 from transformers import BertConfig, FNetConfig, ModernBertConfig, PretrainedConfig
 
 from symprompt.accel.packing import longest_on, packed_attention
@@ -137,39 +136,3 @@ def test_shared_heads_are_refused() -> None:
     key = torch.zeros(1, 2, 3, 8)
     with pytest.raises(TypeError, match="no shared heads"):
         packed_attention(torch.nn.Module(), torch.zeros(1, 4, 3, 8), key, key, packing.as_mask())
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("heads", "size"), [(8, 64), (9, 64), (4, 24)])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("longest", [70, 40])
-def test_the_kernels_attend_as_a_loop_over_sentences_does(
-    heads: int, size: int, dtype: torch.dtype, longest: int
-) -> None:
-    lengths = [17, 1, 40, 0, longest, 9]
-    tokens = sum(lengths) + 5
-    generator = torch.Generator("cuda").manual_seed(1)
-
-    def draw() -> torch.Tensor:
-        flat = torch.randn(1, tokens, heads, size, generator=generator, device="cuda")
-        return flat.to(dtype).transpose(1, 2).requires_grad_()
-
-    states = [draw(), draw(), draw()]
-    packing, _ = pack(torch.tensor(lengths, device="cuda"), tokens, max(lengths))
-    out, _ = packed_attention(torch.nn.Module(), *states, packing.as_mask())
-    weight = torch.randn(out.shape, generator=generator, device="cuda")
-    weight[:, sum(lengths) :] = 0
-    found = torch.autograd.grad((out.float() * weight).sum(), states)
-    exact = [one.detach().double().requires_grad_() for one in states]
-    parts, start = [], 0
-    for length in lengths:
-        one = [part[:, :, start : start + length] for part in exact]
-        if length:
-            parts.append(functional.scaled_dot_product_attention(*one).transpose(1, 2))
-        start += length
-    slow = torch.cat(parts, 1)
-    near = {"rtol": 0, "atol": 1e-2 if dtype == torch.float16 else 6e-2}
-    torch.testing.assert_close(out[:, :start].double(), slow, **near)
-    true = torch.autograd.grad((slow * weight[:, :start]).sum(), exact)
-    for one, other in zip(found, true, strict=True):
-        torch.testing.assert_close(one.double(), other, **near)
