@@ -12,7 +12,7 @@ GELU is a kernel of its own (``gelu_kernels``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -50,16 +50,27 @@ class RowLayers:
         self._body = body
         self._first = first
         layers = list(body.encoder.layer)
-        inner = layers[0].attention.self
+        inner, between = layers[0].attention.self, layers[0].intermediate
         self._heads = int(inner.num_attention_heads)
         self._size = int(inner.attention_head_size)
-        self._act = _find_act(layers[0].intermediate, body.config.hidden_act)
+        weight = between.dense.weight
+        half = weight.is_cuda and weight.dtype == torch.bfloat16
+        has_kernel = half and body.config.hidden_act == "gelu" and SWITCHES["gelu"]
+        self._act: Act = _gelu if has_kernel else between.intermediate_act_fn
         self._epsilon = float(layers[0].output.LayerNorm.eps)
-        self._embedding = _embedding_weights(body)
-        self._embedding_epsilon = float(body.embeddings.LayerNorm.eps)
+        embeddings, norm = body.embeddings, body.embeddings.LayerNorm
+        tables = embeddings.position_embeddings, embeddings.token_type_embeddings
+        self._embedding: Weights = (*(table.weight for table in tables), norm.weight, norm.bias)
+        if hasattr(body, "embeddings_project"):
+            self._embedding += body.embeddings_project.weight, body.embeddings_project.bias
+        self._embedding_epsilon = float(norm.eps)
         self._own = [_own_weights(layer) for layer in layers]
-        _check_all_known(body, [one for own in (self._embedding, *self._own) for one in own])
         self._seen = self._marks()
+        # A model that reads more is refused: adapters, or embeddings of something else.
+        known = {id(body.get_input_embeddings().weight), *(mark for mark, _ in self._seen)}
+        for part in (body.embeddings, body.encoder):
+            if any(id(one) not in known for one in part.parameters()):
+                raise TypeError("a model with more weights is of another kind")
         with torch.no_grad():
             self._products: list[Weights] = [*map(_join, self._own[:-1]), ()]
             self._asking = _split_heads(self._own[-1], self._heads, self._size)
@@ -131,16 +142,6 @@ class RowLayers:
                     torch._dynamo.maybe_mark_dynamic(tensor, 0)
 
 
-def _find_act(intermediate: Any, name: object) -> Act:
-    """Return what stands between the products of a feed-forward part."""
-    weight, own = intermediate.dense.weight, intermediate.intermediate_act_fn
-    half = weight.is_cuda and weight.dtype == torch.bfloat16
-    if name != "gelu" or not half or not SWITCHES["gelu"]:
-        found: Act = own
-        return found
-    return _gelu
-
-
 def _gelu(states: Tensor) -> Tensor:
     # Imported here: its compiler comes with builds of torch for CUDA alone.
     from symprompt.accel import gelu_kernels
@@ -151,15 +152,6 @@ def _gelu(states: Tensor) -> Tensor:
 def _norm(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Return the norm of a sum."""
     return functional.layer_norm(one + other, one.shape[-1:], weight, bias, epsilon)
-
-
-def _embedding_weights(body: Any) -> Weights:
-    embeddings = body.embeddings
-    kinds, norm = embeddings.token_type_embeddings.weight, embeddings.LayerNorm
-    found: Weights = (embeddings.position_embeddings.weight, kinds, norm.weight, norm.bias)
-    if hasattr(body, "embeddings_project"):
-        found += body.embeddings_project.weight, body.embeddings_project.bias
-    return found
 
 
 def _first_product(
@@ -202,14 +194,6 @@ def _own_weights(layer: Any) -> Weights:
     if any(part is None for part in found):
         raise TypeError("a layer without a bias is of another kind")
     return found
-
-
-def _check_all_known(body: Any, known: Sequence[Tensor]) -> None:
-    """Refuse a model that reads more: adapters, or embeddings of something else."""
-    seen = {id(body.get_input_embeddings().weight), *map(id, known)}
-    for part in (body.embeddings, body.encoder):
-        if any(id(one) not in seen for one in part.parameters()):
-            raise TypeError("a model with more weights is of another kind")
 
 
 def _join(own: Weights) -> Pair:
