@@ -270,7 +270,7 @@ def override(config: T, **changes: Any) -> T:
 
     Args:
         changes: by key, as ``override(config, seed=3, **{"learning.epochs": 3})``; a table's name
-            may be left out where only one table has such a key.
+            may be left out where only one table has such a key, or where it is [learning].
 
     Raises:
         ConfigError: an unknown or ambiguous key, or a bad value.
@@ -291,12 +291,18 @@ def full_key(kind: type[Any], name: str) -> str:
     known = flat_fields(kind)
     if name in known or name in fields_of(kind):
         return name
-    found = [key for key in known if key.partition(".")[2] == name]
+    found = meant(key for key in known if key.partition(".")[2] == name)
     if not found:
         raise ConfigError(unknown_key(name, [*known, *(key.split(".")[-1] for key in known)]))
     if len(found) > 1:
         raise ConfigError(f"{name} may be {' or '.join(found)}; say which.")
     return found[0]
+
+
+def meant(keys: Iterable[str]) -> list[str]:
+    """Return which of the keys that end alike a short name means: [learning]'s, or else all."""
+    found = list(keys)
+    return [key for key in found if key.startswith("learning.")] or found
 
 
 def incidental_keys(kind: type[Any]) -> list[str]:

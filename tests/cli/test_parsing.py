@@ -37,6 +37,7 @@ def test_a_list_is_parted_by_spaces_or_commas_in_every_command(words: list[str])
 def test_flags_override_the_file_by_short_or_whole_names() -> None:
     config = tuned("rte-pt2", "--prefix.length", "7", "--head.kind", "mlp")
     assert (config.prefix.length, config.head.kind) == (7, "mlp")
+    assert tuned("rte-pt2", "--rate", "0.5", "--epochs", "2").learning.rate == 0.5
     with pytest.raises(ConfigError, match=r"--length may be --prefix\.length or --span\.length"):
         tuned("rte-pt2", "--length", "7")
     config = tuned("rte-pt2", "--learning.epochs=2", "--constrain", "--task.no-identify")

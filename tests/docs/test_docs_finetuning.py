@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shlex
 from collections.abc import Callable
@@ -15,39 +14,21 @@ import pytest
 from symprompt.cli import main
 from symprompt.runs.folder import Folder
 from symprompt.tasks.data.load import load_task
-from tiny.labelled import write_spans, write_toy
-from tiny.models import CITIES, COUNTRIES, FUNCTION_WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 COMMANDS = [
     line for _, block in BLOCKS for line in block.splitlines() if line.startswith("symprompt ")
 ]
-SMALL = {"train": 8, "dev": 4, "test": 4}
 
 
 @pytest.fixture
 def data(
     tmp_path: Path, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A folder with the files that the page talks about."""
+    """The example files that ship, as the page asks for them."""
     folder = tmp_path / "data"
-    write_toy(folder / "names", "tagging", sizes=SMALL)
-    write_spans(folder / "nested", sizes=SMALL)
-    write_spans(folder / "relations", relations=True, sizes=SMALL)
-    table = next(block for _, block in BLOCKS if block.startswith("sentence1"))
-    heading, *pairs = table.strip().split("\n")
-    (folder / "paraphrase.tsv").write_text("\n".join([heading, *pairs * 10]) + "\n")
-    bare = ["\t".join(line.split("\t")[:2]) for line in (heading, *pairs)]
-    (folder / "new_pairs.tsv").write_text("\n".join(bare) + "\n")
-    draw = random.Random(0)
-    lines = ["first\tsecond\tlabel"]
-    for _ in range(20):
-        place = draw.randrange(len(CITIES))
-        follows = draw.random() < 0.5
-        land = COUNTRIES[place] if follows else FUNCTION_WORDS[0]
-        lines.append(f"{CITIES[place]}\t{land}\t{'next' if follows else 'other'}")
-    (folder / "coherence.tsv").write_text("\n".join(lines) + "\n")
+    main(["examples", str(folder)])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MODEL", str(family_folder("bert")))
     monkeypatch.setenv("DATA", str(folder))
@@ -60,7 +41,8 @@ def test_the_commands_run_as_printed(data: Path, capsys: pytest.CaptureFixture[s
         words = shlex.split(os.path.expandvars(command))[1:]
         if words[0] == "tune":
             words += ["--device", "cpu", "--learning.epochs", "1", "--max-length", "40"]
-            words += ["--stride", "4"]
+            words += ["--stride", "4", "--train-limit", "24", "--dev-limit", "8"]
+            words += ["--test-limit", "8"]
         elif words[0] == "predict":
             words += ["--device", "cpu"]
         main(words)

@@ -20,6 +20,7 @@ from symprompt.config import (
     flatten,
     item_type,
     load,
+    meant,
     nearest,
     override,
     plain_type,
@@ -35,8 +36,8 @@ def parse(
 ) -> list[Any]:
     """Read a command's words: its flags and, if it takes one, its config with flags over the file.
 
-    A flag is --table.name, or --name where only one table has it; --no-name turns a switch off. A
-    list is parted by spaces or commas. Of a flag given twice the last counts.
+    A flag is --table.name, or --name where only one table has it or [learning] does; --no-name
+    turns a switch off. A list is parted by spaces or commas. Of a flag given twice the last counts.
 
     Args:
         name: the command.
@@ -125,7 +126,7 @@ def _named(flag: str, fields: Mapping[str, FieldInfo]) -> list[str]:
     """Return the keys that a flag may mean: the one of this name, or those of all tables."""
     known = [key for key, field in fields.items() if POSITIONAL not in field.metadata]
     whole = [key for key in known if flag_of(key) == flag]
-    return whole or [key for key in known if flag_of(short_name(key)) == flag]
+    return whole or meant(key for key in known if flag_of(short_name(key)) == flag)
 
 
 def _value(annotation: Any, word: str, given: list[str] | None, rest: list[str]) -> Any:
@@ -235,8 +236,8 @@ def _sections(
 
 def _flag_entry(key: str, options: Mapping[str, FieldInfo], defaults: Mapping[str, Any]) -> str:
     field = options[key]
-    alone = sum(short_name(other) == short_name(key) for other in options) == 1
-    flag = flag_of(short_name(key) if alone else key)
+    alike = meant(name for name in options if short_name(name) == short_name(key))
+    flag = flag_of(short_name(key) if alike == [key] else key)
     if plain_type(field.annotation) is bool:
         table, dot, last = flag.removeprefix("--").rpartition(".")
         flag = f"{flag}, --{table}{dot}no-{last}"
