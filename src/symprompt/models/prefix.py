@@ -265,8 +265,10 @@ class PrefixAttention:
             for slot in slots:
                 slot.states, slot.row, slot.visible = [], None, None
         counted = sum(slot.calls for slot in slots)
-        compiled = any(module._compiled_call_impl is not None for module in self._body.modules())
-        if counted != self.shape.layers and not compiled:
+        # Compiled layers do not count their calls.
+        if counted != self.shape.layers and not any(
+            module._compiled_call_impl is not None for module in self._body.modules()
+        ):
             raise ModelError(
                 f"{self._name} read the prefix in {counted} of its {self.shape.layers} layers in a "
                 "pass; learn prompts at the input alone, or take another model."
