@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,6 +40,7 @@ from tiny.models import HIDES_DECODER, make_byte_level, make_facts, make_wordpie
 from tiny.runs import Call, other_model, write_csv
 
 Folder = Callable[[str], Path]
+REFUSE = Mock(side_effect=AssertionError("nothing is to be asked"))
 LOADERS = pytest.mark.parametrize("load", [LanguageModel.load, load_vocabulary])
 
 
@@ -206,37 +208,20 @@ def test_bad_gguf_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # ----------------------------------------------------------------------------------------- the hub
 
 
-class Asked:
-    """Stands for the hub; counts how often it is asked."""
-
-    def __init__(self, answer: Exception | None) -> None:
-        self.answer = answer
-        self.names: list[str] = []
-
-    def __call__(self, url: str, **_: Any) -> None:
-        self.names.append(url)
-        if self.answer is not None:
-            raise self.answer
-
-
-def refuse(*_: Any, **__: Any) -> None:
-    raise AssertionError("transformers was asked to load")
-
-
 @LOADERS
 def test_a_hub_that_cannot_be_reached_is_asked_once(
     load: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = Asked(ConnectionError("Name or service not known"))
+    hub = Mock(side_effect=ConnectionError("Name or service not known"))
     monkeypatch.setattr(loading, "get_hf_file_metadata", hub)
-    monkeypatch.setattr(loading.AutoConfig, "from_pretrained", refuse)
+    monkeypatch.setattr(loading.AutoConfig, "from_pretrained", REFUSE)
     start = "^there is no folder 'no-such/model', and the hub"
     with pytest.raises(
         ModelError, match=rf"{start}.* cannot be reached \(Name or service not known\)[^\n]*$"
     ):
         load("no-such/model")
-    assert len(hub.names) == 1
-    assert hub.names[0].endswith("no-such/model/resolve/main/config.json")
+    hub.assert_called_once()
+    assert hub.call_args.args[0].endswith("no-such/model/resolve/main/config.json")
 
 
 @pytest.mark.parametrize("name", ["no-such/model", "a name/with/too/many"])
@@ -249,23 +234,23 @@ def test_what_the_hub_says_is_told_by_transformers(name: str) -> None:
 def test_a_folder_and_the_cache_need_no_hub_and_others_ask_it_once(
     monkeypatch: pytest.MonkeyPatch, family_folder: Folder
 ) -> None:
-    monkeypatch.setattr(loading, "get_hf_file_metadata", refuse)
+    monkeypatch.setattr(loading, "get_hf_file_metadata", REFUSE)
     assert load_vocabulary(str(family_folder("bert")))
     config = loading.AutoConfig.from_pretrained(family_folder("bert"))
     monkeypatch.setattr(loading.AutoConfig, "from_pretrained", lambda *_, **__: config)
     with monkeypatch.context() as patch:
         patch.setattr(loading, "try_to_load_from_cache", lambda *_: "config.json")
         assert loading.find_model("some/model").config is config
-    hub = Asked(None)
+    hub = Mock()
     monkeypatch.setattr(loading, "get_hf_file_metadata", hub)
     assert loading.find_model("some/model").place == "some/model"
-    assert len(hub.names) == 1
+    hub.assert_called_once()
 
 
 def test_a_single_model_is_refused_before_it_is_looked_for(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(loading, "get_hf_file_metadata", refuse)
+    monkeypatch.setattr(loading, "get_hf_file_metadata", REFUSE)
     out = tmp_path / "words.txt"
     code, _, said = call("data", "vocabulary", "--models", "no-such-model", "--out", out)
     assert code == 2

@@ -40,6 +40,14 @@ def make_sentences(backbone: LanguageModel) -> tuple[Tensor, Tensor, Tensor]:
     return ids, torch.arange(9) < length[..., None], at
 
 
+def plain_copy(backbone: LanguageModel) -> LanguageModel:
+    """The backbone with a model of its own that attends as a stack does."""
+    copied = copy.copy(backbone)
+    copied.model = copy.deepcopy(backbone.model)
+    copied.model.set_attn_implementation("eager")
+    return copied
+
+
 def alone(backbone: LanguageModel, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
     """The model's own answers, with logits at every position."""
     given = {"use_cache": False} if backbone.causal else {"attention_mask": mask.long()}
@@ -68,13 +76,10 @@ def test_a_stack_of_models_answers_and_learns_as_each_alone(
     found.logsumexp(-1).sum().backward()
     assert rows.grad is not None
     for index in range(3):
-        model = copy.deepcopy(backbone.model).requires_grad_(True)
-        model.set_attn_implementation("eager")
-        named = dict(model.named_parameters())
+        plain = plain_copy(backbone)
+        named = dict(plain.model.requires_grad_(True).named_parameters())
         for name, value in stacked.tuning.to_tensors(rows[index].detach()).items():
             named[name].data.copy_(value)
-        plain = copy.copy(backbone)
-        plain.model = model
         wanted = alone(plain, ids[index], mask[index], at[index])
         torch.testing.assert_close(found[index], wanted, rtol=0, atol=1e-10)
         wanted.logsumexp(-1).sum().backward()
@@ -96,9 +101,7 @@ def test_adapters_are_a_low_rank_change_of_the_linear_layers(
     ids, mask, at = make_sentences(backbone)
     found = stacked.logits_at(rows, ids, mask, at)
     for index in range(3):
-        plain = copy.copy(backbone)
-        plain.model = copy.deepcopy(backbone.model)
-        plain.model.set_attn_implementation("eager")
+        plain = plain_copy(backbone)
         parts = tuning.to_tensors(rows[index])
         for target in tuning.targets:
             down = parts[f"base_model.model.{target}.lora_A.weight"]

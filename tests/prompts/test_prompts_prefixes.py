@@ -11,7 +11,7 @@ from torch import Tensor
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel, PrefixShape
 from symprompt.prompts import PrefixEncoder
-from tiny.models import LANDS, TOWNS, world_objects
+from tiny.models import TOWNS, world_objects
 
 SHAPE = PrefixShape(layers=3, kv_heads=2, head_dim=4)
 
@@ -112,21 +112,11 @@ def test_tasks_trained_in_one_mixed_batch_equal_each_trained_alone(
 
 
 def test_a_prefix_learns_what_a_frozen_model_is_to_say(knowing_bert: LanguageModel) -> None:
-    vocabulary = knowing_bert.vocabulary
-    tokens = vocabulary.tokenizer.convert_tokens_to_ids
-    towns = torch.tensor(tokens(list(TOWNS)))
-    lands = torch.tensor(tokens([world_objects()["land"][town] for town in TOWNS]))
-    assert set(tokens(list(LANDS))) >= set(lands.tolist())
-    first, last, mask = tokens(["[CLS]", "[SEP]", "[MASK]"])
-    ids = torch.stack(
-        [
-            torch.full_like(towns, first),
-            towns,
-            *(torch.full_like(towns, own) for own in (mask, last)),
-        ],
-        1,
-    )
-    at = torch.full_like(towns, 2)
+    tokenizer = knowing_bert.vocabulary.tokenizer
+    answers = [world_objects()["land"][town] for town in TOWNS]
+    lands = torch.tensor(tokenizer.convert_tokens_to_ids(answers))
+    ids = tokenizer([f"{town} [MASK]" for town in TOWNS], return_tensors="pt")["input_ids"]
+    at = torch.full_like(lands, 2)
     encoder = PrefixEncoder(("land",), knowing_bert.prefix_shape, 3)
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
     losses, right = [], []
