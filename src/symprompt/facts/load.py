@@ -28,7 +28,7 @@ from symprompt.facts.types import (
     split_by_subject,
 )
 from symprompt.facts.world import world_facts
-from symprompt.files.reading import Row, load_rows, parse_row, shorten, text_in
+from symprompt.files.reading import Row, load_rows, parse_row, shorten, split_in, text_in
 
 WORLD = "world"
 LAYOUTS = ("auto", "lama", "table", WORLD)
@@ -42,14 +42,6 @@ OBJECT_KEYS = ("obj_label", "object", "obj")
 _RELATION_FILE = re.compile(r"P[0-9]+\.jsonl")
 _SEARCH_DEPTH = 3
 _EXPECTED = "<relation>/train.jsonl, dev.jsonl, test.jsonl, or files such as P36.jsonl"
-_SPLIT_NAMES: dict[str, Split] = {
-    "train": "train",
-    "dev": "dev",
-    "val": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "test": "test",
-}
 
 
 def load_facts(
@@ -246,7 +238,12 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
                     f"{path}, line {number}: relation {name!r} has a second template "
                     f"{shorten(template)}; keep one template per relation."
                 )
-        split = _read_split(row, path, number, splits_given)
+        if "split" in row and not splits_given:
+            raise DataError(
+                f"{path}, line {number}: this line says its split but the first one does not; "
+                "give every line a split or none."
+            )
+        split = split_in(row, "split", path, number) if splits_given else None
         grouped.setdefault(name, []).append((fact, split))
     loaded: list[Relation] = []
     dropped: list[Dropped] = []
@@ -273,23 +270,6 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
                 dropped.append(Dropped(name, split, "duplicate", lost))
         loaded.append(relation)
     return FactSet(tuple(loaded), source=str(path), layout="table", dropped=tuple(dropped))
-
-
-def _read_split(row: Row, path: Path, number: int, splits_given: bool) -> Split | None:
-    if not splits_given:
-        if "split" in row:
-            raise DataError(
-                f"{path}, line {number}: this line says its split but the first one does not; "
-                "give every line a split or none."
-            )
-        return None
-    text = text_in(row, ("split",), path, number, one_line=True)
-    if text.lower() not in _SPLIT_NAMES:
-        raise DataError(
-            f"{path}, line {number}: split is {shorten(text)}, but only train, dev "
-            "(or valid, validation, val) and test are allowed; correct it."
-        )
-    return _SPLIT_NAMES[text.lower()]
 
 
 def _fact(relation: str, row: Row, path: Path, number: int) -> Fact:

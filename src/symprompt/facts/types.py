@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from symprompt.errors import DataError
+from symprompt.files.reading import Split as Split
 from symprompt.files.reading import load_text, shorten
 
-Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 

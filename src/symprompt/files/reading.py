@@ -9,12 +9,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from symprompt.errors import DataError
 
 Row = Mapping[str, object]
 
 TABLES = (".jsonl", ".csv", ".tsv")
+Split = Literal["train", "dev", "test"]
+SPLIT_NAMES: dict[str, Split] = {
+    "train": "train",
+    "dev": "dev",
+    "val": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "devel": "dev",
+    "test": "test",
+}
+"""What splits are called in columns and in names of files."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -227,6 +239,17 @@ def text_in(
             "other control characters are not allowed; remove them."
         )
     return value.strip()
+
+
+def split_in(row: Row, column: str, path: Path, number: int) -> Split:
+    """Return the split in a column."""
+    text = text_in(row, (column,), path, number)
+    if text.lower() not in SPLIT_NAMES:
+        raise DataError(
+            f"{path}, line {number}: the split is {shorten(text)}, but only train, dev (or valid, "
+            "validation, val) and test are allowed; correct it."
+        )
+    return SPLIT_NAMES[text.lower()]
 
 
 def label_in(row: Row, names: Sequence[str], path: Path, number: int) -> str:

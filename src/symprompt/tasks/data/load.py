@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import TABLES, load_rows, shorten, text_in
+from symprompt.files.reading import SPLIT_NAMES, TABLES, load_rows, split_in
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.classes import CLASS_SETS
 from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
@@ -26,12 +26,7 @@ SETS["conll2004"] = replace(
 )
 UnseenLabels = Literal["refuse", "keep"]
 _ENDINGS = (*TABLES, *IN_COLUMNS, ".json")
-_SPLIT_FILES = {
-    "train": ("train",),
-    "dev": ("dev", "val", "valid", "validation", "devel"),
-    "test": ("test",),
-}
-_SPLIT_OF = {name: split for split, names in _SPLIT_FILES.items() for name in names}
+_SPLITS = ("train", "dev", "test")
 
 
 def load_task(
@@ -248,7 +243,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
     """Return the file of each split in a folder."""
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        split = _SPLIT_OF.get(path.stem.lower())
+        split = SPLIT_NAMES.get(path.stem.lower())
         if split is None or path.suffix.lower() not in _ENDINGS or not path.is_file():
             continue
         if split in files:
@@ -262,7 +257,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
             f"{folder} has no file for train; it needs train.jsonl (or .csv, .tsv, .conll), and "
             "dev and test beside it."
         )
-    return {split: files[split] for split in _SPLIT_FILES if split in files}
+    return {split: files[split] for split in _SPLITS if split in files}
 
 
 def _split_column(path: Path, column: str) -> dict[int, str]:
@@ -273,13 +268,7 @@ def _split_column(path: Path, column: str) -> dict[int, str]:
     for number, row in load_rows(path):
         if column not in row and not found:
             return {}
-        text = text_in(row, (column,), path, number)
-        if text.lower() not in _SPLIT_OF:
-            raise DataError(
-                f"{path}, line {number}: the split is {shorten(text)}, but only train, dev (or "
-                "valid, validation, val) and test are allowed; correct it."
-            )
-        found[number] = _SPLIT_OF[text.lower()]
+        found[number] = split_in(row, column, path, number)
     return found
 
 
@@ -303,7 +292,7 @@ def _draw_splits(
 
 def _part(whole: Read, keys: Sequence[int], splits: Mapping[int, str]) -> dict[str, Read]:
     """Return the examples of each split, by a key of each example; train keeps the counts."""
-    parts = {split: Read(in_columns=whole.in_columns) for split in _SPLIT_FILES}
+    parts = {split: Read(in_columns=whole.in_columns) for split in _SPLITS}
     for example, where, key in zip(whole.examples, whole.places, keys, strict=True):
         parts[splits[key]].add(example, *where)
     parts["train"].dropped = whole.dropped

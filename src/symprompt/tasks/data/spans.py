@@ -80,24 +80,60 @@ def read_spans(
     read = Read()
     for number, row in load_rows(path):
         own = words_in(row, (columns.words,), path, number)
-        spans, relations = columns.spans, columns.relations
-        found: tuple[Span, ...] | None = None
-        between: tuple[Relation, ...] | None = None
-        if labelled or spans in row:
-            found = tuple(
-                _span(entry, len(own), path, number) for entry in _list(row, spans, path, number)
-            )
-            if len({entry[1:] for entry in found}) < len(found):
-                raise DataError(
-                    f"{path}, line {number}: two spans of {spans!r} are the same words; a span has "
-                    "one type."
-                )
-        if related and found is not None and (labelled or relations in row):
-            listed = _list(row, relations, path, number)
-            between = tuple(_relation(entry, len(found), path, number) for entry in listed)
+        spans: tuple[Span, ...] | None = None
+        relations: tuple[Relation, ...] | None = None
+        if labelled or columns.spans in row:
+            what = "a span [type, first word, word after the last]"
+            spans = _triples(row, columns.spans, what, path, number)
+            _check_spans(spans, len(own), columns.spans, path, number)
+        if related and spans is not None and (labelled or columns.relations in row):
+            what = "a relation [name, one span, other span]"
+            triples = _triples(row, columns.relations, what, path, number)
+            for triple in triples:
+                if triple[1] == triple[2] or not {*triple[1:]} <= {*range(len(spans))}:
+                    raise DataError(
+                        f"{path}, line {number}: the relation {shorten(list(triple))} is not "
+                        f"between two of the {len(spans)} span(s), which are counted from 0; "
+                        "correct it."
+                    )
+            relations = tuple(Relation(*triple) for triple in triples)
         name = str(row.get(columns.id, f"{split}-{number}"))
-        read.add(SpanExample(name, own, found, between), path, number)
+        read.add(SpanExample(name, own, spans, relations), path, number)
     return read
+
+
+def _check_spans(spans: Sequence[Span], words: int, column: str, path: Path, number: int) -> None:
+    for span in spans:
+        if not 0 <= span[1] < span[2] <= words:
+            raise DataError(
+                f"{path}, line {number}: the span {shorten(list(span))} is not within the {words} "
+                "word(s); words are counted from 0, and the end is the word after the last."
+            )
+    if len({span[1:] for span in spans}) < len(spans):
+        raise DataError(
+            f"{path}, line {number}: two spans of {column!r} are the same words; a span has one "
+            "type."
+        )
+
+
+def _triples(
+    row: Row, column: str, what: str, path: Path, number: int
+) -> tuple[tuple[str, int, int], ...]:
+    """Return a list of a name and two whole numbers each."""
+    value = row.get(column)
+    if not isinstance(value, list):
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but only a list is allowed; "
+            "an empty one says that there is nothing."
+        )
+    for entry in value:
+        types = [type(part) for part in entry] if isinstance(entry, list) else []
+        if types != [str, int, int] or not entry[0].strip() or entry[0] == NULL:
+            raise DataError(
+                f"{path}, line {number}: {shorten(entry)} is not {what}; correct it (the name "
+                f"{NULL} is taken)."
+            )
+    return tuple(tuple(entry) for entry in value)
 
 
 def _related(name: str, sentence: Sentence, path: Path) -> SpanExample:
@@ -145,45 +181,3 @@ def _cell(text: str, kind: type, path: Path, line: int) -> list[str] | list[int]
             f"{'[' + repr('Live_In') + ']' if kind is str else '[4]'}; correct it."
         )
     return value
-
-
-def _list(row: Row, column: str, path: Path, number: int) -> Sequence[object]:
-    value = row.get(column)
-    if not isinstance(value, list):
-        raise DataError(
-            f"{path}, line {number}: {column!r} is {shorten(value)}, but only a list is allowed; "
-            "an empty one says that there is nothing."
-        )
-    return value
-
-
-def _span(value: object, words: int, path: Path, number: int) -> Span:
-    name, start, end = _three(value, "a span [type, first word, word after the last]", path, number)
-    if not 0 <= start < end <= words:
-        raise DataError(
-            f"{path}, line {number}: the span {shorten(value)} is not within the {words} word(s); "
-            "words are counted from 0, and the end is the word after the last."
-        )
-    return name, start, end
-
-
-def _relation(value: object, spans: int, path: Path, number: int) -> Relation:
-    name, one, other = _three(value, "a relation [name, one span, other span]", path, number)
-    if not (0 <= one < spans and 0 <= other < spans and one != other):
-        raise DataError(
-            f"{path}, line {number}: the relation {shorten(value)} is not between two of the "
-            f"{spans} span(s), which are counted from 0; correct it."
-        )
-    return Relation(name, one, other)
-
-
-def _three(value: object, what: str, path: Path, number: int) -> tuple[str, int, int]:
-    if isinstance(value, list) and len(value) == 3:
-        name, one, other = value
-        named = isinstance(name, str) and bool(name.strip()) and name != NULL
-        if named and type(one) is int and type(other) is int:
-            return name, one, other
-    raise DataError(
-        f"{path}, line {number}: {shorten(value)} is not {what}; correct it (the name {NULL} is "
-        "taken)."
-    )
