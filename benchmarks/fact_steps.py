@@ -26,9 +26,10 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
 from symprompt.probing.config import make_config
-from symprompt.probing.methods.base import Method
-from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.training import PromptTraining
+from symprompt.probing.methods.base import Method, make_method
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
+from symprompt.probing.train import PromptTraining
 
 
 def random_base(path: str) -> str:
@@ -105,19 +106,11 @@ class Case:
     def __init__(
         self, name: str, backbone: LanguageModel, facts: FactSet, *, capture: bool | None = None
     ) -> None:
-        config = make_config({"method": {"name": name, "vectors": "separate", "average": "sum"}})
+        method = {"name": name, "vectors": "separate", "average": "sum"}
+        config = make_config({"method": method, "seed": 0})
         self.problem = prepare(config, backbone, facts)
         self.method = make_method(config, self.problem)
-        self.trainer = trainer = PromptTraining(
-            self.method,
-            self.problem.sentences["train"],
-            self.problem.relations,
-            config.learning,
-            dict,
-            seed=0,
-            max_tokens=backbone.token_budget(training=True),
-            capture=capture,
-        )
+        self.trainer = trainer = PromptTraining(config, self.problem, self.method, capture=capture)
         self._plan = plan = trainer.plan()
         # Relations with few facts have none left in later steps.
         sizes = [sum(map(len, batches)) for batches in plan]

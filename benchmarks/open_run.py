@@ -18,15 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from symprompt.facts.types import Fact
-from symprompt.probing.folder import CARD, write_predictions
-from symprompt.probing.predictions import Predictions
+from symprompt.probing.results import CARD, Predictions, write_predictions
 from symprompt.runs.folder import MANIFEST, Folder, Manifest
 
 FACTS, RELATIONS, CANDIDATES, VOCABULARY = 34_039, 41, 15, 28_996
 OPEN = """
 import json, sys, time
 begun = time.perf_counter()
-from symprompt.probing.folder import load_asked, load_weights, open_run
+from symprompt.probing.results import (load_asked, load_weights, open_run)
 imported = time.perf_counter()
 folder = open_run(sys.argv[1])
 weights, asked = load_weights(folder), load_asked(folder, "test")

@@ -30,8 +30,10 @@ from symprompt.errors import SympromptError
 from symprompt.facts import Fact
 from symprompt.models import LanguageModel, locate_model
 from symprompt.probing.config import make_config
-from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
-from symprompt.probing.training import PromptTraining
+from symprompt.probing.methods.base import make_method
+from symprompt.probing.prepare import load_config_facts, prepare
+from symprompt.probing.problem import Problem
+from symprompt.probing.train import PromptTraining
 
 VECTORS, BATCH, IGNORED = 9, 8, -100
 
@@ -131,15 +133,8 @@ def main() -> None:
             ends.append(time.perf_counter())
             return {"forth": np.zeros(len(problem.relations))}
 
-        trainer = PromptTraining(
-            method,
-            problem.sentences["train"],
-            problem.relations,
-            config.training,
-            score,
-            seed=0,
-            max_tokens=backbone.token_budget(training=True),
-        )
+        trainer = PromptTraining(config, problem, method)
+        trainer.scores = score  # type: ignore[method-assign]
         Loop(trainer).run()
         stacked = (ends[-1] - ends[0]) / flags.epochs
         peft = time_peft(model, problem, config.learning.rate, flags.epochs)

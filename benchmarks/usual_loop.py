@@ -27,8 +27,10 @@ from symprompt.facts import Fact
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores
-from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
-from symprompt.probing.training import PromptTraining
+from symprompt.probing.methods.base import make_method
+from symprompt.probing.prepare import load_config_facts, prepare
+from symprompt.probing.problem import Problem
+from symprompt.probing.train import PromptTraining
 
 VECTORS = (3, 3, 3)
 BATCH = 8
@@ -131,32 +133,16 @@ def time_usual(problem: Problem, config: RunConfig, epochs: int) -> float:
 
 def time_stacked(problem: Problem, config: RunConfig, epochs: int) -> float:
     """Return seconds per epoch of the stacked training over all relations."""
-    backbone = problem.backbone
     method = make_method(config, problem)
     ends: list[float] = []
 
     def score() -> dict[str, np.ndarray]:
-        found = dict(
-            dev_scores(
-                method,
-                problem.sentences["dev"],
-                config.learning,
-                allowed=problem.allowed,
-                max_tokens=backbone.token_budget(),
-            )
-        )
+        found = dev_scores(method, problem, config.learning.select)
         ends.append(time.perf_counter())
         return found
 
-    trainer = PromptTraining(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.training,
-        score,
-        seed=0,
-        max_tokens=backbone.token_budget(training=True),
-    )
+    trainer = PromptTraining(config, problem, method)
+    trainer.scores = score  # type: ignore[method-assign]
     Loop(trainer).run()
     return (ends[-1] - ends[0]) / epochs
 

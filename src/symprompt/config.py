@@ -226,7 +226,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 
-def load(kind: type[T], name: str) -> T:
+def load(kind: type[T], name: str | Path) -> T:
     """Load a config of any kind by its shipped name or its path.
 
     The block ``published`` holds papers' numbers and is no part of the config.
@@ -236,7 +236,7 @@ def load(kind: type[T], name: str) -> T:
             value.
     """
     command = command_of(tables_of(kind))
-    path = find_config(name, command)
+    path = find_config(str(name), command)
     table = read_toml(path)
     theirs = command_of(read_tables(path))
     if theirs is not None and theirs != command:

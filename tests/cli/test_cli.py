@@ -329,7 +329,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("symprompt.probing.train.predict", interrupt)
+        patch.setattr("symprompt.probing.evaluate.predict", interrupt)
         said = train("my-facts")
     assert said.code == 130
     assert said.err.splitlines()[-1] == "interrupted; a run in training goes on with --resume."

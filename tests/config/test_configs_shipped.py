@@ -26,7 +26,7 @@ from symprompt.config import (
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.folder import load_training
 from symprompt.probing.config import RunConfig, load_config
-from symprompt.probing.methods import method_class
+from symprompt.probing.methods.base import method_class
 from symprompt.prompts import Template
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
 from tiny.models import make_facts

@@ -16,8 +16,7 @@ import numpy as np
 from safetensors.torch import load_file
 
 from symprompt.pretraining.folder import load_training
-from symprompt.probing.folder import load_asked, load_weights
-from symprompt.probing.results import load_metrics, to_records
+from symprompt.probing.results import load_asked, load_metrics, load_weights, to_records
 from symprompt.runs.folder import Folder
 from symprompt.tasks import folder as tasks
 

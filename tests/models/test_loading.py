@@ -34,8 +34,8 @@ from symprompt.errors import ConfigError, ModelError
 from symprompt.models import SHIPPED, LanguageModel, load_vocabulary, loading, locate_model
 from symprompt.models.loading import FOLDER
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_facts
-from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import load_facts
+from symprompt.probing.results import run_config as stored_config
 from tiny.models import HIDES_DECODER, make_byte_level, make_facts, make_wordpiece, run_config
 from tiny.runs import Call, other_model, write_csv
 

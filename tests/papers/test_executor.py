@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from symprompt.probing.folder import load_card
-from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import load_card
+from symprompt.probing.results import run_config as stored_config
 from symprompt.runs.folder import Folder
 from tiny.runs import write_lama, write_lama_prompts
 

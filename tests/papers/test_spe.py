@@ -32,8 +32,7 @@ from symprompt.papers.spe import (
     training_shares,
 )
 from symprompt.papers.subsets import given_away_by_name, uhn_keys
-from symprompt.probing.folder import load_asked, load_predictions, load_weights
-from symprompt.probing.results import load_metrics
+from symprompt.probing.results import load_asked, load_metrics, load_predictions, load_weights
 from symprompt.report.records import load_results
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import MANIFEST, Folder

@@ -19,8 +19,7 @@ from symprompt.config import to_toml
 from symprompt.papers import worker
 from symprompt.papers.worker import Worker, bound_memory, serve
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_predictions
-from symprompt.probing.results import load_metrics
+from symprompt.probing.results import load_metrics, load_predictions
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import write_csv

@@ -14,9 +14,9 @@ from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import Fact
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_asked
-from symprompt.probing.folder import run_config as stored_config
 from symprompt.probing.rerank import rerank_run
+from symprompt.probing.results import load_asked
+from symprompt.probing.results import run_config as stored_config
 from symprompt.report.tables import load_scores
 from tiny.models import PAIRS, names_facts
 from tiny.runs import Killed, Make, kill_at, write_csv

@@ -14,8 +14,7 @@ from symprompt import Run, SympromptError
 from symprompt.errors import RunError
 from symprompt.probing import ask as answering
 from symprompt.probing import prepare as problem
-from symprompt.probing.folder import load_asked, load_facts, load_weights
-from symprompt.probing.score_weights import Combination
+from symprompt.probing.results import load_asked, load_facts, load_weights
 from tiny.runs import SEPARATE, Make, other_model
 
 
@@ -271,8 +270,8 @@ def test_fitted_frequencies_are_part_of_the_answers_too(
     make: Make, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On facts as few as these a fit finds nothing to weigh, so one is put in its place.
-    fitted = Combination(np.array([0.5, 2.0]), np.array([0.75, 1.25]))
-    monkeypatch.setattr("symprompt.probing.results.fit_combination", lambda *_: fitted)
+    fitted = np.array([0.5, 2.0]), np.array([0.75, 1.25])
+    monkeypatch.setattr("symprompt.probing.evaluate.fit_combination", lambda *_: fitted)
     method = {**SEPARATE, "choose_weight": "dev-fit"}
     run = symprompt.train(make(tmp_path / "run", method=method))
     assert run.metrics["frequency_shares"] == {"capital": 0.75, "in": 1.25}

@@ -20,8 +20,8 @@ from symprompt.probing.demo import (
     demo_questions,
     make_demo,
 )
-from symprompt.probing.folder import load_facts, load_weights
-from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import load_facts, load_weights
+from symprompt.probing.results import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report.demo import write_figures
 from symprompt.report.tables import comparison, load_scores

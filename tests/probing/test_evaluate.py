@@ -11,10 +11,9 @@ import torch
 
 from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
-from symprompt.probing.config import LearningConfig
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.predictions import Predictions
-from symprompt.probing.rank import ranks
+from symprompt.probing.queries import ranks
+from symprompt.probing.results import Predictions
 from tiny.models import Trained, run_config, train
 
 
@@ -125,13 +124,7 @@ def test_progress_is_reported_to_the_end(run: Trained) -> None:
 @pytest.mark.parametrize("select", ["mrr", "p@1", "loss"])
 def test_dev_scores_are_means_per_relation(run: Trained, select: str) -> None:
     sentences = run.problem.sentences["dev"]
-    found = dev_scores(
-        run.method,
-        sentences,
-        LearningConfig(select=select),  # type: ignore[arg-type]
-        allowed=run.problem.allowed,
-        max_tokens=50,
-    )["forth"]
+    found = dev_scores(run.method, replace(run.problem, max_tokens=50), select)["forth"]
     scores = run.method.scores(sentences, np.arange(len(sentences)), run.vectors())
     rank = ranks(scores, sentences.gold).realistic
     values = {

@@ -19,7 +19,7 @@ from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import LearningConfig, RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.training import PromptTraining
+from symprompt.probing.train import PromptTraining
 from symprompt.runs.statistics import hits
 from tiny.models import Trained, make_trainer, run_config, run_training, train, world_facts
 

@@ -19,7 +19,7 @@ from symprompt import Run, cli
 from symprompt.errors import ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_asked, load_card
+from symprompt.probing.results import load_asked, load_card
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import Make, accept_files, timeless, write_csv

@@ -12,9 +12,10 @@ import pytest
 from symprompt.errors import RunError
 from symprompt.facts import FactSet
 from symprompt.files.atomic import read_arrays
-from symprompt.probing.folder import (
+from symprompt.probing.results import (
     CARD,
     FACTS,
+    Predictions,
     load_asked,
     load_card,
     load_facts,
@@ -23,7 +24,6 @@ from symprompt.probing.folder import (
     write_facts,
     write_predictions,
 )
-from symprompt.probing.predictions import Predictions
 from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Manifest
 
 RELATIONS = ("capital", "in")

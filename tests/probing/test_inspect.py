@@ -11,8 +11,8 @@ import pytest
 
 import symprompt
 from symprompt import LanguageModel, Run, SympromptError, Template, cli
-from symprompt.probing.folder import load_card, load_prompts
 from symprompt.probing.inspect import describe_prompts, write_template
+from symprompt.probing.results import load_card, load_prompts
 from tiny.runs import Make
 
 

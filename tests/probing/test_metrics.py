@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from symprompt.probing.predictions import Predictions
-from symprompt.probing.results import measure
+from symprompt.probing.results import Predictions, measure
 from tiny.models import as_predictions
 
 NAMES = ("a", "b", "empty")

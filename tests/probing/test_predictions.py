@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from symprompt.errors import SympromptError
-from symprompt.probing.predictions import Predictions, joint_scores
-from symprompt.probing.rank import ranks, top_k
-from symprompt.probing.score_weights import WEIGHTS, choose_weights
+from symprompt.probing.evaluate import WEIGHTS, choose_weights
+from symprompt.probing.queries import ranks, top_k
+from symprompt.probing.results import Predictions, joint_scores
 from symprompt.runs.statistics import hits
 from tiny.models import as_predictions
 from tiny.oracles import reranked_ranks

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symprompt.errors import SympromptError
-from symprompt.probing import rank as ranking
-from symprompt.probing.predictions import Ranks
+from symprompt.probing import queries as ranking
+from symprompt.probing.results import Ranks
 
 MINUS_INFINITY = -math.inf
 # Few distinct values on purpose: nearly every example has ties.

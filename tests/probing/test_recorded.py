@@ -12,8 +12,7 @@ import torch
 
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.passes import room_for
-from symprompt.probing.recorded import CapturedSteps
+from symprompt.probing.recorded import CapturedSteps, room_for
 from tiny.models import make_trainer, run_config, run_training
 
 CASES: dict[str, dict[str, Any]] = {

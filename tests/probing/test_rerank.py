@@ -17,13 +17,12 @@ import symprompt
 from symprompt import LanguageModel, Run, cli
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_card, load_prompts, load_weights
-from symprompt.probing.folder import run_config as stored_config
-from symprompt.probing.prepare import tensorise
-from symprompt.probing.queries import subject_likelihoods
-from symprompt.probing.rank import ranks
+from symprompt.probing.evaluate import choose_weights
+from symprompt.probing.problem import tensorise
+from symprompt.probing.queries import ranks, subject_likelihoods
 from symprompt.probing.rerank import rerank_run
-from symprompt.probing.score_weights import choose_weights
+from symprompt.probing.results import load_card, load_prompts, load_weights
+from symprompt.probing.results import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report.tables import load_scores
 from tiny.models import CAUSAL_TEMPLATE, CITIES, COUNTRIES, run_config

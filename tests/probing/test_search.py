@@ -18,9 +18,8 @@ from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.folder import load_card
-from symprompt.probing.folder import run_config as stored_config
-from symprompt.probing.results import load_metrics
+from symprompt.probing.results import load_card, load_metrics
+from symprompt.probing.results import run_config as stored_config
 from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import STATE, Folder
 from tiny.models import make_facts, run_training, world_facts

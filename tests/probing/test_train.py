@@ -16,9 +16,8 @@ from symprompt import Run
 from symprompt.config import to_toml
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_facts
-from symprompt.probing.folder import run_config as stored_config
-from symprompt.probing.results import measure, to_records
+from symprompt.probing.results import load_facts, measure, to_records
+from symprompt.probing.results import run_config as stored_config
 from symprompt.runs.folder import Folder
 from tiny.runs import SEPARATE, Killed, Make, kill_at, other_model, timeless, unfinish
 

@@ -9,7 +9,7 @@ import pytest
 
 import symprompt
 from symprompt.engine.loop import Loop
-from symprompt.probing.training import PromptTraining
+from symprompt.probing.train import PromptTraining
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import unfinish, write_csv

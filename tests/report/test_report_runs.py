@@ -13,7 +13,7 @@ import pytest
 import symprompt
 from symprompt import Run
 from symprompt.errors import RunError
-from symprompt.probing.folder import run_config as stored_config
+from symprompt.probing.results import run_config as stored_config
 from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import summarise

@@ -15,7 +15,7 @@ from torch import Tensor
 from symprompt.facts import Fact
 from symprompt.models import LanguageModel
 from symprompt.probing.methods.base import Method
-from symprompt.probing.prepare import Problem
+from symprompt.probing.problem import Problem
 
 Item = int | Tensor
 

@@ -10,7 +10,7 @@ import importlib
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,12 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.base import Method, make_method
 from symprompt.probing.methods.finetune import FineTune
-from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.training import DevScores, FactTraining, PromptTraining
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
+from symprompt.probing.results import Predictions
+from symprompt.probing.train import FactTraining, PromptTraining
 
 # Their modules call the deprecated torch.jit.script when they are first imported.
 with warnings.catch_warnings():
@@ -466,26 +467,22 @@ def make_trainer(
     capture: bool | None = None,
 ) -> tuple[Problem, Method, PromptTraining]:
     """Everything up to the first step."""
+    config = replace(config, max_tokens=max_tokens)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     if isinstance(method, FineTune):  # it learns weights for each relation
         method = method.of(problem.relations, config.seed)
-    trainer = PromptTraining(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.learning,
-        lambda: {part: np.zeros(len(problem.relations)) for part in method.encoders},
-        seed=config.seed,
-        max_tokens=max_tokens,
-        capture=capture,
-    )
+    trainer = PromptTraining(config, problem, method, capture=capture)
+    zeros = np.zeros(len(problem.relations))
+    trainer.scores = lambda: dict.fromkeys(method.encoders, zeros)  # type: ignore[method-assign]
     return problem, method, trainer
 
 
-def run_training(training: FactTraining, scores: DevScores | None = None) -> Progress:
+def run_training(
+    training: FactTraining, scores: Callable[[], Mapping[str, np.ndarray]] | None = None
+) -> Progress:
     """Train to the end; without scores every epoch is as good as the others."""
-    training.scores = scores or training.scores
+    training.scores = scores or training.scores  # type: ignore[method-assign]
     return Loop(training).run()
 
 
@@ -497,15 +494,7 @@ def train(
     history: list[dict[str, np.ndarray]] = []
 
     def score() -> dict[str, np.ndarray]:
-        found = dict(
-            dev_scores(
-                method,
-                problem.sentences["dev"],
-                config.learning,
-                allowed=problem.allowed,
-                max_tokens=max_tokens,
-            )
-        )
+        found = dev_scores(method, problem, config.learning.select)
         history.append(found)
         return found
 

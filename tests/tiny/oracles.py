@@ -11,7 +11,7 @@ from seqeval import metrics
 from torch import Tensor, nn
 
 from symprompt.models import LanguageModel
-from symprompt.probing.predictions import Ranks
+from symprompt.probing.results import Ranks
 from symprompt.tasks.kinds.base import Head
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores
-from symprompt.probing.methods.autoprompt import AutoPrompt
-from symprompt.probing.prepare import Problem, make_method, prepare
-from symprompt.probing.search import WordSearch
+from symprompt.probing.methods.autoprompt import AutoPrompt, WordSearch
+from symprompt.probing.methods.base import make_method
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
 from symprompt.prompts import Template
 from symprompt.runs.environment import derive_seed
 from tiny.models import overlay, run_config, run_training
@@ -50,35 +51,19 @@ class Searched:
     def score(self) -> dict[str, np.ndarray]:
         """Score dev as a run does; keep the words that were scored."""
         self.tokens.append(self.method.triggers.tokens.clone())
-        found = dev_scores(
-            self.method,
-            self.problem.sentences["dev"],
-            self.config.learning,
-            allowed=self.problem.allowed,
-            max_tokens=4096,
-        )
-        return dict(found)
+        return dev_scores(self.method, self.problem, self.config.learning.select)
 
 
 def make_search(
     config: RunConfig, backbone: LanguageModel, facts: FactSet, *, max_tokens: int = 4096
 ) -> Searched:
     """Everything up to the first step."""
+    config = replace(config, max_tokens=max_tokens)
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     assert isinstance(method, AutoPrompt)
     method.require_candidates()
-    method.max_tokens = max_tokens
-    searcher = WordSearch(
-        method,
-        problem.sentences["train"],
-        problem.relations,
-        config.learning,
-        dict,
-        seed=config.seed,
-        max_tokens=max_tokens,
-    )
-    return Searched(problem, method, searcher, config)
+    return Searched(problem, method, WordSearch(config, problem, method), config)
 
 
 def search(

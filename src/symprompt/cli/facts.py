@@ -24,10 +24,14 @@ from symprompt.probing.ask import Run
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
 from symprompt.probing.demo import make_demo
 from symprompt.probing.inspect import describe_prompts
-from symprompt.probing.prepare import drop_unusable, load_config_facts
+from symprompt.probing.prepare import (
+    CAUSAL_TEMPLATE,
+    drop_unusable,
+    load_config_facts,
+    make_templates,
+)
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
-from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
 from symprompt.probing.train import train
 from symprompt.report.answers import (
     answer_table,

@@ -18,8 +18,7 @@ from symprompt.papers.folder import merge_record
 from symprompt.papers.jobs import Job, Model, Plan, find_models
 from symprompt.papers.settings import FactSettings
 from symprompt.probing.config import RunConfig, load_config
-from symprompt.probing.prepare import drop_unusable, load_config_facts
-from symprompt.probing.templates import make_templates
+from symprompt.probing.prepare import drop_unusable, load_config_facts, make_templates
 from symprompt.prompts import Template
 
 

@@ -23,7 +23,7 @@ from symprompt.papers.records import (
     mean_of,
     show_value,
 )
-from symprompt.probing.folder import load_card
+from symprompt.probing.results import load_card
 from symprompt.report.figures import BarPanel, draw_bar_panels, save_figure
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Picture, Section

@@ -21,7 +21,7 @@ from symprompt.papers.recipes import Config
 from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
 from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import PROMPTS, load_facts
+from symprompt.probing.results import PROMPTS, load_facts
 from symprompt.report.records import SECONDS, TRAINED, deviation
 from symprompt.report.records import load_results as load_stored
 from symprompt.report.tables import load_scores

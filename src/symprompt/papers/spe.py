@@ -21,7 +21,7 @@ from symprompt.papers.recipes import published
 from symprompt.papers.records import Group, Loaded, load_groups, load_metrics
 from symprompt.papers.settings import FactSettings
 from symprompt.papers.subsets import subset_section
-from symprompt.probing.folder import load_asked, load_card, load_weights, run_config
+from symprompt.probing.results import load_asked, load_card, load_weights, run_config
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve
 from symprompt.report.grid import DASH, Grid

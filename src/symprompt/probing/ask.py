@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.facts import Fact, Split
+from symprompt.facts import (
+    Fact,
+    Split,
+    load_word_list,
+)
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, model_dtype
-from symprompt.probing.folder import (
+from symprompt.probing.methods.base import Method, make_method, method_class
+from symprompt.probing.problem import (
+    Problem,
+    Prompts,
+    Sentences,
+    allowed_answers,
+    answer_ids,
+    log_frequencies,
+    names_list,
+    tensorise,
+)
+from symprompt.probing.queries import top_k
+from symprompt.probing.results import (
+    CARD,
+    VOCABULARY,
+    Array,
+    Predictions,
+    joint_scores,
     load_asked,
     load_card,
+    load_metrics,
     load_weights,
     open_run,
     run_config,
 )
-from symprompt.probing.methods import method_class
-from symprompt.probing.methods.base import Method, Sentences
-from symprompt.probing.predictions import Predictions, joint_scores
-from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
-from symprompt.probing.rank import top_k
-from symprompt.probing.results import load_metrics
-from symprompt.probing.score_weights import log_frequencies
-from symprompt.prompts import read_names
+from symprompt.probing.results import load_facts as load_stored_facts
+from symprompt.prompts import (
+    Template,
+)
 from symprompt.runs.folder import Folder
 
 _SUBJECTS_AT_ONCE = 256
@@ -215,20 +235,18 @@ class _Question:
 @torch.no_grad()
 def _objects(question: _Question, subject: str, weight: float, top: int) -> list[Answer]:
     """Return the first objects: K by joint score with a subject prompt, then by object score."""
-    backbone, method = question.problem.backbone, question.method
-    vocabulary = backbone.vocabulary
+    problem, method = question.problem, question.method
+    vocabulary = problem.backbone.vocabulary
     if vocabulary.mask_id in vocabulary.encode_words([subject])[0]:
         raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
     # The true object is not known: any object of the relation holds its place, masked anyway.
-    placeholder = question.problem.facts.relations[0].all()[0].object
+    placeholder = problem.facts.relations[0].all()[0].object
     sentences = question.tensorise([subject], placeholder)
-    rows = torch.zeros(1, dtype=torch.long).numpy()
-    allowed = question.problem.allowed
-    scores = method.scores(sentences, rows, question.vectors)
-    scores = scores.masked_fill(~allowed, -torch.inf)
+    rows, allowed = np.zeros(1, dtype=np.int64), problem.allowed
+    scores = method.scores(sentences, rows, question.vectors).masked_fill(~allowed, -torch.inf)
     asked = min(question.config.method.k, int(allowed.sum())) if method.has_subject_prompt else 0
     object_score, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
-    texts = [question.problem.text(answer) for answer in tokens[0].tolist()]
+    texts = [problem.text(answer) for answer in tokens[0].tolist()]
     first: list[Answer] = []
     if asked:
         subject_score = method.subject_scores(
@@ -236,7 +254,7 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
             rows,
             tokens[:, :asked],
             question.vectors,
-            max_tokens=backbone.token_budget(),
+            max_tokens=problem.max_tokens,
         ).float()
         subject_score = subject_score + question.frequencies[tokens[:, :asked]].to(subject_score)
         first = _by_joint(texts[:asked], object_score[0, :asked], subject_score[0], weight)
@@ -247,29 +265,25 @@ def _objects(question: _Question, subject: str, weight: float, top: int) -> list
 @torch.no_grad()
 def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> list[Answer]:
     """Return the relation's known subjects by joint score, a mean over their tokens in it."""
-    backbone, method = question.problem.backbone, question.method
-    after_space = question.problem.templates[0].space_before("object")
-    spelling = question.problem.spelling
-    if spelling is not None:
-        (read,) = read_names(backbone.vocabulary, [object], [after_space])
-        if spelling.names.find(read or ()) is None:
+    problem, method = question.problem, question.method
+    vocabulary, spelling = problem.backbone.vocabulary, problem.spelling
+    if answer_ids(vocabulary, problem.templates[0], [object], spelling) == [None]:
+        if spelling is not None:
             raise DataError(f"object {object!r} is not among the candidates of the run.")
-    elif backbone.vocabulary.single_tokens([object], after_space=after_space)[0] is None:
         raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
-    names = sorted({fact.subject for fact in question.problem.facts.relations[0].all()})
+    names = sorted({fact.subject for fact in problem.facts.relations[0].all()})
     sentences = question.tensorise(names, object)
     object_score, subject_score = [], []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
-        rows = torch.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names))).numpy()
+        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
         gold = sentences.gold[rows, None]
         object_score.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
         score = method.subject_scores(
-            sentences, rows, gold, question.vectors, max_tokens=backbone.token_budget()
+            sentences, rows, gold, question.vectors, max_tokens=problem.max_tokens
         )[:, 0]
         if question.config.method.average == "sum":
-            score = score / torch.from_numpy(sentences.subject_prompt.subject_lengths[rows]).to(
-                score
-            )
+            lengths = sentences.subject_prompt.subject_lengths[rows]
+            score = score / torch.from_numpy(lengths).to(score)
         subject_score.append(score.float())
         tick("asking back", int(rows[-1]) + 1, len(names), "")
     return _by_joint(names, torch.cat(object_score), torch.cat(subject_score), weight)
@@ -278,9 +292,60 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
 def _by_joint(
     texts: list[str], object_score: Tensor, subject_score: Tensor, weight: float
 ) -> list[Answer]:
-    """Return answers by joint score, best first; ties keep their order."""
     given = [score.cpu().numpy()[None] for score in (object_score, subject_score)]
-    joint = torch.from_numpy(joint_scores(*given, weight=weight)[0])
-    scores = zip(texts, object_score.tolist(), subject_score.tolist(), joint.tolist(), strict=True)
+    joint = joint_scores(*given, weight=weight)
+    return rank_answers(texts, given[0][0], given[1][0], joint[0])
+
+
+def rank_answers(
+    texts: Sequence[str], object_score: Array, subject_score: Array, joint: Array
+) -> list[Answer]:
+    """Return answers by joint score, best first; ties keep their order."""
+    columns = (object_score, subject_score, joint)
+    scores = zip(texts, *(column.tolist() for column in columns), strict=True)
     answers = [Answer(*entry) for entry in scores]
-    return [answers[row] for row in joint.argsort(descending=True, stable=True).tolist()]
+    return [answers[row] for row in np.argsort(-joint, kind="stable").tolist()]
+
+
+def stored_problem(
+    folder: Folder,
+    backbone: LanguageModel,
+    relations: Sequence[str] = (),
+    *,
+    max_tokens: int = 0,
+) -> Problem:
+    """Return what a finished run is about, to be asked further: facts and answers, no sentences.
+
+    Args:
+        relations: only these; none means all.
+        max_tokens: most tokens in one pass; 0 chooses by device.
+
+    Raises:
+        RunError: the run folder is damaged.
+    """
+    config, card = run_config(folder), load_card(folder)
+    names = list(relations) or list(card["relations"])
+    facts = load_stored_facts(folder).select(names)
+    about = [card["relations"][name] for name in facts.names]
+    templates = tuple(Template.parse(own["template"]) for own in about)
+    prompts: Prompts = ()
+    if method_class(config.method.name).several_prompts:
+        for name, own in zip(facts.names, about, strict=True):
+            if not own.get("prompts"):
+                raise RunError(f"{folder.path / CARD} is damaged: no prompts of {name}.")
+        prompts = tuple(tuple(map(Template.parse, own["prompts"])) for own in about)
+    # The run's own copy of a word list: the list may have moved.
+    words = load_word_list(folder.path / VOCABULARY) if names_list(config) else ()
+    allowed, spelling = allowed_answers(config, backbone, facts, templates, words)
+    for name, count in zip(facts.names, allowed.sum(1).tolist(), strict=True):
+        if not count:
+            raise RunError(f"{folder.path} allows no answer for relation {name}.")
+    tokens = max_tokens or backbone.token_budget()
+    return Problem(backbone, facts, templates, allowed, {}, tokens, prompts, spelling)
+
+
+def stored_method(config: RunConfig, problem: Problem) -> Method:
+    """Build the method of a finished run, whose stored vectors stand in for any encoder."""
+    # So the cheapest encoder is made.
+    prompt = replace(config.prompt, encoder="free", start="random")
+    return make_method(replace(config, prompt=prompt), problem)

@@ -13,10 +13,10 @@ from symprompt.config import to_toml
 from symprompt.facts import Fact
 from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED, LanguageModel
-from symprompt.probing.ask import Answer, Run
+from symprompt.probing.ask import Answer, Run, rank_answers
 from symprompt.probing.config import RunConfig, load_config
-from symprompt.probing.folder import load_asked, load_weights
 from symprompt.probing.prepare import load_config_facts
+from symprompt.probing.results import load_asked, load_weights
 from symprompt.probing.train import train
 from symprompt.runs.folder import Folder
 
@@ -126,12 +126,8 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
         if fact.relation in questions or len(questions) == count or not rise[row] > 0:
             continue
         columns = (predictions.object_score[row], predictions.weighed_score[row], joint[row])
-        scores = zip(texts[row], *(column.tolist() for column in columns), strict=True)
-        answers = [Answer(*entry) for entry in scores]
-        order = np.argsort(-joint[row], kind="stable").tolist()
-        questions[fact.relation] = Question(
-            fact, float(before[row]), float(after[row]), [answers[place] for place in order]
-        )
+        answers = rank_answers(texts[row], *columns)
+        questions[fact.relation] = Question(fact, float(before[row]), float(after[row]), answers)
     return list(questions.values())
 
 
@@ -178,9 +174,5 @@ def _digest(backbone: LanguageModel, configs: list[RunConfig]) -> str:
 
 
 def _named(tick: Tick, name: str) -> Tick:
-    """Return a tick that says which run a stage belongs to."""
-
-    def tell(stage: str, done: int, total: int, note: str) -> None:
-        tick(f"{name}: {stage}", done, total, note)
-
-    return tell
+    """Return a tick that reports which run a stage belongs to."""
+    return lambda stage, done, total, note: tick(f"{name}: {stage}", done, total, note)

@@ -18,9 +18,9 @@ from symprompt.errors import ConfigError
 from symprompt.facts.types import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
-from symprompt.probing.folder import load_card, load_facts, load_prompts, run_config
-from symprompt.probing.methods import method_class
+from symprompt.probing.methods.base import method_class
 from symprompt.probing.queries import OBJECT_PART, SUBJECT_PART
+from symprompt.probing.results import load_card, load_facts, load_prompts, run_config
 from symprompt.prompts import Template
 
 Nearness = Literal["cosine", "euclidean"]

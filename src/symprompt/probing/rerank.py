@@ -19,32 +19,26 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.facts import SPLITS, FactSet, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.probing.ask import Run
+from symprompt.probing.ask import Run, stored_method, stored_problem
 from symprompt.probing.config import RunConfig
-from symprompt.probing.evaluate import add_subject_scores
-from symprompt.probing.folder import (
+from symprompt.probing.evaluate import add_subject_scores, require_dev, start_run, write_results
+from symprompt.probing.methods.base import Method, method_class
+from symprompt.probing.problem import Problem, tensorise
+from symprompt.probing.results import (
+    ASKED,
     CARD,
     COMMANDS,
     FACTS,
     PROMPTS,
     VOCABULARY,
+    Predictions,
     load_card,
     load_facts,
     load_predictions,
+    method_name,
     open_run,
     predictions_file,
     run_config,
-)
-from symprompt.probing.methods import method_class
-from symprompt.probing.methods.base import Method, Sentences
-from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import Problem, stored_method, stored_problem, tensorise
-from symprompt.probing.results import (
-    ASKED,
-    describe_run,
-    method_name,
-    require_dev,
-    write_results,
 )
 from symprompt.prompts import Template
 from symprompt.runs.folder import Folder
@@ -56,15 +50,14 @@ class SubjectPrompt:
 
     Attributes:
         path: the run it comes from.
-        sentences: each split that is asked.
+        problem: the facts in that run's templates, each split that is asked.
         vectors: of the relations asked, each part [relation, n, width].
     """
 
     path: Path
     method: Method
-    sentences: dict[Split, Sentences]
+    problem: Problem
     vectors: dict[str, Tensor]
-    max_tokens: int
 
     def ask(
         self, found: Mapping[Split, Predictions], *, tick: Tick, seconds: dict[str, float]
@@ -76,7 +69,7 @@ class SubjectPrompt:
         """
         asked: dict[Split, Predictions] = {}
         for split, predictions in found.items():
-            sentences = self.sentences[split]
+            sentences = self.problem.sentences[split]
             if not np.array_equal(sentences.gold.cpu().numpy(), predictions.gold):
                 raise RunError(
                     f"{self.path} reads objects as other tokens than the run to be re-ranked (one "
@@ -89,7 +82,7 @@ class SubjectPrompt:
                 sentences,
                 self.vectors,
                 predictions,
-                max_tokens=self.max_tokens,
+                max_tokens=self.problem.max_tokens,
                 tick=tick,
                 stage=f"asking back {split}",
             )
@@ -131,8 +124,7 @@ def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
     names = list(card["relations"])
     rows = [names.index(name) for name in facts.names]
     templates = tuple(Template.parse(card["relations"][name]["template"]) for name in facts.names)
-    method = stored_method(theirs, replace(problem, templates=templates))
-    answers = facts.true_objects()
+    answers, swapped = facts.true_objects(), theirs.method.blanks == "swapped"
     sentences = {
         split: tensorise(
             backbone,
@@ -140,19 +132,15 @@ def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
             facts.names,
             facts.facts(split),
             answers,
-            swapped=theirs.method.blanks == "swapped",
+            swapped=swapped,
             spelling=problem.spelling,
         )
         for split in ASKED
         if facts.facts(split)
     }
-    return SubjectPrompt(
-        source.path,
-        method,
-        sentences,
-        method.load_vectors(source, rows),
-        config.max_tokens or backbone.token_budget(),
-    )
+    asked = replace(problem, templates=templates, sentences=sentences)
+    method = stored_method(theirs, asked)
+    return SubjectPrompt(source.path, method, asked, method.load_vectors(source, rows))
 
 
 def _require_same_facts(source: Folder, facts: FactSet) -> None:
@@ -206,14 +194,27 @@ def rerank_run(
     Raises:
         SympromptError: one clear sentence.
     """
-    source, back = open_run(run), Folder(way_back)
-    found = {split: load_predictions(source, split) for split in _asked(source)}
-    config = _config(source, back, out, k or found["test"].candidates.shape[1], choose_weight)
-    if config.method.k > found["test"].candidates.shape[1]:
+    source = open_run(run)
+    found = {
+        split: load_predictions(source, split)
+        for split in ASKED
+        if source.has(predictions_file(split))
+    }
+    stored = found["test"].candidates.shape[1]
+    config = with_subject_prompt(run_config(source), Folder(way_back))
+    method = replace(config.method, k=k or stored)
+    if choose_weight:
+        if choose_weight not in ("fixed", "dev", "dev-relation", "dev-fit"):
+            raise ConfigError(
+                f"choose_weight is {choose_weight!r}; allowed are: fixed, dev, dev-relation, "
+                "dev-fit."
+            )
+        method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
+    config = replace(config, out=str(out), method=method)
+    if config.method.k > stored:
         raise ConfigError(
-            f"k is {config.method.k}, but {source.path} stores "
-            f"{found['test'].candidates.shape[1]} candidates; choose a smaller k, or train again "
-            "with a larger one."
+            f"k is {config.method.k}, but {source.path} stores {stored} candidates; choose a "
+            "smaller k, or train again with a larger one."
         )
     require_dev(config, found)
     folder = Folder(out)
@@ -227,49 +228,25 @@ def rerank_run(
             f"{source.path} was made by another model than {model or config.model}: its weights "
             "differ; name the right one with --model."
         )
-    problem = stored_problem(source, backbone)
-    loaded = load_subject_prompt(replace(config, max_tokens=max_tokens), problem)
+    problem = stored_problem(source, backbone, max_tokens=max_tokens)
+    loaded = load_subject_prompt(config, problem)
     seconds: dict[str, float] = {}
     cut = {split: predictions.first(config.method.k) for split, predictions in found.items()}
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
-    folder.start(config, describe_run("rerank", config, problem.facts, backbone))
-    _copy(source, folder, config)
+    start_run(folder, "rerank", config, problem)
+    # The new run is about what the first one was about.
+    folder.write_json(CARD, {**load_card(source), "method": method_name(config)})
+    for name in (FACTS, PROMPTS, VOCABULARY):
+        if source.has(name):
+            folder.write(name, (source.path / name).read_bytes())
     before = source.manifest.details
     write_results(
         folder,
         config,
-        problem.facts,
+        problem,
         asked,
-        problem.text,
-        problem.object_counts,
-        candidates=problem.counts(),
         dropped=before["dropped"],
         seconds=seconds,
         unfilled=before["unfilled"],
     )
     return Run(folder)
-
-
-def _asked(source: Folder) -> list[Split]:
-    return [split for split in ASKED if source.has(predictions_file(split))]
-
-
-def _config(source: Folder, back: Folder, out: str | Path, k: int, choose_weight: str) -> RunConfig:
-    config = with_subject_prompt(run_config(source), back)
-    method = replace(config.method, k=k)
-    if choose_weight:
-        if choose_weight not in ("fixed", "dev", "dev-relation", "dev-fit"):
-            raise ConfigError(
-                f"choose_weight is {choose_weight!r}; allowed are: fixed, dev, dev-relation, "
-                "dev-fit."
-            )
-        method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
-    return replace(config, out=str(out), method=method)
-
-
-def _copy(source: Folder, folder: Folder, config: RunConfig) -> None:
-    """Write what the new run is about, which is what the first one was about."""
-    folder.write_json(CARD, {**load_card(source), "method": method_name(config)})
-    for name in (FACTS, PROMPTS, VOCABULARY):
-        if source.has(name):
-            folder.write(name, (source.path / name).read_bytes())

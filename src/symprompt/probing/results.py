@@ -1,44 +1,486 @@
-"""The results of a run on facts: every kind of rank, both means, raw and filtered, all relations.
+"""What a probing run stores and reads: facts, prompts and their card, predictions, figures.
 
-What a run writes in the end: predictions, the card with its figures, and the manifest's records.
+Everything here is numpy: stored predictions are read, ranked and compared without torch or a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 
 import numpy as np
-from torch import Tensor
+import numpy.typing as npt
+from pydantic import with_config
+from typing_extensions import TypedDict
 
-from symprompt.errors import DataError
-from symprompt.facts.types import FactSet, Split
-from symprompt.models import LanguageModel
-from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import (
-    CARD,
-    PROMPTS,
-    about_run,
-    load_asked,
-    load_card,
-    load_prompts,
-    load_weights,
-    predictions_file,
-    write_predictions,
-)
-from symprompt.probing.predictions import Array, Predictions, Ranks
-from symprompt.probing.score_weights import (
-    add_frequencies,
-    choose_weights,
-    fit_combination,
-    log_frequencies,
-)
-from symprompt.runs.environment import made_with
-from symprompt.runs.folder import Folder, Manifest, Record
+from symprompt.config import load
+from symprompt.errors import ConfigError, RunError, SympromptError
+from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
+from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Record
 from symprompt.runs.statistics import by_relation, summarise
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from symprompt.probing.config import RunConfig
+
+Array = npt.NDArray[Any]
+
+Values = TypeVar("Values")
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks(Generic[Values]):
+    """How many others score higher than the true answer, and how many score exactly the same.
+
+    Attributes:
+        better: ``[b]`` int64 array or tensor, others with a higher score.
+        equal: ``[b]`` int64, others with exactly the same score.
+    """
+
+    better: Values
+    equal: Values
+
+    @property
+    def optimistic(self) -> Values:
+        """The rank if every tie is won, ``[b]`` int64."""
+        return self.better + 1  # type: ignore[operator, return-value]
+
+    @property
+    def pessimistic(self) -> Values:
+        """The rank if every tie is lost, ``[b]`` int64."""
+        return self.better + self.equal + 1  # type: ignore[operator, no-any-return]
+
+    @property
+    def realistic(self) -> Values:
+        """The mean of the optimistic and the pessimistic rank, ``[b]`` float64."""
+        return _double(self.better) + _double(self.equal) / 2 + 1  # type: ignore[no-any-return]
+
+
+def _double(values: Any) -> Any:
+    return values.astype(np.float64) if isinstance(values, np.ndarray) else values.double()
+
+
+def joint_scores(
+    object_score: Array, subject_score: Array, *, weight: float | Array
+) -> npt.NDArray[Any]:
+    """Return the joint score of every candidate: object + weight * subject (SPE, equation 10).
+
+    Args:
+        object_score: ``[b, k]`` log-probabilities of the candidates given the subject.
+        subject_score: ``[b, k]`` log-probabilities of the subject given each candidate.
+        weight: a number, or one per fact as ``[b]`` or ``[b, 1]``. Where it is zero the object
+            score stays as it is, even if the subject score is ``-inf``.
+
+    Raises:
+        SympromptError: scores of half precision, which tie, or shapes that do not fit.
+    """
+    for name, scores in {"object_score": object_score, "subject_score": subject_score}.items():
+        if scores.dtype not in (np.float32, np.float64):
+            raise SympromptError(
+                f"{name} has dtype {scores.dtype}, allowed are float32 and float64: coarser scores "
+                "tie. Compute the last product and the softmax in float32."
+            )
+    if object_score.ndim != 2 or object_score.shape != subject_score.shape:
+        raise SympromptError(
+            f"object_score is {list(object_score.shape)} and subject_score "
+            f"{list(subject_score.shape)}; both must be [facts, candidates]."
+        )
+    factor = np.asarray(weight, dtype=object_score.dtype)
+    rows = len(object_score)
+    if factor.ndim and factor.shape not in {(rows,), (rows, 1)}:
+        raise SympromptError(
+            f"weight is {list(factor.shape)}, allowed are a number, [{rows}] or [{rows}, 1]."
+        )
+    if factor.ndim == 1:
+        factor = factor[:, None]
+    with np.errstate(invalid="ignore"):
+        return np.where(factor == 0, object_score, object_score + factor * subject_score)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Per fact: the gold object's place by object score, and the top candidates' scores.
+
+    Arrays of n facts: relation, gold [n] int64; gold_score [n] float32; better, equal and their
+    filtered twins [n] int64 (see ``Ranks``); candidates [n, k] int64 and object_score [n, k]
+    float32, best first; subject_score [n, k] float32, NaN where the run has no subject prompt;
+    known [n, k] bool, candidates that are other true objects of the same subject; terms, further
+    scores [n, k] float32 by name, which count with the subject score.
+    """
+
+    relation: Array
+    gold: Array
+    gold_score: Array
+    better: Array
+    equal: Array
+    better_filtered: Array
+    equal_filtered: Array
+    candidates: Array
+    object_score: Array
+    subject_score: Array
+    known: Array
+    terms: Mapping[str, Array] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    @property
+    def asked_back(self) -> bool:
+        """Whether subject scores are there."""
+        return len(self) > 0 and not bool(np.isnan(self.subject_score).any())
+
+    @property
+    def weighed_score(self) -> Array:
+        """What is weighed and added to the object score: the subject score and further terms."""
+        total = self.subject_score
+        for term in self.terms.values():
+            total = total + term
+        return total
+
+    def joint(self, weights: Array) -> Array:
+        """Return the joint scores [n, k] with a weight per relation."""
+        each = weights[self.relation].astype(np.float32)
+        return joint_scores(self.object_score, self.weighed_score, weight=each)
+
+    def columns(self) -> dict[str, Array]:
+        """Return all arrays by name; a further term's name begins with ``terms/``."""
+        own = {name: getattr(self, name) for name in _COLUMNS}
+        return own | {f"terms/{name}": term for name, term in self.terms.items()}
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Array]) -> Predictions:
+        """Return predictions from arrays named as ``columns`` names them.
+
+        Raises:
+            KeyError: a column is missing.
+            ValueError: columns are of different lengths or of another shape.
+        """
+        own = {name: columns[name] for name in _COLUMNS}
+        terms = {
+            name.removeprefix("terms/"): value
+            for name, value in columns.items()
+            if name.startswith("terms/")
+        }
+        rows, wide = len(own["gold"]), own["candidates"].shape
+        for name, value in {**own, **terms}.items():
+            wanted = wide if name in (*_WIDE, *terms) else (rows,)
+            if value.shape != wanted or len(value) != rows:
+                raise ValueError(f"{name} has the shape {list(value.shape)}")
+        return cls(**own, terms=terms)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Predictions]) -> Predictions:
+        """Return the facts of all parts, one after the other."""
+        columns = [part.columns() for part in parts]
+        return cls.from_columns(
+            {name: np.concatenate([own[name] for own in columns]) for name in columns[0]}
+        )
+
+    def take(self, rows: Array) -> Predictions:
+        """Return some facts, in the order of ``rows``."""
+        return self.from_columns({name: value[rows] for name, value in self.columns().items()})
+
+    def first(self, k: int) -> Predictions:
+        """Return predictions with the first k candidates only."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[:, :k] for name in _WIDE},
+            terms={name: term[:, :k] for name, term in self.terms.items()},
+        )
+
+    def ranks(self, *, filtered: bool = False) -> Ranks[Array]:
+        """Return the ranks by object score."""
+        if filtered:
+            return Ranks(self.better_filtered, self.equal_filtered)
+        return Ranks(self.better, self.equal)
+
+    def reranked(
+        self, weight: float | Array, *, k: int | None = None, filtered: bool = False
+    ) -> Ranks[Array]:
+        """Return the ranks after re-ranking the first k candidates (SPE, equation 10).
+
+        The candidates come first by joint score, all others follow by object score.
+
+        Args:
+            weight: of the subject score; a number, or one per fact [n].
+            k: how many candidates are re-ranked; None takes all that are stored.
+        """
+        stored = self.candidates.shape[1]
+        k = stored if k is None else k
+        if not 1 <= k <= stored:
+            raise SympromptError(f"k is {k}; {stored} candidates are stored, so 1 to {stored} go.")
+        kept = self.first(k)
+        joint = joint_scores(kept.object_score, kept.weighed_score, weight=weight)
+        is_gold = kept.candidates == self.gold[:, None]
+        counted = ~is_gold & ~kept.known if filtered else ~is_gold
+        gold_joint = np.where(is_gold, joint, 0).sum(1, keepdims=True, dtype=joint.dtype)
+        before = self.ranks(filtered=filtered)
+        # Candidates score at least as high as a gold outside, so those that tie with it now lead.
+        level = (counted & (kept.object_score == self.gold_score[:, None])).sum(1)
+        inside = is_gold.any(1)
+        return Ranks(
+            np.where(inside, ((joint > gold_joint) & counted).sum(1), before.better + level),
+            np.where(inside, ((joint == gold_joint) & counted).sum(1), before.equal - level),
+        )
+
+    def final(self, weights: Array | None, *, filtered: bool = False) -> Ranks[Array]:
+        """Return the ranks the run stands for: re-ranked with its weight per relation, if any."""
+        if weights is None or not self.asked_back:
+            return self.ranks(filtered=filtered)
+        return self.reranked(weights[self.relation].astype(np.float32), filtered=filtered)
+
+
+_COLUMNS = tuple(entry.name for entry in fields(Predictions) if entry.name != "terms")
+
+_WIDE = ("candidates", "object_score", "subject_score", "known")
+
+COMMANDS = ("train", "rerank")
+
+FACTS = "facts.jsonl"
+
+PROMPTS = "prompts.safetensors"
+
+CARD = "prompts.json"
+
+ENCODER = "encoder.safetensors"
+
+VOCABULARY = "vocabulary.txt"
+
+
+@with_config(extra="allow")
+class RelationCard(TypedDict):
+    """A relation's prompt: its template, and what a method adds (prompts, their weights, words)."""
+
+    label: str
+    template: str
+    manual_template: str
+    prompts: NotRequired[list[str]]
+    prompt_weights: NotRequired[list[float]]
+    words: NotRequired[list[str]]
+    prompt: NotRequired[str]
+
+
+@with_config(extra="allow")
+class Card(TypedDict):
+    """What a run's prompts are, for who gets no more than the prompts."""
+
+    base_model: str
+    base_model_fingerprint: str
+    method: str
+    parts: list[str]
+    relations: dict[str, RelationCard]
+    metrics: NotRequired[dict[str, Any]]
+
+
+def open_run(path: str | Any) -> Folder:
+    """Return the folder of a finished run on facts.
+
+    Raises:
+        RunError: there is none; what to do is said.
+    """
+    folder = Folder(path)
+    folder.require_finished(*COMMANDS)
+    return folder
+
+
+def run_config(folder: Folder) -> RunConfig:
+    """Return the config of a run on facts.
+
+    Raises:
+        RunError: it is not one.
+    """
+    # Tables do without configs, which take long to import.
+    from symprompt.probing.config import RunConfig
+
+    try:
+        return folder.read(CONFIG, partial(load, RunConfig), "train")
+    except ConfigError as error:
+        raise RunError(f"{folder.path} holds no readable run: {error}") from error
+
+
+def load_card(folder: Folder) -> Card:
+    """Return what the run's prompts are: model, method, parts, and each relation's template.
+
+    Raises:
+        RunError: the file is missing or lacks what is relied on; so for the next ones.
+    """
+    card = folder.load(CARD, Card)
+    if not card["relations"]:
+        raise RunError(f"{folder.path / CARD} is damaged: no relations.")
+    return card
+
+
+def load_weights(folder: Folder, key: str = "weights") -> Array | None:
+    """Return a weight per relation, [relation] float64; None if the run has none.
+
+    Args:
+        key: ``weights`` of the subject score, or ``frequency_shares``, of the objects' frequencies
+            beside it.
+    """
+    weights = folder.manifest.details.get(key)
+    if weights is None:
+        return None
+    with folder.refuse_damage(MANIFEST):
+        return np.array([weights[name] for name in load_card(folder)["relations"]], dtype=float)
+
+
+def load_prompts(folder: Folder, parts: Iterable[str]) -> dict[str, Tensor]:
+    """Read the learned vectors of these parts, each [relation, n, width]."""
+    if not parts:
+        return {}
+    tensors, _ = folder.read_tensors(PROMPTS)
+    count = len(load_card(folder)["relations"])
+    with folder.refuse_damage(PROMPTS):
+        for part in parts:
+            if tensors[part].dim() != 3 or len(tensors[part]) != count:
+                raise ValueError(f"{part} has the shape {list(tensors[part].shape)}")
+        return {part: tensors[part] for part in parts}
+
+
+def write_facts(folder: Folder, facts: FactSet) -> None:
+    """Write the facts the run uses, one a line."""
+    rows = [
+        {"split": split, "relation": fact.relation, "subject": fact.subject, "object": fact.object}
+        for split in SPLITS
+        for fact in facts.facts(split)
+    ]
+    folder.write_rows(FACTS, rows)
+
+
+def load_facts(folder: Folder) -> FactSet:
+    """Read the run's facts back, with labels and manual templates from its card."""
+    card = load_card(folder)
+    groups: dict[tuple[str, str], list[Fact]] = {}
+    relations = []
+    with folder.refuse_damage(FACTS):
+        for row in folder.read_rows(FACTS):
+            fact = Fact(row["relation"], row["subject"], row["object"])
+            groups.setdefault((fact.relation, row["split"]), []).append(fact)
+        for name, about in card["relations"].items():
+            train, dev, test = (tuple(groups.get((name, split), ())) for split in SPLITS)
+            if not (train or dev or test):
+                raise ValueError(f"no facts of relation {name}")
+            relations.append(
+                Relation(name, train, dev, test, about["label"], about["manual_template"])
+            )
+    return FactSet(tuple(relations), source=str(folder.path), layout="run")
+
+
+# ------------------------------------------------------------------------------ predictions
+
+
+def predictions_file(split: str) -> str:
+    """Return where a split's predictions are stored."""
+    return f"predictions/{split}.safetensors"
+
+
+class Asked:
+    """A split's predictions with the facts they are about and the candidates' texts; final.
+
+    Texts are decoded when they are first asked for.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], relations: Sequence[str]) -> None:
+        self.predictions = Predictions.from_columns(arrays)
+        self.relations = tuple(relations)
+        self._subject, self._object = arrays["subject"], arrays["object"]
+        self._answer, self._answer_text = arrays["answer"], arrays["answer_text"]
+        self._bytes, self._ends = arrays["text"], arrays["text_ends"]
+        self._texts: list[str] | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts that subjects, objects and candidates are numbered in."""
+        if self._texts is None:
+            whole, start, found = self._bytes.tobytes(), 0, []
+            for end in self._ends.tolist():
+                found.append(whole[start:end].decode())
+                start = end
+            self._texts = found
+        return self._texts
+
+    def keys(self) -> list[tuple[str, str, str]]:
+        """Return (relation, subject, object) of every fact."""
+        texts, names = self.texts, self.relations
+        places = (self.predictions.relation, self._subject, self._object)
+        return [
+            (names[relation], texts[subject], texts[object])
+            for relation, subject, object in zip(*(own.tolist() for own in places), strict=True)
+        ]
+
+    def facts(self) -> list[Fact]:
+        """Return the facts, in the order of the predictions."""
+        return [Fact(*key) for key in self.keys()]
+
+    def candidates(self) -> list[list[str]]:
+        """Return every fact's candidates as people read them, best by object score first."""
+        texts = self.texts
+        text = dict(zip(self._answer.tolist(), self._answer_text.tolist(), strict=True))
+        return [[texts[text[own]] for own in row] for row in self.predictions.candidates.tolist()]
+
+
+def write_predictions(
+    folder: Folder,
+    split: Split,
+    predictions: Predictions,
+    facts: Sequence[Fact],
+    relations: Sequence[str],
+    text: Mapping[int, str],
+) -> None:
+    """Write every fact's ranks and candidates as columns, texts once each.
+
+    Args:
+        facts: what the predictions are about, in their order.
+        text: candidates' tokens as people read them.
+    """
+    places: dict[str, int] = {}
+
+    def number(texts: Iterable[str]) -> Array:
+        return np.array([places.setdefault(own, len(places)) for own in texts], dtype=np.int32)
+
+    answers = np.unique(predictions.candidates)
+    columns = {
+        **predictions.columns(),
+        "subject": number(fact.subject for fact in facts),
+        "object": number(fact.object for fact in facts),
+        "answer": answers,
+        "answer_text": number(text[answer] for answer in answers.tolist()),
+    }
+    encoded = [own.encode() for own in places]
+    columns["text"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    columns["text_ends"] = np.cumsum([len(own) for own in encoded], dtype=np.int64)
+    folder.write_arrays(predictions_file(split), columns, {"relations": list(relations)})
+
+
+def load_asked(folder: Folder, split: Split) -> Asked:
+    """Read a split's predictions, with their facts and the candidates' texts.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    name = predictions_file(split)
+    arrays, about = folder.read_arrays(name)
+    with folder.refuse_damage(name):
+        asked = Asked(arrays, about["relations"])
+        if not len(asked.predictions):
+            raise ValueError("no predictions")
+        return asked
+
+
+def load_predictions(folder: Folder, split: Split) -> Predictions:
+    """Read a split's predictions.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    return load_asked(folder, split).predictions
+
+
 ASKED: tuple[Split, ...] = ("dev", "test")
+
 ORDERS = ("raw", "filtered", "forward")
 """The final ranks, those without other true objects, and those by object score alone."""
 
@@ -51,14 +493,24 @@ def measure(
     "raw" and "filtered" are the run's final ranks, each optimistic, realistic and pessimistic;
     "forward" is the order by object score alone; "relations" has realistic raw ranks.
     """
-    raw = predictions.final(weights)
-    table = by_relation(raw.realistic, predictions.relation)
-    counts = np.bincount(predictions.relation, minlength=len(relations)).tolist()
+    raw, owner = predictions.final(weights), predictions.relation
+    table = by_relation(raw.realistic, owner)
+    counts = np.bincount(owner, minlength=len(relations)).tolist()
+    filtered = predictions.final(weights, filtered=True)
+    orders = {"raw": raw, "filtered": filtered, "forward": predictions.ranks()}
+    figures = {
+        order: {
+            kind: {
+                mean: asdict(summary)
+                for mean, summary in summarise(getattr(ranks, kind), owner).items()
+            }
+            for kind in ("realistic", "optimistic", "pessimistic")
+        }
+        for order, ranks in orders.items()
+    }
     return {
         "facts": len(predictions),
-        "raw": _kinds(raw, predictions),
-        "filtered": _kinds(predictions.final(weights, filtered=True), predictions),
-        "forward": _kinds(predictions.ranks(), predictions),
+        **figures,
         "relations": {
             name: {"facts": counts[index], **asdict(table[index])}
             for index, name in enumerate(relations)
@@ -67,155 +519,46 @@ def measure(
     }
 
 
-def _kinds(ranks: Ranks[Array], predictions: Predictions) -> dict[str, Any]:
-    return {
-        kind: {
-            mean: asdict(summary)
-            for mean, summary in summarise(getattr(ranks, kind), predictions.relation).items()
-        }
-        for kind in ("realistic", "optimistic", "pessimistic")
-    }
-
-
-def to_records(measured: Mapping[Split, Mapping[str, Any]]) -> Iterator[Record]:
-    """Yield what was measured on each split as records: realistic ranks, in every order."""
-    for split, figures in measured.items():
-        for order in ORDERS:
-            for mean, values in figures[order]["realistic"].items():
-                for metric, value in values.items():
-                    yield Record(
-                        metric=metric,
-                        value=value,
-                        n=figures["facts"],
-                        split=split,
-                        settings={"order": order, "mean": mean},
-                    )
+def to_records(measured: Mapping[Split, Mapping[str, Any]]) -> list[Record]:
+    """Return what was measured on each split as records: realistic ranks, in every order."""
+    return [
+        Record(
+            metric=metric,
+            value=value,
+            n=figures["facts"],
+            split=split,
+            settings={"order": order, "mean": mean},
+        )
+        for split, figures in measured.items()
+        for order in ORDERS
+        for mean, values in figures[order]["realistic"].items()
+        for metric, value in values.items()
+    ]
 
 
 def load_metrics(folder: Folder) -> dict[str, Any]:
     """Return what a finished run states and all its figures, these from stored predictions."""
     names = list(load_card(folder)["relations"])
     weights = load_weights(folder)
-    measured = {
+    measured: dict[str, Any] = {
         split: measure(load_asked(folder, split).predictions, names, weights)
         for split in ASKED
         if folder.has(predictions_file(split))
     }
-    return about_run(folder.manifest) | measured
-
-
-def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
-    """Refuse to choose a re-ranking weight on dev facts that are not there."""
-    if config.method.choose_weight != "fixed" and "dev" not in splits:
-        raise DataError(
-            f'method.choose_weight = "{config.method.choose_weight}" needs dev facts, and there '
-            "are none; add some, or choose fixed."
-        )
-
-
-def write_results(
-    folder: Folder,
-    config: RunConfig,
-    facts: FactSet,
-    found: Mapping[Split, Predictions],
-    text: Callable[[int], str],
-    counts: Callable[[], Tensor],
-    *,
-    candidates: Mapping[str, int] | None,
-    dropped: Mapping[str, int],
-    seconds: Mapping[str, float],
-    unfilled: Sequence[str] = (),
-) -> None:
-    """Choose the weights, write predictions, the card with its figures, and last the manifest.
-
-    Args:
-        facts: what was asked, in the order of the predictions.
-        found: what was found for each split.
-        text: an answer's id as people read it.
-        counts: how often each answer is a training object, [relation, v].
-        candidates: how many names each relation's ranks are among; None for the allowed tokens.
-        dropped: how many facts each reason cost.
-        seconds: how long each stage took.
-        unfilled: relations whose prompts lack words that a search should have found.
-    """
-    relations, names = len(facts.relations), facts.names
-    asked_back = all(predictions.asked_back for predictions in found.values())
-    weights: Array | None = np.full(relations, config.method.weight, dtype=np.float64)
-    choose = config.method.choose_weight
-    shares: Array | None = None
-    if not asked_back:
-        weights = None
-    elif choose == "dev-fit":
-        frequencies = log_frequencies(counts().cpu())
-        fitted = fit_combination(found["dev"], frequencies, relations)
-        weights, shares = fitted.weights, fitted.shares
-        found = {
-            split: add_frequencies(predictions, frequencies, shares)
-            for split, predictions in found.items()
-        }
-    elif choose != "fixed":
-        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
-    for split, predictions in found.items():
-        texts = {answer: text(answer) for answer in np.unique(predictions.candidates).tolist()}
-        write_predictions(folder, split, predictions, facts.facts(split), names, texts)
-    measured = {split: measure(own, names, weights) for split, own in found.items()}
-    # The card says what the prompts are worth, for who gets no more than the prompts.
-    summary = {split: figures["raw"]["realistic"] for split, figures in measured.items()}
-    folder.write_json(CARD, {**load_card(folder), "metrics": summary})
-    stored = found["test"].candidates.shape[1] if config.rerank else config.method.k
-    details = {
-        "vocabulary": config.facts.vocabulary,
-        "objects": config.facts.objects,
-        "candidates": None if candidates is None else dict(candidates),
-        "k": stored if asked_back else None,
-        "weights": _by_name(names, weights),
-        "frequency_shares": _by_name(names, shares),
-        "dropped": dict(dropped),
-        "unfilled": list(unfilled),
+    manifest = folder.manifest
+    return {
+        "model": manifest.model,
+        "method": manifest.method,
+        "data": manifest.data,
+        "seed": manifest.seeds[0],
+        "device": manifest.device,
+        "dtype": manifest.dtype,
+        "seconds": manifest.seconds,
+        **manifest.details,
+        **measured,
     }
-    folder.finish(records=to_records(measured), seconds=seconds, details=details)
-
-
-def _by_name(names: Sequence[str], values: Array | None) -> dict[str, float] | None:
-    return None if values is None else dict(zip(names, values.tolist(), strict=True))
-
-
-def describe_run(
-    command: str, config: RunConfig, facts: FactSet, backbone: LanguageModel
-) -> Manifest:
-    """Return what a run on facts states about itself when it begins."""
-    return Manifest(
-        command=command,
-        model=config.model,
-        model_fingerprint=backbone.fingerprint,
-        data=config.data,
-        data_fingerprint=facts.fingerprint(),
-        method=method_name(config),
-        seeds=(config.seed,),
-        acceleration=backbone.acceleration,
-        **made_with(backbone.device, backbone.dtype),
-    )
 
 
 def method_name(config: RunConfig) -> str:
     """Return what made a run's answers: its method, and whether another run asked back."""
     return f"{config.method.name} + asking back" if config.rerank else config.method.name
-
-
-def add_wordings(folder: Folder, relations: Mapping[str, Any]) -> None:
-    """Put the words that were found into the card, as they are stored with the prompts."""
-    _, note = folder.read_tensors(PROMPTS)
-    with folder.refuse_damage(PROMPTS):
-        for about, wording in zip(relations.values(), note["wordings"], strict=True):
-            about |= {"words": wording["words"], "prompt": wording["prompt"]}
-
-
-def add_prompt_weights(folder: Folder) -> None:
-    """Put the weights of a relation's manual templates into the card."""
-    card = load_card(folder)
-    if any("prompts" in about for about in card["relations"].values()):
-        stored = load_prompts(folder, ["weights"])["weights"]
-        for index, about in enumerate(card["relations"].values()):
-            own = stored[index, : len(about["prompts"]), 0]
-            about["prompt_weights"] = [round(weight, 6) for weight in own.tolist()]
-        folder.write_json(CARD, card)

@@ -1,63 +1,398 @@
-"""Train a run: facts, model and method in, a finished run folder out."""
+"""Train a run: facts, model and method in, a finished run folder out.
+
+All relations are trained in one batch, each with its own clock. Prompts are separate parameters per
+relation and Adam works element by element, so training R relations stacked equals training each
+alone, as long as what is not element-wise is kept per relation: shuffling, step counts, learning
+rate, clipping, early stopping, the best epoch. (With the language model's dropout on, the two agree
+in distribution only.)
+"""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, cast
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from symprompt.engine.loop import Loop
-from symprompt.errors import ConfigError
-from symprompt.facts import Split, load_word_list
+from symprompt.accel.compiling import Recorder
+from symprompt.engine.batches import make_batches
+from symprompt.engine.loop import EarlyStopping, Loop, State, fill, rate_share
+from symprompt.engine.stacked_adam import StackedAdam
+from symprompt.errors import ConfigError, RunError
+from symprompt.facts import load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, model_dtype
-from symprompt.probing.evaluate import predict
-from symprompt.probing.finetuning import fine_tune
-from symprompt.probing.folder import (
+from symprompt.probing.evaluate import (
+    dev_scores,
+    predict_splits,
+    require_dev,
+    start_run,
+    write_results,
+)
+from symprompt.probing.methods.base import Method, make_method
+from symprompt.probing.prepare import load_config_facts, load_encoders, prepare
+from symprompt.probing.problem import Problem, names_list
+from symprompt.probing.recorded import CapturedSteps, EpochPasses
+from symprompt.probing.rerank import load_subject_prompt, with_subject_prompt
+from symprompt.probing.results import (
     CARD,
     ENCODER,
     PROMPTS,
     VOCABULARY,
     Card,
+    RelationCard,
     load_card,
     load_prompts,
+    method_name,
     write_facts,
 )
-from symprompt.probing.methods.base import Method
-from symprompt.probing.methods.finetune import FineTune
-from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import Problem, load_config_facts, make_method, prepare
-from symprompt.probing.rerank import SubjectPrompt, load_subject_prompt, with_subject_prompt
-from symprompt.probing.results import (
-    add_prompt_weights,
-    add_wordings,
-    describe_run,
-    method_name,
-    require_dev,
-    write_results,
-)
-from symprompt.probing.warm_start import load_encoders
+from symprompt.runs.environment import derive_seed, send
 from symprompt.runs.folder import HISTORY, STATE, Folder
 
-Vectors = dict[str, Tensor]
+
+class FactTraining(ABC):
+    """Abstract: changes a method's encoders epoch after epoch; each relation keeps its best one.
+
+    An epoch has as many steps as the relation with the most; what others have no batch for changes
+    nothing of theirs. With ``start_from`` what training starts from competes for the best epoch.
+
+    Attributes:
+        advice: what to do about a loss that is not finite.
+        stopping: part -> each relation's best epoch.
+        epoch_steps: steps of an epoch.
+        losses: [step, relation] of the epoch.
+        max_tokens: most tokens in one pass that keeps what a gradient needs.
+    """
+
+    stage = "training"
+    advice = ""
+    epoch_steps: int
+    losses: Tensor
+
+    def __init__(self, config: RunConfig, problem: Problem, method: Method) -> None:
+        self.config = config.learning
+        self.problem = problem
+        self.method = method
+        self.sentences = problem.sentences["train"]
+        self.relations = list(problem.relations)
+        self.seed = config.seed
+        self.max_tokens = config.max_tokens or method.backbone.token_budget(training=True)
+        self.score_start = bool(config.start_from)
+        self.device = method.backbone.device
+        self.recorder = Recorder(self.device, wanted=method.backbone.records)
+        self.epoch = 0
+        self.optimizers: dict[str, StackedAdam] = {}
+        self.stopping = {
+            part: EarlyStopping(_named(encoder), patience=self.config.patience)
+            for part, encoder in method.encoders.items()
+        }
+        self.owner = self.sentences.relations
+        self.rows = [np.flatnonzero(self.owner == index) for index in range(len(self.relations))]
+
+    def scores(self) -> Mapping[str, np.ndarray]:
+        """Evaluate dev: each part's score per relation, higher is better."""
+        return dev_scores(self.method, self.problem, self.config.select)
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are at most."""
+        return self.config.epochs * self.epoch_steps
+
+    @property
+    def note(self) -> str:
+        """The epoch."""
+        return f"epoch {self.epoch + 1}"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether every part of every relation has stopped early."""
+        return all(bool(own.stopped.all()) for own in self.stopping.values())
+
+    @property
+    def best_epochs(self) -> dict[str, list[int]]:
+        """Each part's best epoch per relation, from 0; -1 is what training started from."""
+        return {part: own.best.tolist() for part, own in self.stopping.items()}
+
+    def training(self) -> AbstractContextManager[Any]:
+        """Return a context in which the language model's own dropout is on, if it is wanted."""
+        return self.method.dropout() if self.config.model_dropout else nullcontext()
+
+    @abstractmethod
+    def step(self, number: int) -> None:
+        """Change the encoders once."""
+
+    def evaluates_after(self, done: int) -> bool:
+        """Say whether an epoch ends there; the start may be evaluated too."""
+        return done % self.epoch_steps == 0 and (done > 0 or self.score_start)
+
+    def evaluate(self, done: int) -> dict[str, Any] | None:
+        """Evaluate dev after an epoch, and keep each relation's best parameters."""
+        if not done:
+            self._take(self.scores(), -1)
+            return None
+        loss = self._mean_loss()
+        self.method.after_epoch()
+        scores = self.scores()
+        self._take(scores, self.epoch)
+        means = {part: float(np.mean(value)) for part, value in scores.items()}
+        return {"epoch": self.epoch, "loss": loss, "dev": means}
+
+    def _mean_loss(self) -> float:
+        return float(self.losses[:, self._running()].mean())
+
+    def _take(self, scores: Mapping[str, np.ndarray], epoch: int) -> None:
+        """Take dev scores; ties take the later epoch."""
+        for part, own in self.stopping.items():
+            named = _named(self.method.encoders[part])
+            own.update(scores[part], epoch, named, tie=epoch, tie_counts=True)
+
+    def _running(self) -> list[int]:
+        """Return the relations of which some part goes on."""
+        stopped = np.all([own.stopped for own in self.stopping.values()], axis=0)
+        return np.flatnonzero(~stopped).tolist()
+
+    def failure(self) -> str:
+        """Return what to say if a loss, or a vector after the last step, is not finite."""
+        with torch.no_grad():
+            vectors = [value.flatten(1).sum(1) for value in self.method.vectors().values()]
+        bad = torch.nonzero(~torch.isfinite(torch.cat((self.losses, torch.stack(vectors)))))
+        if not len(bad):
+            return ""
+        step, relation = bad[0].tolist()
+        return (
+            f"the loss of relation {self.relations[relation]} is not finite at epoch "
+            f"{self.epoch + 1}, step {min(step, self.epoch_steps - 1) + 1}{self.advice}"
+        )
+
+    def load_best(self) -> None:
+        """Put every relation's best parameters in place."""
+        for part, own in self.stopping.items():
+            own.load_best(_named(self.method.encoders[part]))
+
+    # ------------------------------------------------------------------------------ state
+
+    def _changing(self) -> dict[str, Tensor]:
+        """Return every tensor that a step changes but for early stopping, by name."""
+        tensors: dict[str, Tensor] = {}
+        for part, encoder in self.method.encoders.items():
+            tensors |= {f"{part}/value/{name}": own for name, own in _named(encoder).items()}
+        for part, optimizer in self.optimizers.items():
+            states = optimizer.state_dict()
+            tensors |= {f"{part}/optimizer/{name}": own for name, own in states.items()}
+        return tensors | {"losses": self.losses}
+
+    def state_dict(self) -> State:
+        """Return everything the next step depends on."""
+        tensors = self._changing()
+        for part, own in self.stopping.items():
+            tensors |= {f"{part}/best/{name}": value for name, value in own.state_dict().items()}
+        remembered = self.method.epoch_state.items()
+        tensors |= {f"method/{name}": value for name, value in remembered}
+        return tensors, {"relations": self.relations, "epoch": self.epoch}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Go on from a stored state.
+
+        Raises:
+            RunError: it is about other relations.
+            KeyError, ValueError: it is of another method or shape of encoder.
+        """
+        if note["relations"] != self.relations:
+            raise RunError("the checkpoint is about other relations than the data now has.")
+        for name, own in self._changing().items():
+            fill(own, tensors[name])
+        for part, own_stopping in self.stopping.items():
+            own_stopping.load_state_dict(_under(tensors, f"{part}/best/"))
+        remembered = _under(tensors, "method/").items()
+        self.method.epoch_state = {name: value.to(self.device) for name, value in remembered}
+        self.epoch = note["epoch"]
+
+    # ------------------------------------------------------------------------------ losses
+
+    def _mean_losses(
+        self, batches: Sequence[np.ndarray], vectors: Mapping[str, Tensor], losses: Tensor
+    ) -> None:
+        """Add up each relation's mean loss in ``losses`` and its gradient in the vectors'.
+
+        Args:
+            batches: the rows of some relations, one batch each.
+            vectors: leaves, so that the backward pass through what made them comes once, not in
+                every pass.
+        """
+        rows = np.concatenate(batches)
+        share = np.concatenate([np.full(len(batch), 1 / len(batch)) for batch in batches])
+        lengths = self.sentences.object_prompt.lengths[rows]
+        sentences = self.method.sentences_per_fact(self.sentences, rows)
+        for part, _ in make_batches(lengths, self.max_tokens, sequences=sentences):
+            loss = self.method.loss(self.sentences, rows[part], vectors)
+            weighted = loss * send(share[part], self.device).to(loss.dtype)
+            weighted.sum().backward()  # type: ignore[no-untyped-call]
+            owner = send(self.owner[rows[part]], self.device)
+            losses.index_add_(0, owner, weighted.detach().to(losses.dtype))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One run in the making; ``seconds`` fills up stage by stage."""
+@dataclass(frozen=True, eq=False)
+class _Epoch:
+    """An epoch's batches and rates.
 
-    folder: Folder
-    config: RunConfig
-    problem: Problem
-    method: Method
-    tick: Tick
-    way_back: SubjectPrompt | None
-    seconds: dict[str, float] = field(default_factory=dict)
+    Attributes:
+        plan: [step][relation with a batch left] -> rows.
+        active: [step, relation] bool, who has a batch.
+        rates: [step, relation] learning rates.
+        running: part -> [relation] bool, who has not stopped.
+        passes: the recorded passes, where steps are recorded.
+    """
+
+    number: int
+    plan: list[list[np.ndarray]]
+    active: Tensor
+    rates: Tensor
+    running: dict[str, Tensor]
+    passes: EpochPasses | None
+
+
+class PromptTraining(FactTraining):
+    """Trains a method's encoders on stacked relations by gradient steps; final.
+
+    Args:
+        capture: run passes of few fixed shapes, which are recorded as CUDA graphs on a GPU; None
+            does where the device and the method allow it.
+    """
+
+    def __init__(
+        self, config: RunConfig, problem: Problem, method: Method, *, capture: bool | None = None
+    ) -> None:
+        super().__init__(config, problem, method)
+        self.advice = (
+            f"; lower learning.rate (now {self.config.rate}) or set learning.clip, or use dtype "
+            "float32."
+        )
+        self.epoch_steps = max(len(self._batches(rows)) for rows in self.rows)
+        self.optimizers = {
+            part: StackedAdam(dict(encoder.named_parameters()), self.config)
+            for part, encoder in method.encoders.items()
+        }
+        self.captured: CapturedSteps | None = None
+        if capture is None:
+            first = np.arange(1)
+            capture = method.backbone.records and bool(method.queries(self.sentences, first))
+        if capture:
+            self.captured = CapturedSteps(
+                method, self.sentences, self.optimizers, self.recorder, max_tokens=self.max_tokens
+            )
+        self.losses = torch.zeros(self.epoch_steps, len(self.relations), device=self.device)
+        self._planned: _Epoch | None = None
+
+    def step(self, number: int) -> None:
+        """Learn from one batch of every relation that has one left in this epoch."""
+        self.epoch, place = divmod(number, self.epoch_steps)
+        if place == 0:
+            self.losses.zero_()
+        if self.config.model_dropout:
+            torch.manual_seed(derive_seed(self.seed, "dropout", self.epoch, place))
+        epoch = self._begin()
+        if place >= len(epoch.plan):
+            # Only relations with more batches have not stopped.
+            return
+        moving = {part: epoch.active[place] & own for part, own in epoch.running.items()}
+        rate, losses = epoch.rates[place], self.losses[place]
+        if self.captured and epoch.passes:
+            self.captured.step(epoch.passes, place, moving, rate, losses)
+            return
+        self._backward(epoch.plan[place], losses)
+        for part, optimizer in self.optimizers.items():
+            optimizer.step(moving[part], rate)
+
+    def _begin(self) -> _Epoch:
+        """Return the epoch's batches, drawn once."""
+        if self._planned is None or self._planned.number != self.epoch:
+            plan = self.plan()
+            active, rates = self.rates(plan)
+            running = {
+                part: torch.from_numpy(~own.stopped).to(self.device)
+                for part, own in self.stopping.items()
+            }
+            on, rate = (torch.from_numpy(value).to(self.device) for value in (active, rates))
+            passes = self.captured.plan(plan) if self.captured else None
+            if self.recorder.reason:
+                # A model that cannot be recorded runs without; the loop reports why.
+                self.captured = passes = None
+            self._planned = _Epoch(self.epoch, plan, on, rate, running, passes)
+        return self._planned
+
+    def plan(self) -> list[list[np.ndarray]]:
+        """Return this epoch's batches, [step][relation with a batch left] -> rows."""
+        plan: list[list[np.ndarray]] = []
+        for index in self._running():
+            name, rows = self.relations[index], self.rows[index]
+            shuffle = np.random.default_rng(derive_seed(self.seed, "shuffle", name, self.epoch))
+            for step, batch in enumerate(self._batches(rows[shuffle.permutation(len(rows))])):
+                if step == len(plan):
+                    plan.append([])
+                plan[step].append(batch)
+        return plan
+
+    def _batches(self, rows: np.ndarray) -> list[np.ndarray]:
+        size = self.config.batch
+        batches = [rows[start : start + size] for start in range(0, len(rows), size)]
+        if self.config.drop_last and len(batches) > 1 and len(batches[-1]) < size:
+            batches.pop()
+        return batches
+
+    def rates(self, plan: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return [step, relation]: who has a batch, and at which learning rate."""
+        active = np.zeros((len(plan), len(self.relations)), dtype=bool)
+        for step, batches in enumerate(plan):
+            active[step, [self.owner[batch[0]] for batch in batches]] = True
+        # Each relation counts its own steps.
+        own = np.maximum(active.sum(0), 1)
+        share = rate_share(
+            self.epoch * own + np.cumsum(active, axis=0) - 1,
+            self.config.epochs * own,
+            schedule=self.config.schedule,
+            warmup=self.config.warmup,
+            decay=self.config.decay,
+            epoch=self.epoch,
+        )
+        rates = np.broadcast_to(self.config.rate * share, active.shape).copy()
+        return active, rates
+
+    def _backward(self, batches: list[np.ndarray], losses: Tensor) -> None:
+        """Add up the gradients of each relation's mean loss; write those means into ``losses``."""
+        vectors = self.method.vectors()
+        # The backward pass through the encoder comes once, whatever number of passes there is.
+        leaves = {part: value.detach().requires_grad_() for part, value in vectors.items()}
+        self._mean_losses(batches, leaves, losses)
+        for name, value in vectors.items():
+            if not value.requires_grad:
+                # What is not learned by gradients stands among the vectors too.
+                continue
+            if value.is_leaf:
+                # A parameter itself: its gradient is handed over, not copied.
+                value.grad = leaves[name].grad
+            else:
+                torch.autograd.backward(value, leaves[name].grad)
+
+    def _mean_loss(self) -> float:
+        epoch = self._begin()
+        return float(self.losses[: len(epoch.plan)].sum() / epoch.active.sum())
+
+
+def _named(encoder: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in encoder.named_parameters()}
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
+    }
 
 
 def train(
@@ -93,88 +428,103 @@ def train(
     facts = load_config_facts(config.data, config.facts)
     dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or LanguageModel.load(config.model, device=config.device, dtype=dtype)
-    problem = prepare(config, backbone, facts, prompts=_chosen(folder))
+    # An unfinished run goes on with the prompts that it has chosen.
+    stored = load_card(folder)["relations"] if folder.has(CARD) else {}
+    chosen = {name: own["prompts"] for name, own in stored.items() if own.get("prompts")}
+    problem = prepare(config, backbone, facts, prompts=chosen)
     method = make_method(config, problem)
-    chosen = backbone.accelerate(config.compile, tokens=_tokens(config, method, problem))
+    # About how many tokens training reads: a query has some 16, and a subject of three tokens as
+    # many queries of its own.
+    queries = len(problem.sentences.get("train", ())) * config.learning.epochs
+    tokens = 16.0 * queries * (4 if method.has_subject_prompt else 1)
+    acceleration = backbone.accelerate(config.compile, tokens=tokens)
     if method.has_subject_prompt or config.rerank:
         require_dev(config, problem.sentences)
-    way_back = load_subject_prompt(config, problem) if config.rerank else None
+    subject_prompt = load_subject_prompt(config, problem) if config.rerank else None
     if config.start_from:
         load_encoders(method, Folder(config.start_from), config, problem)
     method.check_learning(config)
-    folder.start(config, describe_run("train", config, problem.facts, backbone))
-    job = _Job(folder, config, problem, method, tick, way_back)
-    _record(job)
-    tick("acceleration", 1, 1, chosen)
-    if method.in_stacks:
-        _evaluate(job, _fine_tune(job))
-    else:
-        _evaluate(job, _predict(job, _learn(job)))
-    return Run(folder)
-
-
-def _tokens(config: RunConfig, method: Method, problem: Problem) -> float:
-    """Return about how many tokens training reads.
-
-    A query has some 16, and a subject of three tokens as many queries of its own.
-    """
-    facts = len(problem.sentences.get("train", ())) * config.learning.epochs
-    return 16.0 * facts * (4 if method.has_subject_prompt else 1)
-
-
-def _chosen(folder: Folder) -> dict[str, list[str]]:
-    """Return the prompts that an unfinished run has chosen, so that it goes on with the same."""
-    about = load_card(folder)["relations"] if folder.has(CARD) else {}
-    return {name: own["prompts"] for name, own in about.items() if own.get("prompts")}
-
-
-def _record(job: _Job) -> None:
-    """Write what the run is about: its card, facts and word list."""
-    folder, config, problem = job.folder, job.config, job.problem
-    folder.write_json(CARD, _card(config, problem, job.method))
+    start_run(folder, "train", config, problem)
+    folder.write_json(CARD, _card(config, problem, method))
     write_facts(folder, problem.facts)
-    if config.facts.vocabulary not in ("full", "objects"):
+    if names_list(config):
         # A copy, so that the run can be asked when the list has moved.
         words = load_word_list(config.facts.vocabulary)
         folder.write(VOCABULARY, "".join(word + "\n" for word in words).encode())
+    tick("acceleration", 1, 1, acceleration)
+    seconds: dict[str, float] = {}
+    if method.in_stacks:
+        found = method.train_in_stacks(folder, config, problem, tick, seconds)
+    else:
+        vectors = _learn(folder, config, problem, method, tick, seconds)
+        k = problem.candidates(config.method.k)
+        found = predict_splits(method, problem, vectors, k, tick, seconds)
+    if subject_prompt is not None:
+        found = subject_prompt.ask(found, tick=tick, seconds=seconds)
+    history = folder.read_json(HISTORY) if folder.has(HISTORY) else {}
+    write_results(
+        folder,
+        config,
+        problem,
+        found,
+        dropped=problem.facts.dropped_by_reason(),
+        seconds=seconds,
+        unfilled=history.get("unfilled", []),
+    )
+    return Run(folder)
 
 
 def _card(config: RunConfig, problem: Problem, method: Method) -> Card:
+    relations: dict[str, RelationCard] = {}
+    for index, relation in enumerate(problem.facts.relations):
+        relations[relation.name] = {
+            "label": relation.label,
+            "template": str(problem.templates[index]),
+            "manual_template": relation.template,
+        }
+        if problem.prompts:
+            relations[relation.name]["prompts"] = [str(own) for own in problem.prompts[index]]
     return {
         "base_model": config.model,
         "base_model_fingerprint": problem.backbone.fingerprint,
         "method": method_name(config),
         "parts": list(method.parts),
-        "relations": {
-            relation.name: {  # type: ignore[misc]
-                "label": relation.label,
-                "template": str(template),
-                "manual_template": relation.template,
-            }
-            | ({"prompts": [str(prompt) for prompt in prompts]} if prompts else {})
-            for relation, template, prompts in zip(
-                problem.facts.relations,
-                problem.templates,
-                problem.several,
-                strict=True,
-            )
-        },
+        "relations": relations,
     }
 
 
-def _learn(job: _Job) -> Vectors:
+def _learn(
+    folder: Folder,
+    config: RunConfig,
+    problem: Problem,
+    method: Method,
+    tick: Tick,
+    seconds: dict[str, float],
+) -> dict[str, Tensor]:
     """Train, or take up where a killed run was; write the prompts; return them."""
-    folder, method = job.folder, job.method
     if not method.parts:
         return {}
     if not folder.has(PROMPTS):
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
-        if "train" in method.needed_splits(job.config):
-            history = _train(job)
+        if "train" in method.needed_splits(config):
+            training = method.trainable(config, problem) or PromptTraining(config, problem, method)
+            progress = Loop(
+                training,
+                checkpoint=folder.path / STATE,
+                checkpoint_seconds=config.checkpoint_seconds,
+                tick=tick,
+            ).run()
+            history = {
+                "epochs": progress.history,
+                "best_epoch": training.best_epochs,
+                "seconds": round(progress.seconds, 2),
+                "recording": round(progress.recording, 2),
+                "unfilled": method.unfilled_relations(),
+            }
         folder.write_json(HISTORY, history)
-        note: dict[str, Any] = {"relations": job.problem.relations}
-        if job.config.keep_encoder and method.encoders:
+        note: dict[str, Any] = {"relations": problem.relations}
+        if config.keep_encoder and method.encoders:
             tensors = {
                 f"{part}/{name}": value
                 for part, encoder in method.encoders.items()
@@ -186,95 +536,12 @@ def _learn(job: _Job) -> Vectors:
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = load_prompts(folder, list(method.parts))
-    job.seconds.update(_trained_seconds(folder))
-    folder.remove(STATE)
-    return {part: value.to(job.problem.backbone.device) for part, value in stored.items()}
-
-
-def _train(job: _Job) -> dict[str, Any]:
-    """Train the method in place; return the run's history."""
-    config, method = job.config, job.method
-    module, _, name = method.learner.partition(":")
-    training = getattr(import_module(module), name).of_run(config, job.problem, method)
-    progress = Loop(
-        training,
-        checkpoint=job.folder.path / STATE,
-        checkpoint_seconds=config.checkpoint_seconds,
-        tick=job.tick,
-    ).run()
-    return {
-        "epochs": progress.history,
-        "best_epoch": training.best_epochs,
-        "seconds": round(progress.seconds, 2),
-        "recording": round(progress.recording, 2),
-        "unfilled": method.unfilled_relations(),
-    }
-
-
-def _trained_seconds(folder: Folder) -> dict[str, float]:
-    """Return the time that all the processes that took part in it spent in training.
-
-    Recording steps stands apart where there was any: it takes as long however much is trained.
-    """
     history = folder.read_json(HISTORY)
     with folder.refuse_damage(HISTORY):
-        whole = float(history["seconds"])
-        # What is not trained records nothing.
-        recording = float(history.get("recording", 0.0))
-    if not recording:
-        return {"training": whole}
-    return {"recording": recording, "training": max(0.0, whole - recording)}
-
-
-def _fine_tune(job: _Job) -> dict[Split, Predictions]:
-    """Fine-tune every relation and ask it; write the history."""
-    method = cast(FineTune, job.method)
-    tuned = fine_tune(job.folder, job.config, job.problem, method, job.tick)
-    job.folder.write_json(HISTORY, tuned.history)
-    job.seconds.update(tuned.seconds)
-    return tuned.found
-
-
-def _evaluate(job: _Job, found: dict[Split, Predictions]) -> None:
-    """Ask back if another run is to, and write what was found; the metrics come last."""
-    folder, facts = job.folder, job.problem.facts
-    if job.way_back is not None:
-        found = job.way_back.ask(found, tick=job.tick, seconds=job.seconds)
-    if job.method.found_prompts() is not None:
-        card = load_card(folder)
-        add_wordings(folder, card["relations"])
-        folder.write_json(CARD, card)
-    add_prompt_weights(folder)
-    write_results(
-        folder,
-        job.config,
-        facts,
-        found,
-        job.problem.text,
-        job.problem.object_counts,
-        candidates=job.problem.counts(),
-        dropped=facts.dropped_by_reason(),
-        seconds=job.seconds,
-        unfilled=folder.read_json(HISTORY).get("unfilled", []) if folder.has(HISTORY) else [],
-    )
-
-
-def _predict(job: _Job, vectors: Vectors) -> dict[Split, Predictions]:
-    config, problem = job.config, job.problem
-    found: dict[Split, Predictions] = {}
-    for split in ("dev", "test"):
-        if split not in problem.sentences:
-            continue
-        begun = time.perf_counter()
-        found[split] = predict(
-            job.method,
-            problem.sentences[split],
-            vectors,
-            allowed=problem.allowed,
-            k=problem.candidates(config.method.k),
-            max_tokens=config.max_tokens or problem.backbone.token_budget(),
-            tick=job.tick,
-            stage=f"asking {split}",
-        )
-        job.seconds[f"asking {split}"] = time.perf_counter() - begun
-    return found
+        # The time that all the processes that took part in it spent in training. Recording steps
+        # stands apart where there was any: it takes as long however much is trained.
+        whole, recording = float(history["seconds"]), float(history.get("recording", 0.0))
+    seconds |= {"recording": recording} if recording else {}
+    seconds["training"] = max(0.0, whole - recording)
+    folder.remove(STATE)
+    return {part: value.to(problem.backbone.device) for part, value in stored.items()}

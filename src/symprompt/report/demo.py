@@ -9,7 +9,7 @@ from typing import Any
 
 from symprompt.facts import check
 from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
-from symprompt.probing.folder import load_card, load_facts, load_weights
+from symprompt.probing.results import load_card, load_facts, load_weights
 from symprompt.report import figures
 from symprompt.report.answers import answer_table
 from symprompt.report.figures import k_curve, method_bars, question_panels

@@ -19,8 +19,7 @@ import numpy as np
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts.types import Split
 from symprompt.files.atomic import reason, replacing
-from symprompt.probing.folder import load_predictions, load_weights
-from symprompt.probing.predictions import Array, Ranks
+from symprompt.probing.results import Array, Ranks, load_predictions, load_weights
 from symprompt.report.records import METRIC_NAMES
 from symprompt.runs.folder import Folder
 from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise

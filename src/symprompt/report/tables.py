@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from symprompt.errors import RunError, SympromptError
 from symprompt.facts.types import Split
-from symprompt.probing.folder import load_asked, load_card, load_weights, open_run
-from symprompt.probing.predictions import Predictions
+from symprompt.probing.results import Predictions, load_asked, load_card, load_weights, open_run
 from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
 from symprompt.report.records import METRIC_NAMES, candidate_notes, unfilled_notes
 from symprompt.runs import statistics as averages

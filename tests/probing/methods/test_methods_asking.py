@@ -11,7 +11,8 @@ import torch
 
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
-from symprompt.probing.prepare import Problem, prepare
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
 from symprompt.probing.queries import TokenLikelihoods, object_logits, subject_likelihoods
 from tiny.models import causal_config, run_config
 

@@ -17,9 +17,10 @@ from symprompt.errors import ConfigError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.folder import load_card
 from symprompt.probing.methods.autoprompt import first_order, placeholder, usable_words
-from symprompt.probing.prepare import make_method, prepare
+from symprompt.probing.methods.base import make_method
+from symprompt.probing.prepare import prepare
+from symprompt.probing.results import load_card
 from symprompt.report.records import run_summary
 from symprompt.report.tables import load_scores
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, facts_of

@@ -14,8 +14,8 @@ from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.prepare import make_method, prepare
-from symprompt.probing.templates import CAUSAL_TEMPLATE, make_templates
+from symprompt.probing.methods.base import make_method
+from symprompt.probing.prepare import CAUSAL_TEMPLATE, make_templates, prepare
 from tiny.models import causal_config, make_facts, make_trainer, run_training, train
 from tiny.runs import write_csv
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.inspect import describe_prompts
-from symprompt.probing.methods import METHODS, method_class
-from symprompt.probing.methods.base import Method
-from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.methods import METHODS
+from symprompt.probing.methods.base import Method, make_method, method_class
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
 from tiny.loops import answer_text
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, causal_config, run_config
 from tiny.runs import Killed, Make, kill_at, metrics_of
@@ -135,13 +137,7 @@ def test_every_method_predicts_and_scores_dev(
     )
     assert len(found) == len(problem.facts.facts("test"))
     assert found.asked_back == method.has_subject_prompt == name.startswith("spe")
-    scores = dev_scores(
-        method,
-        problem.sentences["dev"],
-        run_config().learning,
-        allowed=problem.allowed,
-        max_tokens=100,
-    )
+    scores = dev_scores(method, replace(problem, max_tokens=100), "mrr")
     assert set(scores) == ({"forth"} | set(method.encoders))
     assert all(value.shape == (3,) and np.isfinite(value).all() for value in scores.values())
     if not method.has_subject_prompt:

@@ -18,11 +18,12 @@ import symprompt
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.folder import load_card
-from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.base import Method, make_method
 from symprompt.probing.methods.ensemble import Pairs, optimise_weights, probability_loss
-from symprompt.probing.methods.lpaqa import LPAQA, prune
-from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.methods.lpaqa import LPAQA, WeightFit, prune
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
+from symprompt.probing.results import load_card
 from symprompt.prompts import Template, make_names
 from tiny.loops import answer_text
 from tiny.models import run_config
@@ -85,8 +86,9 @@ def test_scores_are_the_mixture_of_the_written_sentences_answers(
 def fit(method: Method, problem: Problem) -> None:
     """Fit every relation's weights."""
     assert isinstance(method, LPAQA)
-    for relation, allowed in enumerate(problem.allowed):
-        method.fit(problem.sentences["train"], relation, allowed)
+    training = WeightFit(run_config(), problem, method)
+    for number in range(training.steps):
+        training.step(number)
 
 
 def slow_choice(backbone: LanguageModel, facts: FactSet, relation: str, listed: list[Fact]) -> int:
@@ -168,7 +170,7 @@ def test_weights_of_log_probabilities_spread_over_prompts_that_correct_each_othe
     logits[torch.arange(4), wrong] = 4.0
     method.read = LogitsAsStates(bert)
     method.pairs.ask = lambda *given: logits  # type: ignore
-    weights = method._fit_relation(sentences, rows, 0, problem.allowed[0])
+    weights = method.fit(sentences, rows, 0, problem.allowed[0])
     assert weights.tolist() == pytest.approx([0.25] * 4, abs=0.02)
     assert optimise_weights(
         probability_loss(logits.log_softmax(-1)[None, :, gold]), 4, like=logits

@@ -15,9 +15,10 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.methods.base import Method
-from symprompt.probing.predictions import Predictions
-from symprompt.probing.prepare import Problem, make_method, prepare
+from symprompt.probing.methods.base import Method, make_method
+from symprompt.probing.prepare import prepare
+from symprompt.probing.problem import Problem
+from symprompt.probing.results import Predictions
 from tiny.loops import Loops, randomise
 from tiny.models import (
     CAUSAL_FAMILIES,

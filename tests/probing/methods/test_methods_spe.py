@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import torch
 
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.config import MethodConfig
 from symprompt.probing.evaluate import dev_scores
+from symprompt.probing.methods.base import make_method
 from symprompt.probing.methods.spe import SPE
-from symprompt.probing.prepare import make_method, prepare
+from symprompt.probing.prepare import prepare
 from symprompt.probing.queries import object_logits
 from symprompt.prompts import FreeVectors
 from tiny.loops import Loops, randomise
@@ -184,13 +185,7 @@ def test_separate_vectors_choose_their_epoch_by_the_backward_loss(
     vectors: str, bert: LanguageModel, facts: FactSet
 ) -> None:
     run, loops = free_run(bert, facts, vectors=vectors)
-    found = dev_scores(
-        run.method,
-        run.problem.sentences["dev"],
-        run.config.learning,
-        allowed=run.problem.allowed,
-        max_tokens=100,
-    )
+    found = dev_scores(run.method, replace(run.problem, max_tokens=100), "mrr")
     assert set(found) == ({"forth", "back"} if vectors == "separate" else {"forth"})
     for relation, entry in enumerate(run.problem.facts.relations):
         if vectors == "separate":
@@ -220,12 +215,7 @@ def test_gradients_of_both_directions_reach_the_right_vectors(
         assert (value.grad[0].abs().sum(1) > 0).all()
         assert (value.grad[1:] == 0).all()
     only_forth = {part: value.detach().requires_grad_() for part, value in leaves.items()}
-    off = SPE(
-        bert,
-        method.encoders["forth"],  # type: ignore[arg-type]
-        method.encoders.get("back"),  # type: ignore[arg-type]
-        MethodConfig(train_weight=0.0, vectors=vectors),  # type: ignore[arg-type]
-    )
+    off = SPE(replace(config, method=replace(config.method, train_weight=0.0)), problem)
     off.loss(problem.sentences["train"], rows, only_forth).sum().backward()
     assert leaves["forth"].grad is not None
     assert only_forth["forth"].grad is not None

@@ -7,11 +7,7 @@ that checks need, and names the class, which is imported when a run needs it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from symprompt.probing.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -49,10 +45,3 @@ if TYPE_CHECKING:
     MethodName = str
 else:
     MethodName = Literal[tuple(METHODS)]
-
-
-def method_class(name: str) -> type[Method]:
-    """Return the class of a method."""
-    file, _, found = METHODS[name].where.partition(":")
-    loaded: type[Method] = getattr(import_module(f"{__name__}.{file}"), found)
-    return loaded

@@ -22,70 +22,45 @@ one candidate at a time; here all relations and candidates share passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from symprompt.engine.batches import make_batches
 from symprompt.errors import ConfigError
-from symprompt.models import Inputs, LanguageModel, Vocabulary
+from symprompt.models import Inputs, Vocabulary
+from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import (
     Method,
-    Sentences,
-    Vectors,
+    count_vectors,
     exact_dtype,
-    object_loss,
+    manual_tokens,
 )
-from symprompt.probing.methods.ptuning import count_vectors, manual_tokens
+from symprompt.probing.problem import Problem, Sentences
 from symprompt.probing.queries import OBJECT_PART
-from symprompt.prompts import Layout, Template, TriggerTokens, packed_question
-
-if TYPE_CHECKING:
-    from symprompt.probing.config import RunConfig, SearchConfig
-    from symprompt.probing.prepare import Problem
+from symprompt.probing.train import FactTraining
+from symprompt.prompts import Layout, TriggerTokens, packed_question
+from symprompt.runs.environment import derive_seed
 
 
 class AutoPrompt(Method):
     """Ask through words that a search found; final.
 
-    Args:
+    The words are masks at first, or those of the manual templates.
+
+    Attributes:
         triggers: each relation's words.
-        templates: one per relation; a search fills their vectors.
-        relations: the relations' names.
-        objects: each relation's training objects, which no prompt may give away.
-        config: how many candidates, and whether words are filtered.
+        counts: [relation] how many words each prompt has.
         max_tokens: most tokens in one pass that tries candidates.
     """
 
-    learner: ClassVar[str] = "symprompt.probing.search:WordSearch"
-
-    def __init__(
-        self,
-        backbone: LanguageModel,
-        triggers: TriggerTokens,
-        templates: Sequence[Template],
-        relations: Sequence[str],
-        objects: Sequence[Sequence[str]],
-        config: SearchConfig,
-        *,
-        max_tokens: int,
-    ) -> None:
-        super().__init__(backbone, {OBJECT_PART: triggers})
-        self.triggers = triggers
-        self.config = config
-        self.max_tokens = max_tokens
-        self.counts = np.array([template.vectors for template in templates])
-        self._templates = tuple(templates)
-        self._relations = tuple(relations)
-        self._objects = [list(names) for names in objects]
-
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method, its words masks at first or those of the manual templates."""
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
         backbone = problem.backbone
         start = torch.full(
             (len(problem.relations), count_vectors(config, problem)),
@@ -94,26 +69,26 @@ class AutoPrompt(Method):
         if config.prompt.start == "manual":
             for index, tokens in enumerate(manual_tokens(problem)):
                 start[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-        triggers = TriggerTokens(start, backbone.embed, dtype=exact_dtype(backbone))
-        return cls(
-            backbone,
-            triggers.to(backbone.device),
-            problem.templates,
-            problem.relations,
-            [sorted({fact.object for fact in own.train}) for own in problem.facts.relations],
-            config.search,
-            max_tokens=config.max_tokens or backbone.token_budget(),
-        )
+        self.triggers = TriggerTokens(start, backbone.embed, dtype=exact_dtype(backbone))
+        self.triggers.to(backbone.device)
+        super().__init__(config, problem, {OBJECT_PART: self.triggers})
+        self.config = config.search
+        self.max_tokens = problem.max_tokens
+        self.counts = np.array([template.vectors for template in problem.templates])
+        self._relations, self._templates = problem.relations, problem.templates
+        self._objects = [
+            sorted({fact.object for fact in own.train}) for own in problem.facts.relations
+        ]
+
+    def trainable(self, config: RunConfig, problem: Problem) -> WordSearch:
+        """Return the search."""
+        return WordSearch(config, problem, self)
 
     def check_learning(self, config: RunConfig) -> None:
         """Refuse a search with too few steps or words."""
         self.require_steps(config.learning.epochs * config.search.steps)
         if config.learning.epochs:
             self.require_candidates()
-
-    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
-        return object_loss(self.backbone, sentences, rows, vectors)
 
     def trial_losses(self, sentences: Sentences, rows: np.ndarray, tokens: Tensor) -> Tensor:
         """Return the loss of each row with each of its relation's trial prompts, [b, c].
@@ -188,13 +163,9 @@ class AutoPrompt(Method):
     def usable(self) -> Tensor:
         """The words that each relation's prompt may take, [relation, v] bool, on the device."""
         backbone = self.backbone
-        usable = usable_words(
-            backbone.vocabulary,
-            backbone.vocabulary_size,
-            self._objects,
-            filters=self.config.filters,
-        )
-        return usable.to(backbone.device)
+        size, filters = backbone.vocabulary_size, self.config.filters
+        words = usable_words(backbone.vocabulary, size, self._objects, filters=filters)
+        return words.to(backbone.device)
 
     def require_candidates(self) -> None:
         """Refuse a search in which some relation has too few words to try.
@@ -287,3 +258,125 @@ def usable_words(
 def _capitalised(text: str) -> bool:
     """Say whether a token's first letter is a capital, a lazy way to tell names."""
     return next((letter for letter in text if letter.isalpha()), "").isupper()
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What one step takes at random: per relation facts for the gradient and for the trials.
+
+    Attributes:
+        place: [relation] which word is to be replaced.
+        active: [relation] bool; the others have stopped.
+    """
+
+    gradient: list[np.ndarray]
+    trials: list[np.ndarray]
+    place: Tensor
+    active: Tensor
+
+
+class WordSearch(FactTraining):
+    """Searches the words of stacked relations' prompts; final.
+
+    A step changes one relation's prompt by that relation's facts and random numbers alone, so
+    searching R relations stacked equals searching each alone, up to the order of summation.
+    """
+
+    stage = "searching"
+    advice = " of the search; use dtype float32."
+
+    def __init__(self, config: RunConfig, problem: Problem, method: AutoPrompt) -> None:
+        super().__init__(config, problem, method)
+        self.words = method
+        self.epoch_steps = method.config.steps
+        every = torch.arange(method.backbone.vocabulary_size, device=self.device)
+        # As the model reads them: Gemma's kind multiplies the rows of its table.
+        exact = method.vectors()[OBJECT_PART].dtype
+        self._embeddings = method.backbone.embed(every).detach().to(exact)
+        self.losses = torch.zeros(
+            self.epoch_steps, len(self.relations), dtype=exact, device=self.device
+        )
+
+    def step(self, number: int) -> None:
+        """Try candidates at one place of each prompt, and take the best where it is better."""
+        self.epoch, place = divmod(number, self.epoch_steps)
+        draw = self._draw(number)
+        tokens = self.words.triggers.tokens
+        found = self.candidates(draw.gradient, draw.place)
+        trials = tokens[:, None, :].repeat(1, 1 + found.shape[1], 1)
+        at = draw.place[:, None, None].expand(-1, found.shape[1], 1)
+        trials[:, 1:].scatter_(2, at, found[:, :, None])
+        losses = self.trial_means(draw.trials, trials)
+        least, best = losses[:, 1:].min(1)
+        # As the authors' code has it, a prompt that holds a mask is worth nothing.
+        taken = ((least < losses[:, 0]) | self.words.unfilled()) & draw.active
+        choice = torch.where(taken, best + 1, torch.zeros_like(best))
+        tokens.copy_(trials[torch.arange(len(trials), device=self.device), choice])
+        self.losses[place] = torch.where(taken, least, losses[:, 0])
+
+    def _take(self, scores: Mapping[str, np.ndarray], epoch: int) -> None:
+        """Take dev scores; a prompt that is not all words yet loses to every one that is."""
+        unfilled = self.words.unfilled().cpu().numpy()
+        worst = {part: np.where(unfilled, -np.inf, value) for part, value in scores.items()}
+        super()._take(worst, epoch)
+
+    def _draw(self, step: int) -> _Draw:
+        """Draw each running relation's facts and place from its own random numbers."""
+        gradient, trials = [], []
+        place = np.zeros(len(self.relations), dtype=np.int64)
+        running = self._running()
+        for index in running:
+            name, rows = self.relations[index], self.rows[index]
+            random = np.random.default_rng(derive_seed(self.seed, "search", name, step))
+            size = min(self.config.batch, len(rows))
+            gradient.append(random.choice(rows, size, replace=False))
+            trials.append(random.choice(rows, size, replace=False))
+            place[index] = random.integers(self.words.counts[index])
+        active = np.zeros(len(self.relations), dtype=bool)
+        active[running] = True
+        on_device = (torch.from_numpy(value).to(self.device) for value in (place, active))
+        return _Draw(gradient, trials, *on_device)
+
+    def candidates(self, batches: Sequence[np.ndarray], place: Tensor) -> Tensor:
+        """Return the words that promise the lowest loss at each relation's place, [r, c].
+
+        Args:
+            batches: facts of some relations; those of the others are not to be used.
+            place: [relation].
+        """
+        tokens = self.words.triggers.tokens
+        vectors = self.words.vectors()[OBJECT_PART].detach().requires_grad_()
+        losses = torch.zeros(len(self.relations), device=self.device)
+        self._mean_losses(batches, {OBJECT_PART: vectors}, losses)
+        assert vectors.grad is not None
+        each = torch.arange(len(place), device=self.device)
+        scores = first_order(vectors.grad[each, place], self._embeddings)
+        scores = scores.masked_fill(~self.words.usable, -torch.inf)
+        # The word that stands there would be tried in vain.
+        scores[each, tokens[each, place]] = -torch.inf
+        return scores.topk(self.words.config.candidates).indices
+
+    @torch.no_grad()
+    def trial_means(self, batches: Sequence[np.ndarray], tokens: Tensor) -> Tensor:
+        """Return the mean loss of each relation's batch with each of its trial prompts, [r, c].
+
+        Args:
+            batches: facts of some relations; the means of the others are zero.
+            tokens: [relation, c, n].
+        """
+        rows = np.concatenate(batches)
+        place = np.concatenate([np.arange(len(batch)) for batch in batches])
+        lengths = self.sentences.object_prompt.lengths[rows]
+        passes = list(make_batches(lengths, self.words.max_tokens, sequences=tokens.shape[1]))
+        order = np.concatenate([batch.rows for batch in passes])
+        found = torch.cat(
+            [self.words.trial_losses(self.sentences, rows[batch.rows], tokens) for batch in passes]
+        )
+        rows, place = rows[order], place[order]
+        # A table that is summed along an axis: adding by index has no fixed order on a GPU.
+        table = found.new_zeros(len(tokens), max(map(len, batches)), tokens.shape[1])
+        owner, column = (torch.from_numpy(x).to(self.device) for x in (self.owner[rows], place))
+        table[owner, column] = found
+        count = np.ones(len(tokens))
+        count[[self.owner[batch[0]] for batch in batches]] = [len(batch) for batch in batches]
+        return table.sum(1) / torch.from_numpy(count).to(table)[:, None]

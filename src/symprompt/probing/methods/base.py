@@ -2,75 +2,39 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from importlib import import_module
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from symprompt.errors import ConfigError
 from symprompt.facts import SPLITS, FactSet, Relation, Split
+from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
-from symprompt.probing.any_length import Spelling, name_likelihoods, score_names
-from symprompt.probing.folder import load_card, load_prompts
+from symprompt.probing.any_length import name_likelihoods, score_names
+from symprompt.probing.config import RunConfig
+from symprompt.probing.methods import METHODS
+from symprompt.probing.problem import Problem, Prompts, Sentences, manual_template, words_to_vectors
 from symprompt.probing.queries import OBJECT_PART, Queries, object_logits, object_queries
-from symprompt.prompts import Layout, Names, Template
+from symprompt.probing.results import Predictions, load_card, load_prompts
+from symprompt.prompts import (
+    BiLSTMEncoder,
+    FreeVectors,
+    MLPEncoder,
+    PromptEncoder,
+)
+from symprompt.runs.folder import Folder
 
-if TYPE_CHECKING:
-    from symprompt.probing.config import RunConfig
-    from symprompt.probing.prepare import Problem
-    from symprompt.runs.folder import Folder
-
-Prompts = tuple[tuple[Template, ...], ...]
-"""Each relation's manual templates, where a method reads several."""
 Vectors = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Sentences:
-    """One split, tensorised.
-
-    Attributes:
-        object_prompt: the facts in the prompt that asks for the object.
-        subject_prompt: the facts in the prompt that asks for the subject.
-        gold: [n] int64, the true objects: their tokens, or ids of names.
-        known: [n, m] int64 padded with -1, every known true object of each fact's subject.
-        names: the subjects as tokens, for methods with several prompts.
-        spelling: how names of any length are asked for; None where tokens are the answers.
-    """
-
-    object_prompt: Layout
-    subject_prompt: Layout
-    gold: Tensor
-    known: Tensor
-    names: Names | None = None
-    spelling: Spelling | None = None
-
-    def __len__(self) -> int:
-        return len(self.object_prompt)
-
-    def take(self, rows: np.ndarray, relations: np.ndarray) -> Sentences:
-        """Return some facts, as facts of the relations with these indices."""
-        index = torch.from_numpy(rows).to(self.gold.device)
-        first = second = self.object_prompt.take(rows, relations)
-        if self.subject_prompt is not self.object_prompt:
-            second = self.subject_prompt.take(rows, relations)
-        return Sentences(first, second, self.gold[index], self.known[index])
-
-    @cached_property
-    def relations(self) -> np.ndarray:
-        """Each fact's relation, [n] on the CPU."""
-        found: np.ndarray = self.object_prompt.relation.cpu().numpy()
-        return found
-
-
-class Method(ABC):
-    """Abstract: asks a model for objects.
+class Method:
+    """Asks a model for objects; every method is a subclass.
 
     ``encoders`` maps a part (``OBJECT_PART``, ``SUBJECT_PART``) to what makes its vectors: a prompt
     encoder, or for fine-tuning each relation's weights. Every parameter and every output has a
@@ -83,27 +47,23 @@ class Method(ABC):
         several_prompts: it asks by several manual templates of each relation.
         in_stacks: its weights are too large to hold for all relations, so these are trained and
             asked in stacks, one after the other.
-        learner: "module:class" of the Trainable that a run trains, imported when training begins.
+        epoch_state: what ``after_epoch`` will need of the epoch's steps so far, for a checkpoint.
     """
 
     has_subject_prompt: ClassVar[bool] = False
     manual_templates: ClassVar[bool] = False
     several_prompts: ClassVar[bool] = False
     in_stacks: ClassVar[bool] = False
-    learner: ClassVar[str] = "symprompt.probing.training:PromptTraining"
 
-    def __init__(self, backbone: LanguageModel, encoders: Mapping[str, nn.Module]) -> None:
-        self.backbone = backbone
-        self.encoders = dict(encoders)
-
-    @classmethod
-    @abstractmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method for a problem, its encoders drawn from the config's seed.
-
-        Raises:
-            ConfigError: the templates do not suit the method.
-        """
+    def __init__(
+        self,
+        config: RunConfig,
+        problem: Problem,
+        encoders: Mapping[str, nn.Module] | None = None,
+    ) -> None:
+        self.backbone = problem.backbone
+        self.encoders = dict(encoders or {})
+        self.epoch_state: dict[str, Tensor] = {}
 
     @classmethod
     def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
@@ -154,6 +114,21 @@ class Method(ABC):
         rows = list(relations)
         return {part: value[rows].to(self.backbone.device) for part, value in stored.items()}
 
+    def trainable(self, config: RunConfig, problem: Problem) -> Any:
+        """Return the engine's Trainable that a run trains; None for gradient steps."""
+        return None
+
+    def train_in_stacks(
+        self,
+        folder: Folder,
+        config: RunConfig,
+        problem: Problem,
+        tick: Tick,
+        seconds: dict[str, float],
+    ) -> dict[Split, Predictions]:
+        """Train and ask stack after stack; only where ``in_stacks``."""
+        raise TypeError(f"{type(self).__name__} is not trained in stacks")
+
     def unfilled_relations(self) -> list[str]:
         """Return the relations whose prompts lack words that a search should have found."""
         return []
@@ -182,20 +157,23 @@ class Method(ABC):
         """Return each relation's prompt for people to read, where it is made of words."""
         return None
 
-    @abstractmethod
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        """Return the training loss of each row, [b]."""
+        """Return each row's training loss [b]: the gold object's cross-entropy, if nothing else.
+
+        It is over the full vocabulary; of an object of several tokens it is the mean over them,
+        each queried as candidates are.
+        """
+        layout, own = sentences.object_prompt, vectors.get(OBJECT_PART)
+        if sentences.spelling is not None:
+            return -name_likelihoods(
+                self.backbone, layout, rows, own, sentences.spelling, sentences.gold
+            ).mean_log()
+        logits = object_logits(self.backbone, layout, rows, own)
+        index = torch.from_numpy(rows).to(self.backbone.device)
+        return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
 
     def after_epoch(self) -> None:
         """Update what is learned once an epoch without gradients; most methods learn no such."""
-        return
-
-    def epoch_state(self) -> dict[str, Tensor]:
-        """Return what ``after_epoch`` will need of the epoch's steps so far, for a checkpoint."""
-        return {}
-
-    def load_epoch_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on in the middle of an epoch."""
         return
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
@@ -210,17 +188,10 @@ class Method(ABC):
 
         Where answers are names of any length, that of every name, [b, n], as it is averaged.
         """
+        layout, own = sentences.object_prompt, vectors.get(OBJECT_PART)
         if sentences.spelling is not None:
-            return score_names(
-                self.backbone,
-                sentences.object_prompt,
-                rows,
-                vectors.get(OBJECT_PART),
-                sentences.spelling,
-            )
-        logits = object_logits(
-            self.backbone, sentences.object_prompt, rows, vectors.get(OBJECT_PART)
-        )
+            return score_names(self.backbone, layout, rows, own, sentences.spelling)
+        logits = object_logits(self.backbone, layout, rows, own)
         return torch.log_softmax(logits, dim=-1).float()
 
     def subject_scores(
@@ -250,29 +221,76 @@ def exact_dtype(backbone: LanguageModel) -> torch.dtype:
     return torch.float64 if backbone.dtype == torch.float64 else torch.float32
 
 
-def object_loss(
-    backbone: LanguageModel, sentences: Sentences, rows: np.ndarray, vectors: Vectors
-) -> Tensor:
-    """Return the cross-entropy of the gold object over the full vocabulary, [b].
-
-    Of an object of several tokens it is the mean over them, each queried as candidates are.
-    """
-    if sentences.spelling is not None:
-        return -name_likelihoods(
-            backbone,
-            sentences.object_prompt,
-            rows,
-            vectors.get(OBJECT_PART),
-            sentences.spelling,
-            sentences.gold,
-        ).mean_log()
-    logits = object_logits(backbone, sentences.object_prompt, rows, vectors.get(OBJECT_PART))
-    index = torch.from_numpy(rows).to(backbone.device)
-    return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
-
-
 def one_token_queries(sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
-    """Return the loss of ``object_loss`` as queries of one token each, None if it is no such."""
+    """Return ``Method.loss`` as queries of one token each, None if it is no such."""
     if sentences.spelling is not None and not sentences.spelling.one_mask:
         return None
     return [object_queries(sentences.object_prompt, rows)]
+
+
+def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:
+    """Build one part's prompt encoder on the model's device, in float32 (float64 for float64).
+
+    Raises:
+        ConfigError: no template has a vector, or an LSTM is to read templates of several lengths.
+    """
+    backbone, prompt = problem.backbone, config.prompt
+    count = count_vectors(config, problem)
+    names, width, seed = problem.relations, backbone.width, (config.seed, part)
+    encoder: PromptEncoder
+    if prompt.encoder == "bilstm":
+        if {template.vectors for template in problem.templates} != {count}:
+            raise ConfigError(
+                'prompt.encoder = "bilstm" reads the vectors as one sequence, so every template '
+                'must have as many; use "free" or "mlp" with templates of different lengths.'
+            )
+        hidden = width if prompt.lstm_hidden == -1 else prompt.lstm_hidden or None
+        encoder = BiLSTMEncoder(names, count, width, seed=seed, lstm_hidden=hidden)
+    elif prompt.encoder == "mlp":
+        encoder = MLPEncoder(names, count, width, seed=seed)
+    elif prompt.start == "random":
+        # As the model reads them: Gemma's kind multiplies the rows of its table.
+        every = torch.arange(backbone.vocabulary_size, device=backbone.device)
+        scale = float(backbone.embed(every).detach().float().std())
+        encoder = FreeVectors(names, count, width, seed=seed, scale=scale)
+    else:
+        start = torch.zeros(len(names), count, width)
+        for index, tokens in enumerate(manual_tokens(problem)):
+            words = backbone.embed(torch.tensor(tokens, dtype=torch.long, device=backbone.device))
+            start[index, : len(tokens)] = words.detach().float().cpu()
+        encoder = FreeVectors(names, count, width, seed=seed, start=start)
+    return encoder.to(device=backbone.device, dtype=exact_dtype(backbone))
+
+
+def count_vectors(config: RunConfig, problem: Problem) -> int:
+    """Return how many vectors the longest template has, refusing templates without."""
+    count = max(template.vectors for template in problem.templates)
+    if count == 0:
+        raise ConfigError(
+            f"template {config.prompt.template!r} has no learned vector, so {config.method.name} "
+            'has nothing to train; write some, as in "<3> [X] <3> [Y] <3>".'
+        )
+    return count
+
+
+def manual_tokens(problem: Problem) -> list[list[int]]:
+    """Return the tokens of the words of each relation's manual template."""
+    vocabulary = problem.backbone.vocabulary
+    manual = [manual_template(vocabulary, relation) for relation in problem.facts.relations]
+    return [words_to_vectors(vocabulary, template)[1] for template in manual]
+
+
+def method_class(name: str) -> type[Method]:
+    """Return the class of a method."""
+    file, _, found = METHODS[name].where.partition(":")
+    loaded: type[Method] = getattr(import_module(f"symprompt.probing.methods.{file}"), found)
+    return loaded
+
+
+def make_method(config: RunConfig, problem: Problem) -> Method:
+    """Build the method a config names, its encoders drawn from the config's seed.
+
+    Raises:
+        ConfigError: the templates do not suit the method.
+    """
+    return method_class(config.method.name)(config, problem)

@@ -17,7 +17,9 @@ from torch.nn import functional
 from symprompt.engine.batches import join_few, make_batches, multiples_of_8
 from symprompt.errors import DataError
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.methods.base import Sentences, exact_dtype
+from symprompt.probing.methods.base import exact_dtype
+from symprompt.probing.problem import Sentences
+from symprompt.probing.queries import tokens_of
 from symprompt.prompts import Question, Template, make_frames
 
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -50,7 +52,12 @@ class Pairs:
         self.counts = np.array([len(own) for own in prompts], dtype=np.int64)
         self.first = np.cumsum(self.counts) - self.counts
         glued = [not template.space_before("object") for own in prompts for template in own]
-        self.twins = _twins(backbone) if any(glued) else None
+        # Each score's twin, [v]; None where all are their own.
+        self.twins: Tensor | None = None
+        size = backbone.vocabulary_size
+        twins = [*backbone.vocabulary.twins, *range(len(backbone.vocabulary), size)]
+        if any(glued) and twins != list(range(size)):
+            self.twins = torch.tensor(twins, device=backbone.device)
         # Whether a prompt's answers are to be put in terms of tokens after a space.
         self.glued = torch.tensor(glued, device=backbone.device) & (self.twins is not None)
 
@@ -63,13 +70,14 @@ class Pairs:
         memory: int = torch.cuda.get_device_properties(device).total_memory
         return min(_MOST_GPU_NUMBERS, memory // 64)
 
-    def of(self, sentences: Sentences, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return every pair of the rows: the row's place [m] and the prompt's number [m]."""
+    def of(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
+        """Return every pair of the rows, [4, m].
+
+        That is the row's place, the prompt's number, its place among its relation's, the relation.
+        """
         relation = sentences.relations[rows]
-        counts = self.counts[relation]
-        owner = np.repeat(np.arange(len(rows)), counts)
-        step = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return owner, self.first[relation][owner] + step
+        owner, place = tokens_of(self.counts[relation])
+        return np.stack((owner, self.first[relation][owner] + place, place, relation[owner]))
 
     def passes(
         self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray, *, fewest: int = 1
@@ -108,34 +116,25 @@ class Pairs:
         Raises:
             DataError: a sentence is longer than the model takes.
         """
-        device = self.backbone.device
+        device, mask_id = self.backbone.device, self.backbone.vocabulary.mask_id
         every = torch.from_numpy(np.stack((rows, prompts))).to(device)
         for members, width in self.passes(sentences, rows, prompts, fewest=fewest):
             place = torch.from_numpy(members).to(device)
             row, prompt = every[:, place]
             assert sentences.names is not None
+            gold = sentences.gold[row]
             yield (
                 place,
                 self.frames.question(
-                    sentences.names,
-                    row,
-                    prompt,
-                    sentences.gold[row],
-                    width=width,
-                    mask_id=self.backbone.vocabulary.mask_id,
+                    sentences.names, row, prompt, gold, width=width, mask_id=mask_id
                 ),
             )
 
     def ask(
-        self,
-        read: ReadOut,
-        sentences: Sentences,
-        rows: np.ndarray,
-        prompts: np.ndarray,
+        self, read: ReadOut, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray
     ) -> Tensor:
         """Return the states [m, width] at the objects' places of (fact, prompt) pairs."""
-        backbone = self.backbone
-        shape = (len(rows), read.width)
+        backbone, shape = self.backbone, (len(rows), read.width)
         found = torch.empty(shape, dtype=exact_dtype(backbone), device=backbone.device)
         for place, question in self.questions(sentences, rows, prompts):
             found[place] = read.states_at(question.inputs(backbone, None), question.at)
@@ -146,13 +145,6 @@ class Pairs:
         if self.twins is None:
             return logits
         return torch.where(self.glued[prompts, None], logits[:, self.twins], logits)
-
-
-def _twins(backbone: LanguageModel) -> Tensor | None:
-    """Return each score's twin, [v], or None where all are their own."""
-    size = backbone.vocabulary_size
-    twins = [*backbone.vocabulary.twins, *range(len(backbone.vocabulary), size)]
-    return None if twins == list(range(size)) else torch.tensor(twins, device=backbone.device)
 
 
 def probability_loss(likelihood: Tensor) -> Evaluate:

@@ -15,29 +15,38 @@ LoRA is not in the paper; rank, rate and layers are ours.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, ClassVar, Self
+from copy import copy
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import TypedDict
 
+from symprompt.accel.compiling import quick_products
+from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, RunError
-from symprompt.facts import Relation
-from symprompt.models import FullTuning, LanguageModel, LoraTuning, StackedModel, Tuning
-from symprompt.probing.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.facts import Relation, Split
+from symprompt.files.progress import Tick
+from symprompt.models import FullTuning, LoraTuning, StackedModel, Tuning
+from symprompt.probing.config import RunConfig
+from symprompt.probing.evaluate import predict_splits
+from symprompt.probing.methods.base import Method, Vectors
+from symprompt.probing.problem import Problem, Sentences
 from symprompt.probing.queries import OBJECT_PART
+from symprompt.probing.results import ASKED, Predictions
+from symprompt.probing.train import PromptTraining
 from symprompt.prompts import Layout
 from symprompt.runs.environment import send
-
-if TYPE_CHECKING:
-    from symprompt.probing.config import RunConfig
-    from symprompt.probing.prepare import Problem
-    from symprompt.runs.folder import Folder
+from symprompt.runs.folder import HISTORY, PARTS, Folder, validated
 
 _FULL = "model.safetensors"
+
 _ADAPTER = "adapter_model.safetensors"
 
 
@@ -60,22 +69,17 @@ class RelationWeights(nn.Module):
 class FineTune(Method):
     """Learn each relation's weights so that the gold object fills its blank; final.
 
-    Args:
+    As it is made it has no weights of relations and asks the model as it is, see ``of``; its
+    templates must be of words alone.
+
+    Attributes:
         stacked: runs the model with weights of each relation.
-        weights: each relation's; None asks the model as it is, see ``of``.
     """
 
     in_stacks: ClassVar[bool] = True
 
-    def __init__(
-        self, backbone: LanguageModel, stacked: StackedModel, weights: RelationWeights | None = None
-    ) -> None:
-        super().__init__(backbone, {OBJECT_PART: weights} if weights else {})
-        self.stacked = stacked
-
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method without weights of relations; templates must be of words alone."""
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
         for name, template in zip(problem.relations, problem.templates, strict=True):
             if template.vectors:
                 raise ConfigError(
@@ -91,7 +95,7 @@ class FineTune(Method):
                 model, rank=tuning.lora_rank, alpha=tuning.lora_alpha, targets=tuning.lora_targets
             )
 
-        return cls(problem.backbone, StackedModel(problem.backbone, make_tuning))
+        self.stacked = StackedModel(self.backbone, make_tuning)
 
     @classmethod
     def check_stored(cls, folder: Folder, relations: Sequence[int]) -> None:
@@ -132,7 +136,67 @@ class FineTune(Method):
     def of(self, relations: Sequence[str], seed: int) -> FineTune:
         """Return the method with weights for these relations, as training starts from."""
         start = self.stacked.tuning.start(relations, (seed,))
-        return FineTune(self.backbone, self.stacked, RelationWeights(start))
+        made = copy(self)
+        made.encoders = {OBJECT_PART: RelationWeights(start)}
+        return made
+
+    def train_in_stacks(
+        self,
+        folder: Folder,
+        config: RunConfig,
+        problem: Problem,
+        tick: Tick,
+        seconds: dict[str, float],
+    ) -> dict[Split, Predictions]:
+        """Train and ask every relation that no stored stack is about yet; return all answers.
+
+        Weights are too large to keep for every relation, let alone four times as a training state.
+        So a stack is trained, asked about dev and test, and its answers are stored; a killed run
+        starts the stack it was in from its beginning, and ends with the numbers of an unbroken one.
+
+        Raises:
+            RunError: a stored stack is damaged.
+            TrainingError: a loss is not finite.
+        """
+        size = config.tuning.at_once or self.stacked.relations_at_once()
+        # As many for every stack: their answers are put together.
+        k = problem.candidates(config.method.k)
+        parts: dict[Split, list[Predictions]] = {}
+        epochs: list[Any] = []
+        best: list[Any] = []
+        first, count = 0, len(problem.relations)
+        while first < count:
+            name = f"{PARTS}/{first:04d}.safetensors"
+            if folder.has(name):
+                found, note = _load_stack(folder, name, problem.relations[first:])
+            else:
+                last = min(first + size, count)
+                part, own_tick = problem.part(first, last), tick
+                if len(part.relations) < count:
+                    own_tick = _within(tick, f"relations {first + 1}-{last} of {count}")
+                found, note = _run_stack(folder, config, part, self, own_tick, first, k)
+                arrays = {
+                    f"{split}/{key}": value
+                    for split, predictions in found.items()
+                    for key, value in predictions.columns().items()
+                }
+                folder.write_arrays(name, arrays, note)
+            for split, own in found.items():
+                parts.setdefault(split, []).append(replace(own, relation=own.relation + first))
+            alone = len(note["relations"]) == count
+            about = {} if alone else {"relations": note["relations"]}
+            epochs += [entry | about for entry in note["epochs"]]
+            best += note["best_epoch"]
+            for stage, value in note["seconds"].items():
+                seconds[stage] = seconds.get(stage, 0.0) + float(value)
+            first += len(note["relations"])
+        history = {
+            "epochs": epochs,
+            "best_epoch": {OBJECT_PART: best},
+            "seconds": round(seconds.get("training", 0.0), 2),
+        }
+        folder.write_json(HISTORY, history)
+        return {split: Predictions.concatenate(parts[split]) for split in ASKED if split in parts}
 
     def dropout(self) -> AbstractContextManager[None]:
         """Return a context in which the stacked model's dropout is on."""
@@ -142,7 +206,7 @@ class FineTune(Method):
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
         weights = vectors.get(OBJECT_PART)
         if weights is None:
-            return object_loss(self.backbone, sentences, rows, vectors)
+            return super().loss(sentences, rows, vectors)
         logits = self._logits(sentences.object_prompt, rows, weights)
         index = send(rows, self.backbone.device)
         return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
@@ -228,3 +292,94 @@ def _rounds(owner: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         stop = start + int(np.ceil((counts[present] - start).mean()))
         yield np.flatnonzero((places >= start) & (places < stop)), present
         start = stop
+
+
+# ------------------------------------------------------------------------------ stacks
+
+
+class _Note(TypedDict):
+    relations: list[str]
+    epochs: list[Any]
+    best_epoch: list[Any]
+    seconds: dict[str, float]
+
+
+_Stack = tuple[dict[Split, Predictions], _Note]
+"""A finished stack's answers, relations counted within it, and how it was trained."""
+
+
+def _within(tick: Tick, which: str) -> Tick:
+    """Return a tick that also reports which relations are being trained."""
+    return lambda stage, done, total, note: tick(
+        stage, done, total, f"{note}, {which}" if note else which
+    )
+
+
+def _run_stack(
+    folder: Folder,
+    config: RunConfig,
+    part: Problem,
+    base: FineTune,
+    tick: Tick,
+    first: int,
+    k: int,
+) -> _Stack:
+    """Train the relations of a part, ask them, and store their weights where that is wanted."""
+    method = base.of(part.relations, config.seed)
+    note: _Note = {"relations": list(part.relations), "epochs": [], "best_epoch": [], "seconds": {}}
+    begun = time.perf_counter()
+    if config.learning.epochs:
+        training = PromptTraining(config, part, method)
+        if part.backbone.records:
+            # The update reads and writes every weight of every relation, and is bound by just that.
+            for optimizer in training.optimizers.values():
+                optimizer.compile()
+        with quick_products(part.backbone.device):
+            progress = Loop(training, tick=tick).run()
+        note["epochs"], note["best_epoch"] = progress.history, training.best_epochs[OBJECT_PART]
+    note["seconds"]["training"] = time.perf_counter() - begun
+    weights = {name: value.detach() for name, value in method.vectors().items()}
+    found = predict_splits(method, part, weights, k, tick, note["seconds"])
+    tuning = method.stacked.tuning
+    lora = isinstance(tuning, LoraTuning)
+    if lora or config.tuning.save_weights:
+        named = zip(part.relations, weights[OBJECT_PART], strict=True)
+        for place, (relation, row) in enumerate(named, start=first):
+            about = {"relation": relation}
+            folder.write_tensors(method.weights_file(place), tuning.to_tensors(row.cpu()), about)
+            if isinstance(tuning, LoraTuning):
+                # What the peft library must know to load an adapter.
+                card = {
+                    "peft_type": "LORA",
+                    "base_model_name_or_path": config.model,
+                    "task_type": None,
+                    "inference_mode": True,
+                    "r": tuning.rank,
+                    "lora_alpha": tuning.alpha,
+                    "lora_dropout": 0.0,
+                    "bias": "none",
+                    "fan_in_fan_out": tuning.transposed,
+                    "target_modules": tuning.targets,
+                }
+                folder.write_json(f"weights/{place:04d}/adapter_config.json", card)
+    return found, note
+
+
+def _load_stack(folder: Folder, name: str, left: tuple[str, ...]) -> _Stack:
+    """Read a stored stack, whose relations must be the next ones that are left."""
+    arrays, stored = folder.read_arrays(name)
+    try:
+        note = validated(_Note, stored, folder.path / name)
+        if not note["relations"] or note["relations"] != list(left[: len(note["relations"])]):
+            raise ValueError("it is about other relations")
+        columns: dict[Split, dict[str, np.ndarray]] = {}
+        for key, value in arrays.items():
+            split, _, column = key.partition("/")
+            columns.setdefault(cast(Split, split), {})[column] = value
+        found = {split: Predictions.from_columns(own) for split, own in columns.items()}
+    except (KeyError, ValueError, RunError) as error:
+        raise RunError(
+            f"{folder.path / name} is damaged: {error}; delete that file to train these relations "
+            "again."
+        ) from error
+    return found, note

@@ -20,18 +20,19 @@ the subject behind it are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.accel.compiling import Recorder
 from symprompt.facts import Split
-from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.methods.base import Method, Sentences, Vectors
+from symprompt.models import ReadOut
+from symprompt.probing.config import RunConfig
+from symprompt.probing.methods.base import Method, Vectors
 from symprompt.probing.methods.ensemble import (
     Pairs,
     log_loss,
@@ -39,12 +40,9 @@ from symprompt.probing.methods.ensemble import (
     optimise_weights,
     probability_loss,
 )
-from symprompt.probing.rank import ranks
-from symprompt.prompts import Template
-
-if TYPE_CHECKING:
-    from symprompt.probing.config import EnsembleConfig, RunConfig
-    from symprompt.probing.prepare import Problem
+from symprompt.probing.problem import Problem, Sentences
+from symprompt.probing.queries import ranks
+from symprompt.probing.train import FactTraining
 
 _LEAST_WEIGHT = 1e-4
 
@@ -54,38 +52,23 @@ class LPAQA(Method):
 
     The weights are the method's one part, "weights" [relation, p, 1]; a relation with fewer than p
     prompts has zeros behind them.
-
-    Args:
-        prompts: each relation's templates, without vectors.
-        max_tokens: most tokens in one pass.
     """
 
     several_prompts: ClassVar[bool] = True
-    learner: ClassVar[str] = "symprompt.probing.fitting:WeightFit"
 
-    def __init__(
-        self,
-        backbone: LanguageModel,
-        prompts: Sequence[Sequence[Template]],
-        config: EnsembleConfig,
-        *,
-        max_tokens: int,
-    ) -> None:
-        super().__init__(backbone, {})
-        self.prompts = prompts
-        self.config = config
-        self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
-        self.read = ReadOut(backbone)
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.prompts = prompts = problem.prompts
+        self.config = config.ensemble
+        self.pairs = Pairs(self.backbone, prompts, max_tokens=problem.max_tokens)
+        self.read = ReadOut(self.backbone)
         self.weights = torch.zeros(len(prompts), max(map(len, prompts)), 1, dtype=torch.float64)
         for row, own in zip(self.weights, prompts, strict=True):
             row[: len(own)] = 1 / len(own)
 
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method, its templates of equal weights at first."""
-        backbone = problem.backbone
-        tokens = config.max_tokens or backbone.token_budget()
-        return cls(backbone, problem.prompts, config.ensemble, max_tokens=tokens)
+    def trainable(self, config: RunConfig, problem: Problem) -> WeightFit:
+        """Return the fit of the weights."""
+        return WeightFit(config, problem, self)
 
     @classmethod
     def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
@@ -120,14 +103,11 @@ class LPAQA(Method):
         found = []
         for start in range(0, len(rows), most):
             own = rows[start : start + most]
-            owner, prompts = self.pairs.of(sentences, own)
-            relation = sentences.relations[own][owner]
-            place = prompts - self.pairs.first[relation]
-            (kept,) = np.nonzero(used[relation, place])
-            owner, prompts, place = owner[kept], prompts[kept], place[kept]
-            states = self.pairs.ask(self.read, sentences, own[owner], prompts)
-            index = torch.from_numpy(np.stack((owner, prompts, place, relation[kept])))
-            found.append(self._combine(states, index.to(states.device), weights, len(own)))
+            every = self.pairs.of(sentences, own)
+            every = every[:, used[every[3], every[2]]]
+            states = self.pairs.ask(self.read, sentences, own[every[0]], every[1])
+            index = torch.from_numpy(every).to(states.device)
+            found.append(self._combine(states, index, weights, len(own)))
         return torch.cat(found)
 
     def _combine(self, states: Tensor, index: Tensor, weights: Tensor, size: int) -> Tensor:
@@ -135,8 +115,7 @@ class LPAQA(Method):
 
         Args:
             states: [m, width].
-            index: [4, m], each pair's row among ``size``, prompt, place among its relation's
-                prompts, and relation.
+            index: [4, m], see ``Pairs.of``; rows are among ``size``.
             weights: [relation, p].
         """
         owner, prompts, place, relation = index
@@ -161,21 +140,13 @@ class LPAQA(Method):
         return logits if group == 0 or twins is None else logits[:, twins]
 
     @torch.no_grad()
-    def fit(self, sentences: Sentences, relation: int, allowed: Tensor) -> None:
-        """Learn the weights of one relation from its training facts.
+    def fit(self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor) -> Tensor:
+        """Return the weights of one relation from its training facts, [p] float64 on the CPU.
 
         Args:
+            rows: the relation's facts.
             allowed: [v] bool, the answers the relation may give.
         """
-        (rows,) = np.nonzero(sentences.relations == relation)
-        weights = self._fit_relation(sentences, rows, relation, allowed)
-        self.weights[relation, :, 0] = 0
-        self.weights[relation, : len(weights), 0] = weights
-
-    def _fit_relation(
-        self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor
-    ) -> Tensor:
-        """Return one relation's weights, [p] float64 on the CPU."""
         config, count = self.config, len(self.prompts[relation])
         weights = torch.zeros(count, dtype=torch.float64)
         some = 0 < config.most < count
@@ -211,7 +182,7 @@ class LPAQA(Method):
         most = max(1, self.pairs.most_numbers // (count * self.backbone.vocabulary_size))
         for start in range(0, len(rows), most):
             own = rows[start : start + most]
-            owner, prompts = self.pairs.of(sentences, own)
+            owner, prompts, *_ = self.pairs.of(sentences, own)
             states = self.pairs.ask(self.read, sentences, own[owner], prompts)
             index = torch.from_numpy(np.stack((own[owner], prompts))).to(states.device)
             logits = self.pairs.put_spaced(self.read.logits(states), index[1])
@@ -226,7 +197,10 @@ class LPAQA(Method):
         self, sentences: Sentences, rows: np.ndarray, relation: int, prompts: list[int]
     ) -> Tensor:
         """Return the weights [len(prompts)] of log-probabilities that make the facts likeliest."""
-        rows = _at_most(rows, max(1, self.pairs.most_numbers // (len(prompts) * self.read.width)))
+        most = max(1, self.pairs.most_numbers // (len(prompts) * self.read.width))
+        if len(rows) > most:
+            # Some are evenly left out where their table would be too large to keep.
+            rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
         each = np.tile(self.pairs.first[relation] + np.array(prompts), len(rows))
         states = self.pairs.ask(self.read, sentences, np.repeat(rows, len(prompts)), each)
         gold = sentences.gold[torch.from_numpy(rows).to(states.device)]
@@ -269,8 +243,38 @@ def prune(weights: Tensor) -> Tensor:
     return kept / kept.sum()
 
 
-def _at_most(rows: np.ndarray, most: int) -> np.ndarray:
-    """Return rows, evenly left out where their table would be too large to keep."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+class WeightFit(FactTraining):
+    """Fits a method's weights, a relation a step, without gradient steps or a choice by dev; final.
+
+    The loss is convex, so dev chooses nothing, and weights of a mixture are finite.
+    """
+
+    stage = "weighing prompts"
+    note = ""
+    stopped = False
+    steps = 0
+
+    def __init__(self, config: RunConfig, problem: Problem, method: LPAQA) -> None:
+        super().__init__(config, problem, method)
+        self.recorder = Recorder(self.device, wanted=False)
+        self.fitted = method
+        self.steps = len(self.relations)
+
+    def step(self, number: int) -> None:
+        """Fit the weights of one relation."""
+        weights = self.fitted.fit(
+            self.sentences, self.rows[number], number, self.problem.allowed[number]
+        )
+        self.fitted.weights[number, :, 0] = 0
+        self.fitted.weights[number, : len(weights), 0] = weights
+
+    def evaluates_after(self, done: int) -> bool:
+        """Never."""
+        return False
+
+    def failure(self) -> str:
+        """Return ""."""
+        return ""
+
+    def _changing(self) -> dict[str, Tensor]:
+        return {"weights": self.fitted.weights}

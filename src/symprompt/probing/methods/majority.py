@@ -8,38 +8,29 @@ a gold object among them ties with the others instead of having no rank.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from symprompt.facts import Relation, Split
-from symprompt.models import LanguageModel
-from symprompt.probing.methods.base import Method, Sentences, Vectors
+from symprompt.probing.methods.base import Method, Vectors
+from symprompt.probing.problem import Sentences
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
-    from symprompt.probing.prepare import Problem
+    from symprompt.probing.problem import Problem
 
 
 class Majority(Method):
-    """Answer every subject with the relation's most frequent training objects; final.
+    """Answer every subject with the relation's most frequent training objects; final."""
 
-    Args:
-        counts: [relation, v], how often each token is the object of a training fact.
-    """
-
-    def __init__(self, backbone: LanguageModel, counts: Tensor) -> None:
-        super().__init__(backbone, {})
-        counted = counts.to(backbone.device, torch.float64)
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        counted = problem.object_counts().to(self.backbone.device, torch.float64)
         smooth = counted + 1 / counted.shape[1]
         self._log_share = (smooth / smooth.sum(1, keepdim=True)).log()
-
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Count the training objects."""
-        return cls(problem.backbone, problem.object_counts())
 
     @classmethod
     def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:

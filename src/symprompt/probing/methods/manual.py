@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
-
-import numpy as np
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from symprompt.errors import ConfigError
 from symprompt.facts import Split
-from symprompt.probing.methods.base import Method, Sentences, Vectors, object_loss
+from symprompt.probing.methods.base import Method
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
-    from symprompt.probing.prepare import Problem
+    from symprompt.probing.problem import Problem
 
 
 class Manual(Method):
@@ -21,22 +18,16 @@ class Manual(Method):
 
     manual_templates: ClassVar[bool] = True
 
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method; templates must be of words alone."""
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
         for name, template in zip(problem.relations, problem.templates, strict=True):
             if template.vectors:
                 raise ConfigError(
                     f"the manual template of relation {name} has learned vectors, and manual "
                     f"prompts learn none: {template}."
                 )
-        return cls(problem.backbone, {})
 
     @classmethod
     def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
         """Return test alone."""
         return ("test",)
-
-    def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        """Return the cross-entropy of the gold object, [b]; there is nothing to train with it."""
-        return object_loss(self.backbone, sentences, rows, vectors)

@@ -24,8 +24,8 @@ every dimension.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,18 +35,23 @@ from torch.nn import functional
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
-from symprompt.probing.methods.base import Method, Prompts, Sentences, Vectors, exact_dtype
+from symprompt.probing.config import RunConfig
+from symprompt.probing.methods.base import Method, Vectors, exact_dtype
 from symprompt.probing.methods.ensemble import Pairs, mix_probabilities
 from symprompt.probing.methods.lpaqa import LPAQA
-from symprompt.probing.prepare import allowed_answers, drop_unusable, tensorise
+from symprompt.probing.prepare import drop_unusable
+from symprompt.probing.problem import (
+    Problem,
+    Prompts,
+    Sentences,
+    allowed_answers,
+    longest_prompt,
+    tensorise,
+    words_to_vectors,
+)
 from symprompt.probing.queries import OBJECT_PART
-from symprompt.probing.templates import longest_prompt, words_to_vectors
-from symprompt.prompts import Question, SoftMixture, Template
+from symprompt.prompts import Question, SoftMixture
 from symprompt.runs.environment import make_generator
-
-if TYPE_CHECKING:
-    from symprompt.probing.config import RunConfig
-    from symprompt.probing.prepare import Problem
 
 _CHOOSE_BY = 64
 """How many training facts of a relation its prompts are chosen by."""
@@ -60,41 +65,18 @@ class SoftPrompt(Method):
     Parts: ``OBJECT_PART`` [relation, n, width], all prompts' vectors; "weights" [relation, p, 1];
     and for deep prompts "deep" [relation, (layers - 1) x n, hidden].
 
-    Args:
-        prompts: each relation's templates, of vectors and blanks alone.
-        mixture: what is learned.
-        max_tokens: most tokens in one pass.
+    Its templates are the manual ones, a vector for each token of their words.
+
+    Raises:
+        ConfigError: no template has a word to make a vector of.
+        ModelError: the layers of the model cannot be found, where they are to be changed.
     """
 
     several_prompts: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        backbone: LanguageModel,
-        prompts: Sequence[Sequence[Template]],
-        mixture: SoftMixture,
-        *,
-        max_tokens: int,
-    ) -> None:
-        super().__init__(backbone, {OBJECT_PART: mixture})
-        self.mixture = mixture
-        self.pairs = Pairs(backbone, prompts, max_tokens=max_tokens)
-        # Refused here, before anything is trained, where the model's layers cannot be found.
-        self._layers = backbone.layers.count - 1 if mixture.changes is not None else 0
-        self._shares: Tensor | None = None
-        self._owners: Tensor | None = None
-
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method from manual templates, a vector for each token of their words.
-
-        Raises:
-            ConfigError: no template has a word to make a vector of.
-            ModelError: the layers of the model cannot be found, where they are to be changed.
-        """
-        backbone, prompts = problem.backbone, problem.prompts
-        vocabulary = backbone.vocabulary
-        soft = [[words_to_vectors(vocabulary, template) for template in own] for own in prompts]
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        backbone, vocabulary = problem.backbone, problem.backbone.vocabulary
+        soft = [[words_to_vectors(vocabulary, own) for own in each] for each in problem.prompts]
         tokens = [[token for _, ids in own for token in ids] for own in soft]
         if not any(tokens):
             raise ConfigError(
@@ -104,20 +86,19 @@ class SoftPrompt(Method):
         deep = None
         if config.ensemble.deep and backbone.layers.count > 1:
             deep = (backbone.layers.count - 1, backbone.layers.width)
-        mixture = SoftMixture(
+        self.mixture = SoftMixture(
             problem.relations,
             _start(config, backbone, problem.relations, tokens),
-            [len(own) for own in prompts],
+            [len(own) for own in soft],
             seed=(config.seed, OBJECT_PART),
             learn_weights=config.ensemble.weighing == "gradient",
             deep=deep,
         )
-        return cls(
-            backbone,
-            [[template for template, _ in own] for own in soft],
-            mixture.to(device=backbone.device, dtype=exact_dtype(backbone)),
-            max_tokens=config.max_tokens or backbone.token_budget(),
-        )
+        self.mixture.to(device=backbone.device, dtype=exact_dtype(backbone))
+        super().__init__(config, problem, {OBJECT_PART: self.mixture})
+        templates = [[template for template, _ in own] for own in soft]
+        self.pairs = Pairs(backbone, templates, max_tokens=problem.max_tokens)
+        self._layers = deep[0] if deep else 0
 
     @classmethod
     @torch.no_grad()
@@ -149,7 +130,8 @@ class SoftPrompt(Method):
         )
         allowed, _ = allowed_answers(config, backbone, usable, templates)
         tokens = config.max_tokens or backbone.token_budget()
-        asked = LPAQA(backbone, prompts, config.ensemble, max_tokens=tokens)
+        problem = Problem(backbone, usable, templates, allowed, {}, tokens, prompts)
+        asked = LPAQA(config, problem)
         chosen = []
         for relation, own in enumerate(prompts):
             (rows,) = np.nonzero(sentences.relations == relation)
@@ -178,67 +160,47 @@ class SoftPrompt(Method):
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return minus the mixture's log-probability of the gold object, [b]."""
-        owner, prompts = self.pairs.of(sentences, rows)
+        every = self.pairs.of(sentences, rows)
         found: list[Tensor] = []
         places: list[Tensor] = []
         fewest = _FEWEST.get(self.backbone.device.type, 1)
-        for place, question in self.pairs.questions(sentences, rows[owner], prompts, fewest=fewest):
-            logits = self._logits(question, prompts, place, vectors)
+        each = (rows[every[0]], every[1])
+        for place, question in self.pairs.questions(sentences, *each, fewest=fewest):
+            logits = self._logits(question, every[1], place, vectors)
             found.append(-functional.cross_entropy(logits, question.target, reduction="none"))
             places.append(place)
         order = torch.cat(places)
-        index = torch.from_numpy(self._index(sentences, rows, owner, prompts)).to(order.device)
-        weights = vectors["weights"][index[2], index[1], 0].clamp(min=1e-30)
+        owner, _, prompt, relation = torch.from_numpy(every).to(order.device)
+        weights = vectors["weights"][relation, prompt, 0].clamp(min=1e-30)
         likelihood = torch.cat(found)
         table = likelihood.new_full((len(rows), vectors["weights"].shape[1]), -torch.inf)
         joint = likelihood + weights.log()[order].to(likelihood)
-        table = table.index_put((index[0][order], index[1][order]), joint)
+        table = table.index_put((owner[order], prompt[order]), joint)
         total = torch.logsumexp(table, dim=1)
         if torch.is_grad_enabled():
-            self._remember(sentences, rows, (table - total[:, None]).detach().exp())
+            # Each prompt's share in the likelihood of the rows is kept until the epoch ends.
+            shares = (table - total[:, None]).detach().exp()
+            kept = self.epoch_state.get("shares")
+            if kept is None or len(kept) != len(sentences):
+                size = (len(sentences), shares.shape[1])
+                kept = torch.full(size, torch.nan, dtype=torch.float64, device=shares.device)
+                self.epoch_state = {"shares": kept, "owners": sentences.object_prompt.relation}
+            kept[torch.from_numpy(rows).to(shares.device)] = shares.double()
         return -total
-
-    def _index(
-        self, sentences: Sentences, rows: np.ndarray, owner: np.ndarray, prompts: np.ndarray
-    ) -> np.ndarray:
-        """Return each pair's row among ``rows``, place among its prompts and relation, [3, m]."""
-        relation = sentences.relations[rows][owner]
-        return np.stack((owner, prompts - self.pairs.first[relation], relation))
-
-    def _remember(self, sentences: Sentences, rows: np.ndarray, shares: Tensor) -> None:
-        """Keep each prompt's share in the likelihood of the rows, until the epoch ends."""
-        if self._shares is None or len(self._shares) != len(sentences):
-            size = (len(sentences), shares.shape[1])
-            self._shares = torch.full(size, torch.nan, dtype=torch.float64, device=shares.device)
-            self._owners = sentences.object_prompt.relation
-        self._shares[torch.from_numpy(rows).to(shares.device)] = shares.double()
 
     @torch.no_grad()
     def after_epoch(self) -> None:
         """Set the weights to the prompts' mean shares in the epoch's training facts (M-step)."""
-        if self._shares is None or self._owners is None:
+        kept, self.epoch_state = self.epoch_state, {}
+        if not kept or self.mixture.mix.requires_grad:
             return
-        shares, self._shares = self._shares, None
-        if self.mixture.mix.requires_grad:
-            return
+        shares = kept["shares"]
         relations = len(self.mixture.mix)
         steps = torch.arange(relations, device=shares.device)
         # A product, not a sum by index: the same every time.
-        seen = (self._owners[None, :] == steps[:, None]) & ~shares[:, 0].isnan()[None, :]
+        seen = (kept["owners"][None, :] == steps[:, None]) & ~shares[:, 0].isnan()[None, :]
         mean = seen.double() @ shares.nan_to_num() / seen.sum(1, keepdim=True).clamp(min=1)
         self.mixture.set_weights(mean, seen.any(1))
-
-    def epoch_state(self) -> dict[str, Tensor]:
-        """Return the prompts' shares in the epoch's training facts so far."""
-        if self._shares is None or self._owners is None:
-            return {}
-        return {"shares": self._shares, "owners": self._owners}
-
-    def load_epoch_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on in the middle of an epoch."""
-        if tensors:
-            device = self.backbone.device
-            self._shares, self._owners = (tensors[key].to(device) for key in ("shares", "owners"))
 
     def _logits(
         self, question: Question, prompts: np.ndarray, place: Tensor, vectors: Vectors
@@ -274,18 +236,17 @@ class SoftPrompt(Method):
         return torch.cat([self._mixed(sentences, part, vectors) for part in parts]).float()
 
     def _mixed(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        owner, prompts = self.pairs.of(sentences, rows)
-        index = torch.from_numpy(self._index(sentences, rows, owner, prompts))
-        index = index.to(self.backbone.device)
-        weights = vectors["weights"][index[2], index[1], 0]
+        every = self.pairs.of(sentences, rows)
+        owner, _, prompt, relation = torch.from_numpy(every).to(self.backbone.device)
+        weights = vectors["weights"][relation, prompt, 0]
         found: Tensor | None = None
-        for place, question in self.pairs.questions(sentences, rows[owner], prompts):
-            logits = self._logits(question, prompts, place, vectors)
+        for place, question in self.pairs.questions(sentences, rows[every[0]], every[1]):
+            logits = self._logits(question, every[1], place, vectors)
             if found is None:
                 found = logits.new_empty(len(owner), logits.shape[1])
             found[place] = torch.log_softmax(logits, dim=-1)
         assert found is not None
-        return mix_probabilities(found, index[0], weights, len(rows))
+        return mix_probabilities(found, owner, weights, len(rows))
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ Not stated in the paper, hence assumed: learning rate, schedule, epochs, early s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -25,12 +25,11 @@ from symprompt.errors import ConfigError
 from symprompt.models import LanguageModel
 from symprompt.probing.methods.base import (
     Method,
-    Sentences,
     Vectors,
-    object_loss,
+    make_encoder,
     one_token_queries,
 )
-from symprompt.probing.methods.ptuning import make_encoder
+from symprompt.probing.problem import Sentences
 from symprompt.probing.queries import (
     OBJECT_PART,
     SUBJECT_PART,
@@ -39,41 +38,23 @@ from symprompt.probing.queries import (
     subject_likelihoods,
     subject_queries,
 )
-from symprompt.prompts import PromptEncoder
 
 if TYPE_CHECKING:
-    from symprompt.probing.config import MethodConfig, RunConfig
-    from symprompt.probing.prepare import Problem
+    from symprompt.probing.config import RunConfig
+    from symprompt.probing.problem import Problem
 
 
 class SPE(Method):
-    """Learn an object prompt and a subject prompt, and re-rank by both; final.
-
-    Args:
-        object_encoder: makes the vectors of the object prompt.
-        subject_encoder: makes those of the subject prompt; None shares the first (the paper).
-    """
+    """Learn an object prompt and a subject prompt, and re-rank by both; final."""
 
     has_subject_prompt: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        backbone: LanguageModel,
-        object_encoder: PromptEncoder,
-        subject_encoder: PromptEncoder | None,
-        config: MethodConfig,
-    ) -> None:
-        second = {SUBJECT_PART: subject_encoder} if subject_encoder else {}
-        super().__init__(backbone, {OBJECT_PART: object_encoder} | second)
-        self.config = config
-
-    @classmethod
-    def from_config(cls, config: RunConfig, problem: Problem) -> Self:
-        """Build the method with an encoder for each set of vectors."""
-        first, second = make_encoder(config, problem, OBJECT_PART), None
-        if config.method.vectors == "separate":
-            second = make_encoder(config, problem, SUBJECT_PART)
-        return cls(problem.backbone, first, second, config.method)
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        separate = config.method.vectors == "separate"
+        parts = (OBJECT_PART, SUBJECT_PART) if separate else (OBJECT_PART,)
+        encoders = {part: make_encoder(config, problem, part) for part in parts}
+        super().__init__(config, problem, encoders)
+        self.config = config.method
 
     @classmethod
     def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:
@@ -101,7 +82,7 @@ class SPE(Method):
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7)."""
-        first = object_loss(self.backbone, sentences, rows, vectors)
+        first = super().loss(sentences, rows, vectors)
         return first + self.config.train_weight * self._subject_loss(sentences, rows, vectors)
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
