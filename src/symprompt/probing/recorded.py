@@ -1,4 +1,18 @@
-"""An epoch's sentences in passes of few shapes, so that each shape is recorded once."""
+"""Training steps as CUDA graphs: the same arithmetic, without a launch per kernel.
+
+A step of stacked relations is some thousand small kernels, and launching them from Python takes
+longer than running them. Here the sentences of a step are put into passes of a few fixed shapes,
+each recorded once as a CUDA graph and replayed with new indices; the prompt encoders and the
+optimiser are recorded too. What fills a pass up to its shape counts nothing: its share of the loss
+is zero.
+
+The parts of a method (SPE's object and subject prompt with vectors of their own) go through
+the model in the same passes, as if the second part's relations were more relations: one large pass
+takes less time than two. Their encoders and optimisers run side by side: updates are bound
+by memory, encoders by waiting for one kernel after the other, so one part's vectors are made
+while the next one's parameters are still being updated. What a step's first pass reads, but
+for the vectors, is tensorised while the step before it updates.
+"""
 
 from __future__ import annotations
 
@@ -159,6 +173,30 @@ def room_for(count: int, *, least: int = 16, bits: int = 4) -> int:
     return -(-count // grain) * grain
 
 
+class _Side:
+    """A CUDA stream beside the current one; where nothing is recorded, no stream at all; final."""
+
+    def __init__(self, recorder: Recorder, priority: int = 0) -> None:
+        self.stream: torch.cuda.Stream | None = None
+        self.device = recorder.device
+        if recorder.active:
+            self.stream = torch.cuda.Stream(recorder.device, priority=priority)  # type: ignore[no-untyped-call]
+
+    def follow(self) -> None:
+        """Let what is begun here next wait for what was done so far."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
+
+    def join(self) -> None:
+        """Let what follows on the current stream wait for what was begun here."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
+
+    def within(self) -> AbstractContextManager[Any]:
+        """Return a context in which work is begun here."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+
 class CapturedPart:
     """What one part does before and after the passes: its encoder, its optimiser; final.
 
@@ -186,25 +224,17 @@ class CapturedPart:
         self._vectors: Tensor | None = None
         # What another stream reads is kept until this one has waited for it.
         self._kept: list[Tensor] = []
-        self._ends: tuple[Replay, Replay] | None = None
-        self._stream = self._aside = None
-        if recorder.active:
-            # The most urgent first: encoders, then updates.
-            self._stream = torch.cuda.Stream(device, priority=-2)  # type: ignore[no-untyped-call]
-            self._aside = torch.cuda.Stream(device, priority=-int(first))  # type: ignore[no-untyped-call]
-
-    def catch_up(self) -> None:
-        """Let what is begun next wait for what was done so far, to the parameters above all."""
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        self._ends: tuple[Replay, ...] = ()
+        # The most urgent first: encoders, then updates.
+        self.side, self._aside = _Side(recorder, -2), _Side(recorder, -int(first))
 
     def begin(self) -> None:
-        """Make the vectors, and put them where the passes read them; they are there after join.
+        """Make the vectors, and put them where the passes read them; there when the side is joined.
 
-        Waits for this part's last update alone, and for what was done before ``catch_up``.
+        Waits for this part's last update alone, and for what the side was let follow.
         """
-        with self._on_stream():
-            self._replays[0]()
+        with self.side.within():
+            self._ends[0]()
 
     def end(self, active: Tensor, rate: Tensor) -> None:
         """Update the parameters by the vectors' gradient, and clear it.
@@ -213,25 +243,11 @@ class CapturedPart:
             active: [relation] bool, what moves.
             rate: [relation] learning rates.
         """
-        self.catch_up()
-        with self._on_stream():
+        self.side.follow()
+        with self.side.within():
             self._active.copy_(active)
             self._rate.copy_(rate)
-            self._replays[1]()
-
-    @property
-    def _replays(self) -> tuple[Replay, Replay]:
-        if self._ends is None:
-            raise TypeError("plan comes before step")
-        return self._ends
-
-    def _on_stream(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-
-    def join(self) -> None:
-        """Let what follows wait for what was begun."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+            self._ends[1]()
 
     def record(self, leaf: Tensor, gradient: Tensor) -> None:
         """Record both ends, once.
@@ -240,7 +256,7 @@ class CapturedPart:
             leaf: [relation, most, width], written with the vectors.
             gradient: of the same shape; what is this part's is read, and then cleared.
         """
-        if self._ends is not None:
+        if self._ends:
             return
         count = self.start.shape[1]
         leaf, gradient = leaf.detach()[:, :count], gradient[:, :count]
@@ -255,13 +271,22 @@ class CapturedPart:
             gradient.zero_()
 
         self._ends = begin, end
-        if self._stream is not None:
-            self._ends = self._record_ends(begin, end, self._stream)
+        if self.side.stream is not None:
+            if self._compiled:
+                self.optimizer.compile()
+            if isinstance(self.encoder, PromptEncoder):
+                self.encoder.compile_steps(half=self._half)
+            with quick_products(self.device) if self._half else nullcontext():
+                # Nothing is active yet, so rehearsals change no parameter.
+                self._ends = tuple(
+                    self.recorder.capture_all((begin, end), stream=self.side.stream, apart=True)
+                )
 
     def _update(self, gradient: Tensor) -> None:
         vectors = self._vectors
         assert vectors is not None
-        with self._set_aside():
+        self._aside.follow()
+        with self._aside.within():
             numbers = self.optimizer.begin(self._active, self._rate)
         if vectors.is_leaf:
             # Free vectors are parameters themselves: autograd has nothing to do, and would wait
@@ -274,8 +299,7 @@ class CapturedPart:
             for value, own in zip(values, found, strict=True):
                 value.grad = own
         self._vectors = None
-        if self._aside is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._aside)
+        self._aside.join()
         self._kept.clear()
         self.optimizer.finish(numbers)
 
@@ -292,34 +316,12 @@ class CapturedPart:
 
         def take(name: str, left: Tensor, right: Tensor) -> None:
             self._kept += left, right
-            with self._set_aside():
+            self._aside.follow()
+            with self._aside.within():
                 self.optimizer.update_by_factors(name, left, right, numbers)
 
         with self.encoder.factoring(take):
             yield
-
-    @contextmanager
-    def _set_aside(self) -> Iterator[None]:
-        """Do what is done within beside what follows, after what was done so far."""
-        if self._aside is None:
-            yield
-            return
-        self._aside.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._aside):
-            yield
-
-    def _record_ends(
-        self, begin: Replay, end: Replay, stream: torch.cuda.Stream
-    ) -> tuple[Replay, Replay]:
-        if self._compiled:
-            self.optimizer.compile()
-        if isinstance(self.encoder, PromptEncoder):
-            self.encoder.compile_steps(half=self._half)
-
-        with quick_products(self.device) if self._half else nullcontext():
-            # Nothing is active yet, so rehearsals change no parameter.
-            first, second = self.recorder.capture_all((begin, end), stream=stream, apart=True)
-        return first, second
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,11 +378,8 @@ class CapturedSteps:
         self._losses = torch.zeros(len(self._leaf), device=device)
         self._layout: Layout | None = None
         self._slots: dict[Shape, _Slot] = {}
-        self._stream = self._early = self._passed = None
-        if recorder.active:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._early = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._side, self._early = _Side(recorder), _Side(recorder)
+        self._passed = torch.cuda.Event() if recorder.active else None  # type: ignore[no-untyped-call]
 
     def plan(self, plan: Sequence[Sequence[np.ndarray]]) -> EpochPasses:
         """Return an epoch's passes, recording those of new shapes.
@@ -397,52 +396,40 @@ class CapturedSteps:
                 raise TypeError(f"{type(self.method).__name__} gives no questions to record")
             steps.append((asks, weight))
         if self._layout is None:
-            self._lay_out(steps[0][0])
+            # The sentences of all questions under one another.
+            questions, order = steps[0][0], list(self.parts)
+            layouts = [
+                replace(
+                    ask.layout,
+                    relation=ask.layout.relation + order.index(ask.part) * self._relations,
+                )
+                for ask in questions
+            ]
+            self._layout = join_layouts(layouts)
+            self._base = torch.cat([ask.base for ask in questions])
+            self._places = slot_places(self._layout, self._leaf.shape[1])
         longest = max(int(ask.layout.lengths.max()) for ask in steps[0][0])
-        found = plan_passes(
-            steps, max_tokens=self.max_tokens, packed=self._packed(longest), device=self.device
-        )
-        self._record(found)
+        backbone = self.method.backbone
+        # Packed attention has no dropout.
+        packed = longest <= backbone.longest_packed and not backbone.model.training
+        found = plan_passes(steps, max_tokens=self.max_tokens, packed=packed, device=self.device)
+        for shape in dict.fromkeys(entry.shape for step in found.steps for entry in step):
+            if shape not in self._slots:
+                self._slots[shape] = self._record_pass(shape)
+        # What is one part's, [relation, n, width].
+        own = (len(self.parts), self._relations, *self._leaf.shape[1:])
+        leaves, gradients = self._leaf.view(own), self._gradient.view(own)
+        for number, part in enumerate(self.parts.values()):
+            part.record(leaves[number], gradients[number])
         # A step that was broken off may have left something.
         for part in self.parts.values():
-            part.join()
+            part.side.join()
         self._gradient.zero_()
         self._losses.zero_()
         for part in self.parts.values():
-            part.catch_up()
+            part.side.follow()
         self._note_passed()
         return found
-
-    def _record(self, passes: EpochPasses) -> None:
-        """Record the passes of new shapes, and once the encoders and optimisers."""
-        for shape in dict.fromkeys(entry.shape for step in passes.steps for entry in step):
-            if shape not in self._slots:
-                self._slots[shape] = self._record_pass(shape)
-        for number, part in enumerate(self.parts.values()):
-            part.record(self._of(self._leaf, number), self._of(self._gradient, number))
-
-    def _lay_out(self, questions: Sequence[Queries]) -> None:
-        """Put the sentences of all questions under one another."""
-        order = list(self.parts)
-        layouts = [
-            replace(
-                ask.layout,
-                relation=ask.layout.relation + order.index(ask.part) * self._relations,
-            )
-            for ask in questions
-        ]
-        self._layout = join_layouts(layouts)
-        self._base = torch.cat([ask.base for ask in questions])
-        self._places = slot_places(self._layout, self._leaf.shape[1])
-
-    def _of(self, values: Tensor, number: int) -> Tensor:
-        """Return what is one part's, [relation, n, width]."""
-        return values.view(len(self.parts), self._relations, *values.shape[1:])[number]
-
-    def _packed(self, longest: int) -> bool:
-        backbone = self.method.backbone
-        # Packed attention has no dropout.
-        return longest <= backbone.longest_packed and not backbone.model.training
 
     def step(
         self,
@@ -462,11 +449,14 @@ class CapturedSteps:
         for part in self.parts.values():
             part.begin()
         passes = epoch.steps[step]
-        with self._after_passes():
+        if self._early.stream is not None and self._passed is not None:
+            # As soon as the passes noted last are over.
+            self._early.stream.wait_event(self._passed)
+        with self._early.within():
             self._ready(epoch, passes[0])
-        self._join_early()
+        self._early.join()
         for part in self.parts.values():
-            part.join()
+            part.side.join()
         for number, entry in enumerate(passes):
             if number:
                 self._ready(epoch, entry)
@@ -477,23 +467,12 @@ class CapturedSteps:
         losses.copy_(self._losses.view(len(self.parts), -1).sum(0))
         self._losses.zero_()
         for part in self.parts.values():
-            part.join()
+            part.side.join()
 
     def _note_passed(self) -> None:
         """Note that no pass is under way after what was begun so far."""
         if self._passed is not None:
             self._passed.record(torch.cuda.current_stream(self.device))
-
-    def _after_passes(self) -> AbstractContextManager[Any]:
-        """Do what is done within as soon as the passes noted last are over."""
-        if self._early is None or self._passed is None:
-            return nullcontext()
-        self._early.wait_event(self._passed)
-        return torch.cuda.stream(self._early)
-
-    def _join_early(self) -> None:
-        if self._early is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._early)
 
     def _ready(self, epoch: EpochPasses, entry: Pass) -> None:
         """Lay a pass's sentences out."""
@@ -544,7 +523,7 @@ class CapturedSteps:
         def run() -> None:
             self._ask(*laid[0], share)
 
-        if self._stream is not None:
+        if self._side.stream is not None:
             # Nothing but filling is rehearsed; what it adds up is cleared before the first step.
-            ready, run = self.recorder.capture_all((ready, run), stream=self._stream)
+            ready, run = self.recorder.capture_all((ready, run), stream=self._side.stream)
         return _Slot(numbers[0], numbers[1], share, ready, run)
