@@ -32,7 +32,7 @@ from symprompt.papers.spe import (
     training_shares,
 )
 from symprompt.papers.subsets import given_away_by_name, uhn_keys
-from symprompt.probing.results import load_asked, load_metrics, load_predictions, load_weights
+from symprompt.probing.results import load_asked, load_metrics, load_weights
 from symprompt.report.records import load_results
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import MANIFEST, Folder
@@ -109,7 +109,7 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
     for path, seed in zip(spe.paths, spe.seeds, strict=True):
         weights = load_weights(Folder(path))
         larger = Folder(Path(path).parent / f"lama-spe-k20-{seed}")
-        found = load_predictions(larger, "test")
+        found = load_asked(larger, "test").predictions
         assert weights is not None
         for row in range(len(found)):
             weight = float(weights[found.relation[row]])
@@ -127,7 +127,7 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
 
 
 def test_examples_are_the_facts_that_moved_most(spe: Group) -> None:
-    predictions = load_predictions(Folder(spe.paths[0]), "test")
+    predictions = load_asked(Folder(spe.paths[0]), "test").predictions
     facts = load_asked(Folder(spe.paths[0]), "test").facts()
     before = load_scores(spe.paths[0], forward=True).rank
     after = load_scores(spe.paths[0]).rank

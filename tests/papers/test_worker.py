@@ -19,7 +19,7 @@ from symprompt.config import to_toml
 from symprompt.papers import worker
 from symprompt.papers.worker import Worker, bound_memory, serve
 from symprompt.probing.config import RunConfig
-from symprompt.probing.results import load_metrics, load_predictions
+from symprompt.probing.results import load_asked, load_metrics
 from symprompt.runs.folder import Folder
 from tiny.models import make_facts, run_config
 from tiny.runs import write_csv
@@ -55,7 +55,7 @@ def test_borrowed_prompts_answer_as_the_run_that_learned_them_would(
     hand.make("five", make("five", method={"k": 5}), "")
     hand.make("nine", make("nine", method={"k": 9, "choose_weight": "fixed"}), make("five").out)
     direct = symprompt.train(make("direct", method={"k": 9}))
-    again = load_predictions(Folder(make("nine").out), "test")
+    again = load_asked(Folder(make("nine").out), "test").predictions
     wanted, _ = direct.predictions("test")
     assert (again.candidates == wanted.candidates).all()
     np.testing.assert_allclose(again.subject_score, wanted.subject_score, rtol=1e-5)

@@ -62,7 +62,6 @@ def make_search(
     problem = prepare(config, backbone, facts)
     method = make_method(config, problem)
     assert isinstance(method, AutoPrompt)
-    method.require_candidates()
     return Searched(problem, method, WordSearch(config, problem, method), config)
 
 

@@ -82,14 +82,8 @@ class Spelling:
     max_tokens: int
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """One token of one name: what fills the blank, where to look, and for which token."""
-
-    blank: tuple[int, ...]
-    offset: int
-    target: int
-    name: int
+_Ask = tuple[tuple[int, ...], int, int]
+"""One token of one name: what fills the blank, where to look, and for which token."""
 
 
 def make_spelling(
@@ -115,19 +109,14 @@ def make_spelling(
     numbers: dict[tuple[int, ...], int] = {}
     own = np.zeros_like(names.words)
     for name, entries in enumerate(asks):
-        for step, ask in enumerate(entries):
-            own[name, step] = numbers.setdefault(ask.blank, len(numbers))
+        for step, (blank, _, _) in enumerate(entries):
+            own[name, step] = numbers.setdefault(blank, len(numbers))
     lengths = np.array([len(blank) for blank in numbers], dtype=np.int64)
     table = np.zeros((len(numbers), max(1, int(lengths.max(initial=1)))), dtype=np.int64)
     for row, blank in enumerate(numbers):
         table[row, : len(blank)] = blank
-    columns = _tables(
-        [
-            [ask for name in np.flatnonzero(row).tolist() for ask in asks[name]]
-            for row in allowed.cpu().numpy()
-        ],
-        numbers,
-    )
+    members = [np.flatnonzero(row).tolist() for row in allowed.cpu().numpy()]
+    columns = _tables(members, asks, numbers)
     return Spelling(
         names,
         allowed,
@@ -151,25 +140,28 @@ def _asks(
     for step, token in enumerate(tokens):
         if mask_id is None:
             # One sentence holds all but the last token, and every output is about the next one.
-            yield _Ask(tokens[:-1], step, token, name)
+            yield tokens[:-1], step, token
             continue
         last = length - 1 if masking == "name" else step
         while masking == "word" and last + 1 < length and words[last + 1] == words[step]:
             last += 1
         hidden = (mask_id,) * (last + 1 - step)
-        yield _Ask((*tokens[:step], *hidden, *tokens[last + 1 :]), step, token, name)
+        yield (*tokens[:step], *hidden, *tokens[last + 1 :]), step, token
 
 
 def _tables(
-    relations: Sequence[Sequence[_Ask]], numbers: dict[tuple[int, ...], int]
+    relations: Sequence[Sequence[int]],
+    asks: Sequence[Sequence[_Ask]],
+    numbers: dict[tuple[int, ...], int],
 ) -> tuple[list[int], ...]:
     """Return the columns of a spelling's tables, from ``first`` to ``name``."""
     columns: tuple[list[int], ...] = tuple([] for _ in range(10))
     first, count, blank, places_from, places, offset, tokens_from, tokens, target, name = columns
-    for asks in relations:
-        grouped: dict[tuple[int, ...], dict[int, list[_Ask]]] = {}
-        for ask in asks:
-            grouped.setdefault(ask.blank, {}).setdefault(ask.offset, []).append(ask)
+    for members in relations:
+        grouped: dict[tuple[int, ...], dict[int, list[tuple[int, int]]]] = {}
+        for own in members:
+            for filling, place, token in asks[own]:
+                grouped.setdefault(filling, {}).setdefault(place, []).append((token, own))
         first.append(len(blank))
         count.append(len(grouped))
         # Short sentences first, so that passes hold sentences of one length.
@@ -181,8 +173,8 @@ def _tables(
                 offset.append(place)
                 tokens_from.append(len(target))
                 tokens.append(len(entries))
-                target += [ask.target for ask in entries]
-                name += [ask.name for ask in entries]
+                target += [token for token, _ in entries]
+                name += [own for _, own in entries]
     return columns
 
 

@@ -233,7 +233,18 @@ class RunConfig:
         """Refuse parts that do not go together."""
         name, traits, prompt = self.method.name, METHODS[self.method.name], self.prompt
         if self.facts.objects == "any-length":
-            self._check_any_length()
+            if self.facts.vocabulary == "full":
+                raise ConfigError(
+                    'facts.objects = "any-length" ranks names among candidates, and '
+                    'facts.vocabulary = "full" has single tokens only; use "objects" (the training '
+                    "objects of each relation), or name a file of further candidates."
+                )
+            if not traits.any_length:
+                able = ", ".join(other for other, own in METHODS.items() if own.any_length)
+                raise ConfigError(
+                    f'method.name = "{name}" asks for objects of one token; with facts.objects = '
+                    f'"any-length" use one of: {able}.'
+                )
         if prompt.start == "manual" and not traits.vectors:
             raise ConfigError(
                 'prompt.start = "manual" makes learned vectors of a manual template, and '
@@ -258,21 +269,6 @@ class RunConfig:
             raise ConfigError(
                 f'prompt.start = "manual" goes with prompt.encoder = "free", not '
                 f'"{prompt.encoder}".'
-            )
-
-    def _check_any_length(self) -> None:
-        """Refuse objects of any length without a set of candidates, or from one-token methods."""
-        if self.facts.vocabulary == "full":
-            raise ConfigError(
-                'facts.objects = "any-length" ranks names among candidates, and facts.vocabulary = '
-                '"full" has single tokens only; use "objects" (the training objects of each '
-                "relation), or name a file of further candidates."
-            )
-        if not METHODS[self.method.name].any_length:
-            able = ", ".join(name for name, traits in METHODS.items() if traits.any_length)
-            raise ConfigError(
-                f'method.name = "{self.method.name}" asks for objects of one token; with '
-                f'facts.objects = "any-length" use one of: {able}.'
             )
 
 

@@ -6,9 +6,10 @@ of them it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -129,7 +130,14 @@ def describe_prompts(
         if "prompt" in about:
             said = f"words that were searched for: {about['prompt']}"
         elif "prompts" in about:
-            said = f"{len(about['prompts'])} manual templates: {_weighed(about)}"
+            # With their weights, heaviest first.
+            weights: Sequence[float | None] = about.get("prompt_weights") or ()
+            pairs = zip_longest(about["prompts"], weights)
+            listed = [
+                text if weight is None else f"{weight:.3f} {text}"
+                for text, weight in sorted(pairs, key=lambda pair: -(pair[1] or 0))
+            ]
+            said = f"{len(about['prompts'])} manual templates: {'; '.join(listed)}"
         views.append(PromptView(name, about["label"], prompts, said, tuple(vectors)))
     return views
 
@@ -144,14 +152,6 @@ def write_template(template: Template) -> str:
             slot += piece.count
         text += (" " if piece.space else "") + shown
     return text
-
-
-def _weighed(about: Mapping[str, Any]) -> str:
-    """Return a relation's manual templates with their weights, heaviest first."""
-    weights = about.get("prompt_weights") or [None] * len(about["prompts"])
-    pairs = zip(about["prompts"], weights, strict=True)
-    ordered = sorted(pairs, key=lambda pair: -(pair[1] or 0))
-    return "; ".join(text if weight is None else f"{weight:.3f} {text}" for text, weight in ordered)
 
 
 class _Words:

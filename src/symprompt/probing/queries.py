@@ -113,30 +113,20 @@ class Queries:
 
 def object_queries(layout: Layout, rows: np.ndarray) -> Queries:
     """Return the query sentences of each object token (equation 5), for their mean."""
-    owner, offset = tokens_of(layout.object_lengths[rows])
-    return Queries(
-        part=OBJECT_PART,
-        layout=layout,
-        base=layout.object_at,
-        rows=rows[owner],
-        offset=offset,
-        share=1 / layout.object_lengths[rows][owner],
-        owner=owner,
-    )
+    lengths = layout.object_lengths[rows]
+    return _queries(OBJECT_PART, layout, layout.object_at, rows, lengths, 1.0)
 
 
 def subject_queries(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Queries:
     """Return the query sentences of each subject token, ``weight`` for the subject's mean."""
-    owner, offset = tokens_of(layout.subject_lengths[rows])
-    return Queries(
-        part=part,
-        layout=layout,
-        base=layout.subject_at,
-        rows=rows[owner],
-        offset=offset,
-        share=weight / layout.subject_lengths[rows][owner],
-        owner=owner,
-    )
+    return _queries(part, layout, layout.subject_at, rows, layout.subject_lengths[rows], weight)
+
+
+def _queries(
+    part: str, layout: Layout, base: Tensor, rows: np.ndarray, lengths: np.ndarray, weight: float
+) -> Queries:
+    owner, offset = tokens_of(lengths)
+    return Queries(part, layout, base, rows[owner], offset, weight / lengths[owner], owner)
 
 
 def tokens_of(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -332,8 +322,8 @@ def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks[T
         >>> ranks(torch.tensor([[0.5, 2.0, 0.5]]), torch.tensor([0])).realistic
         tensor([2.5000], dtype=torch.float64)
     """
-    _check_scores("scores", scores)
-    _check_no_nan("scores", scores)
+    _check_scores(scores)
+    _check_no_nan(scores)
     rows, width = scores.shape
     _check_ids("gold", gold, (rows,), 0, width)
     gold_score = scores.gather(1, gold[:, None])
@@ -366,12 +356,12 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Raises:
         SympromptError: half-precision or NaN scores, or k out of range.
     """
-    _check_scores("scores", scores)
+    _check_scores(scores)
     width = scores.shape[1]
     if not 1 <= k <= width:
         raise SympromptError(f"k is {k}, allowed is 1 to {width}, the number of scores in a row.")
     values, ids = torch.topk(scores, k, dim=1)
-    _check_no_nan("scores", values)  # topk puts NaN first, so a look at its values is enough
+    _check_no_nan(values)  # topk puts NaN first, so a look at its values is enough
     border = values[:, -1:]
     if bool((border == -torch.inf).any()):
         fewest = int((scores > -torch.inf).sum(dim=1).min())
@@ -398,19 +388,19 @@ def _best_ids_by_border(scores: Tensor, border: Tensor, k: int) -> Tensor:
     return chosen.nonzero()[:, 1].view(-1, k)
 
 
-def _check_scores(name: str, scores: Tensor) -> None:
+def _check_scores(scores: Tensor) -> None:
     if scores.dtype not in (torch.float32, torch.float64):
         raise SympromptError(
-            f"{name} has dtype {scores.dtype}, allowed are torch.float32 and torch.float64: "
+            f"scores has dtype {scores.dtype}, allowed are torch.float32 and torch.float64: "
             "coarser scores tie. Compute the last product and the softmax in float32."
         )
     if scores.ndim != 2:
-        raise SympromptError(f"{name} has shape {list(scores.shape)}, needed are two axes.")
+        raise SympromptError(f"scores has shape {list(scores.shape)}, needed are two axes.")
 
 
-def _check_no_nan(name: str, scores: Tensor) -> None:
+def _check_no_nan(scores: Tensor) -> None:
     if bool(torch.isnan(scores).any()):
-        raise SympromptError(f"{name} holds NaN, which has no rank; check the model's output.")
+        raise SympromptError("scores holds NaN, which has no rank; check the model's output.")
 
 
 def _check_ids(

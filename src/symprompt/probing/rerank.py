@@ -32,9 +32,9 @@ from symprompt.probing.results import (
     PROMPTS,
     VOCABULARY,
     Predictions,
+    load_asked,
     load_card,
     load_facts,
-    load_predictions,
     method_name,
     open_run,
     predictions_file,
@@ -196,7 +196,7 @@ def rerank_run(
     """
     source = open_run(run)
     found = {
-        split: load_predictions(source, split)
+        split: load_asked(source, split).predictions
         for split in ASKED
         if source.has(predictions_file(split))
     }

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 
 import numpy as np
@@ -389,18 +390,12 @@ class Asked:
         self._subject, self._object = arrays["subject"], arrays["object"]
         self._answer, self._answer_text = arrays["answer"], arrays["answer_text"]
         self._bytes, self._ends = arrays["text"], arrays["text_ends"]
-        self._texts: list[str] | None = None
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         """All texts that subjects, objects and candidates are numbered in."""
-        if self._texts is None:
-            whole, start, found = self._bytes.tobytes(), 0, []
-            for end in self._ends.tolist():
-                found.append(whole[start:end].decode())
-                start = end
-            self._texts = found
-        return self._texts
+        whole, ends = self._bytes.tobytes(), self._ends.tolist()
+        return [whole[start:end].decode() for start, end in pairwise([0, *ends])]
 
     def keys(self) -> list[tuple[str, str, str]]:
         """Return (relation, subject, object) of every fact."""
@@ -468,15 +463,6 @@ def load_asked(folder: Folder, split: Split) -> Asked:
         if not len(asked.predictions):
             raise ValueError("no predictions")
         return asked
-
-
-def load_predictions(folder: Folder, split: Split) -> Predictions:
-    """Read a split's predictions.
-
-    Raises:
-        RunError: the file is missing or damaged.
-    """
-    return load_asked(folder, split).predictions
 
 
 ASKED: tuple[Split, ...] = ("dev", "test")

@@ -19,7 +19,7 @@ import numpy as np
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts.types import Split
 from symprompt.files.atomic import reason, replacing
-from symprompt.probing.results import Array, Ranks, load_predictions, load_weights
+from symprompt.probing.results import Array, Ranks, load_asked, load_weights
 from symprompt.report.records import METRIC_NAMES
 from symprompt.runs.folder import Folder
 from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
@@ -199,7 +199,7 @@ def k_curve(folder: Folder, split: Split = "test") -> KCurve:
     Raises:
         RunError: the run did not ask back.
     """
-    predictions, weights = load_predictions(folder, split), load_weights(folder)
+    predictions, weights = load_asked(folder, split).predictions, load_weights(folder)
     if weights is None or not predictions.asked_back:
         raise RunError(f"{folder.path} did not ask back, so it has no curve over K.")
     each = weights[predictions.relation].astype(np.float32)

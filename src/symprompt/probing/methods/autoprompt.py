@@ -23,7 +23,6 @@ one candidate at a time; here all relations and candidates share passes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -34,7 +33,7 @@ from torch.nn import functional
 
 from symprompt.engine.batches import make_batches
 from symprompt.errors import ConfigError
-from symprompt.models import Inputs, Vocabulary
+from symprompt.models import Vocabulary
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import (
     Method,
@@ -45,7 +44,7 @@ from symprompt.probing.methods.base import (
 from symprompt.probing.problem import Problem, Sentences
 from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.train import FactTraining
-from symprompt.prompts import Layout, TriggerTokens, packed_question
+from symprompt.prompts import PackedQuestion, Question, TriggerTokens, packed_question
 from symprompt.runs.environment import derive_seed
 
 
@@ -85,10 +84,38 @@ class AutoPrompt(Method):
         return WordSearch(config, problem, self)
 
     def check_learning(self, config: RunConfig) -> None:
-        """Refuse a search with too few steps or words."""
-        self.require_steps(config.learning.epochs * config.search.steps)
-        if config.learning.epochs:
-            self.require_candidates()
+        """Refuse a search with too few words, or too few steps to give every place a word.
+
+        A step changes one word of a prompt. A search that is long enough may still miss a place,
+        as places are drawn at random: ``unfilled_relations`` returns what is left.
+
+        Raises:
+            ConfigError: naming the relation, and how many places or words there are.
+        """
+        empty = self._empty().sum(1)
+        most, row = int(empty.max()), int(empty.argmax())
+        steps = config.learning.epochs * config.search.steps
+        if steps < most:
+            raise ConfigError(
+                f"learning.epochs x search.steps is {steps}, a word each, but the prompt of "
+                f"relation {self._relations[row]} has {most} places without a word; raise "
+                f"learning.epochs until there are many more steps than {most}, or start from the "
+                'words of the manual templates with prompt.start = "manual".'
+            )
+        if not config.learning.epochs:
+            return
+        left = self.usable.sum(1)
+        fewest, row = int(left.min()), int(left.argmin())
+        # One of them may stand at the place already.
+        if fewest <= self.config.candidates:
+            raise ConfigError(
+                f"search.candidates is {self.config.candidates}, but relation "
+                f"{self._relations[row]} may take only {fewest} words of the vocabulary; lower it "
+                f"below {fewest}, or drop the filters with search.filters = false."
+                if fewest > 1
+                else f"relation {self._relations[row]} has no words to try: only {fewest} of the "
+                "vocabulary may be taken; drop the filters with search.filters = false."
+            )
 
     def trial_losses(self, sentences: Sentences, rows: np.ndarray, tokens: Tensor) -> Tensor:
         """Return the loss of each row with each of its relation's trial prompts, [b, c].
@@ -97,36 +124,29 @@ class AutoPrompt(Method):
             tokens: [relation, c, n].
         """
         backbone, layout = self.backbone, sentences.object_prompt
-        count = tokens.shape[1]
+        count, mask_id = tokens.shape[1], backbone.vocabulary.mask_id
         each = torch.from_numpy(rows).to(backbone.device).repeat_interleave(count)
         trial = torch.arange(count, device=backbone.device).repeat(len(rows))
-        inputs, at = self._trial_inputs(layout, rows, each, tokens, trial)
-        logits = backbone.logits_at(inputs, at)
-        loss = functional.cross_entropy(logits, sentences.gold[each], reduction="none")
-        return loss.reshape(len(rows), count)
-
-    def _trial_inputs(
-        self, layout: Layout, rows: np.ndarray, each: Tensor, tokens: Tensor, trial: Tensor
-    ) -> tuple[Inputs, Tensor]:
-        """Return what the model reads, and where it is asked, of rows in all their trials."""
-        backbone, mask_id = self.backbone, self.backbone.vocabulary.mask_id
         at, lengths = layout.object_at[each], layout.lengths[rows]
+        question: Question | PackedQuestion
         if mask_id is not None and int(lengths.max()) <= backbone.longest_packed:
-            packed = packed_question(
+            question = packed = packed_question(
                 layout,
                 each,
                 at,
-                tokens=int(lengths.sum()) * tokens.shape[1],
+                tokens=int(lengths.sum()) * count,
                 longest=int(lengths.max()),
                 mask_id=mask_id,
             )
             words = tokens[packed.relation, trial][packed.owner, packed.slots.clamp(min=0)]
-            ids = torch.where(packed.slots >= 0, words, packed.ids)
-            return Inputs(backbone.embed(ids)[None], None, packing=packed.packing), packed.at
-        question = layout.question(each, at, width=layout.width(rows), mask_id=mask_id)
-        words = tokens[question.relation, trial].gather(1, question.slots.clamp(min=0))
+        else:
+            question = layout.question(each, at, width=layout.width(rows), mask_id=mask_id)
+            words = tokens[question.relation, trial].gather(1, question.slots.clamp(min=0))
         ids = torch.where(question.slots >= 0, words, question.ids)
-        return Inputs(backbone.embed(ids), question.mask), question.at
+        inputs = question.inputs(backbone, None, backbone.embed(ids))
+        logits = backbone.logits_at(inputs, question.at)
+        loss = functional.cross_entropy(logits, sentences.gold[each], reduction="none")
+        return loss.reshape(len(rows), count)
 
     def unfilled(self) -> Tensor:
         """Say of each relation whether its prompt still holds what it started with, [relation]."""
@@ -166,47 +186,6 @@ class AutoPrompt(Method):
         size, filters = backbone.vocabulary_size, self.config.filters
         words = usable_words(backbone.vocabulary, size, self._objects, filters=filters)
         return words.to(backbone.device)
-
-    def require_candidates(self) -> None:
-        """Refuse a search in which some relation has too few words to try.
-
-        Raises:
-            ConfigError: naming the relation, and how many words are left.
-        """
-        left = self.usable.sum(1)
-        fewest, row = int(left.min()), int(left.argmin())
-        # One of them may stand at the place already.
-        if fewest <= self.config.candidates:
-            raise ConfigError(
-                f"search.candidates is {self.config.candidates}, but relation "
-                f"{self._relations[row]} may take only {fewest} words of the vocabulary; lower it "
-                f"below {fewest}, or drop the filters with search.filters = false."
-                if fewest > 1
-                else f"relation {self._relations[row]} has no words to try: only {fewest} of the "
-                "vocabulary may be taken; drop the filters with search.filters = false."
-            )
-
-    def require_steps(self, steps: int) -> None:
-        """Refuse a search that cannot give every place a word, whichever places are drawn.
-
-        A step changes one word of a prompt. A search that is long enough may still miss a place,
-        as places are drawn at random: ``unfilled_relations`` returns what is left.
-
-        Args:
-            steps: how many steps the whole search makes.
-
-        Raises:
-            ConfigError: naming the relation, and how many places of its prompt have no word.
-        """
-        empty = self._empty().sum(1)
-        most, row = int(empty.max()), int(empty.argmax())
-        if steps < most:
-            raise ConfigError(
-                f"learning.epochs x search.steps is {steps}, a word each, but the prompt of "
-                f"relation {self._relations[row]} has {most} places without a word; raise "
-                f"learning.epochs until there are many more steps than {most}, or start from the "
-                'words of the manual templates with prompt.start = "manual".'
-            )
 
 
 def placeholder(vocabulary: Vocabulary) -> int:
@@ -260,21 +239,6 @@ def _capitalised(text: str) -> bool:
     return next((letter for letter in text if letter.isalpha()), "").isupper()
 
 
-@dataclass(frozen=True)
-class _Draw:
-    """What one step takes at random: per relation facts for the gradient and for the trials.
-
-    Attributes:
-        place: [relation] which word is to be replaced.
-        active: [relation] bool; the others have stopped.
-    """
-
-    gradient: list[np.ndarray]
-    trials: list[np.ndarray]
-    place: Tensor
-    active: Tensor
-
-
 class WordSearch(FactTraining):
     """Searches the words of stacked relations' prompts; final.
 
@@ -300,16 +264,16 @@ class WordSearch(FactTraining):
     def step(self, number: int) -> None:
         """Try candidates at one place of each prompt, and take the best where it is better."""
         self.epoch, place = divmod(number, self.epoch_steps)
-        draw = self._draw(number)
+        gradient, batches, at_word, active = self._draw(number)
         tokens = self.words.triggers.tokens
-        found = self.candidates(draw.gradient, draw.place)
+        found = self.candidates(gradient, at_word)
         trials = tokens[:, None, :].repeat(1, 1 + found.shape[1], 1)
-        at = draw.place[:, None, None].expand(-1, found.shape[1], 1)
+        at = at_word[:, None, None].expand(-1, found.shape[1], 1)
         trials[:, 1:].scatter_(2, at, found[:, :, None])
-        losses = self.trial_means(draw.trials, trials)
+        losses = self.trial_means(batches, trials)
         least, best = losses[:, 1:].min(1)
         # As the authors' code has it, a prompt that holds a mask is worth nothing.
-        taken = ((least < losses[:, 0]) | self.words.unfilled()) & draw.active
+        taken = ((least < losses[:, 0]) | self.words.unfilled()) & active
         choice = torch.where(taken, best + 1, torch.zeros_like(best))
         tokens.copy_(trials[torch.arange(len(trials), device=self.device), choice])
         self.losses[place] = torch.where(taken, least, losses[:, 0])
@@ -320,8 +284,13 @@ class WordSearch(FactTraining):
         worst = {part: np.where(unfilled, -np.inf, value) for part, value in scores.items()}
         super()._take(worst, epoch)
 
-    def _draw(self, step: int) -> _Draw:
-        """Draw each running relation's facts and place from its own random numbers."""
+    def _draw(self, step: int) -> tuple[list[np.ndarray], list[np.ndarray], Tensor, Tensor]:
+        """Draw each running relation's facts and place from its own random numbers.
+
+        Returns:
+            Facts for the gradient and for the trials; [relation] which word is to be replaced;
+            [relation] bool, who has not stopped.
+        """
         gradient, trials = [], []
         place = np.zeros(len(self.relations), dtype=np.int64)
         running = self._running()
@@ -334,8 +303,8 @@ class WordSearch(FactTraining):
             place[index] = random.integers(self.words.counts[index])
         active = np.zeros(len(self.relations), dtype=bool)
         active[running] = True
-        on_device = (torch.from_numpy(value).to(self.device) for value in (place, active))
-        return _Draw(gradient, trials, *on_device)
+        where, who = (torch.from_numpy(value).to(self.device) for value in (place, active))
+        return gradient, trials, where, who
 
     def candidates(self, batches: Sequence[np.ndarray], place: Tensor) -> Tensor:
         """Return the words that promise the lowest loss at each relation's place, [r, c].

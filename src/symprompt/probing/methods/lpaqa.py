@@ -20,7 +20,6 @@ the subject behind it are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -154,14 +153,14 @@ class LPAQA(Method):
             return weights + 1 / count
         if config.combine == "optimised" and config.mixture == "log" and not some:
             return prune(self._optimise(sentences, rows, relation, list(range(count))))
-        found = self.answers(sentences, rows, relation, allowed)
-        best = found.best()[: config.most or count]
+        best, likelihood = self.answers(sentences, rows, relation, allowed)
+        best = best[: config.most or count]
         if config.combine == "top1":
             weights[best[0]] = 1
         elif config.combine == "uniform":
             weights[best] = 1 / len(best)
         elif config.mixture == "probability":
-            likelihood = found.likelihood[:, best]
+            likelihood = likelihood[:, best]
             evaluate = probability_loss(likelihood)
             weights[best] = prune(optimise_weights(evaluate, len(best), like=likelihood).cpu())
         else:
@@ -170,12 +169,16 @@ class LPAQA(Method):
 
     def answers(
         self, sentences: Sentences, rows: np.ndarray, relation: int, allowed: Tensor
-    ) -> Answers:
-        """Ask a relation's facts through every prompt and keep how good each prompt is.
+    ) -> tuple[list[int], Tensor]:
+        """Ask a relation's facts through every prompt; return which prompts are the best.
 
         Args:
             rows: facts of the relation.
             allowed: [v] bool, the answers it may give.
+
+        Returns:
+            The prompts by P@1, ties by mean log-likelihood, then as they stand; and the gold
+            objects' log-likelihoods, [n, p].
         """
         count = len(self.prompts[relation])
         hits, likelihood = [], []
@@ -191,7 +194,10 @@ class LPAQA(Method):
             likelihood.append(scores.gather(1, gold[:, None]).reshape(-1, count).double())
             rank = ranks(scores.masked_fill(~allowed, -torch.inf), gold).realistic
             hits.append((rank <= 1).reshape(-1, count))
-        return Answers(torch.cat(hits), torch.cat(likelihood))
+        every = torch.cat(likelihood)
+        first, then = torch.cat(hits).double().mean(0).tolist(), every.mean(0).tolist()
+        best = sorted(range(count), key=lambda prompt: (-first[prompt], -then[prompt]))
+        return best, every
 
     def _optimise(
         self, sentences: Sentences, rows: np.ndarray, relation: int, prompts: list[int]
@@ -222,19 +228,6 @@ class LPAQA(Method):
             share = own.sum().expand(len(states))
             logits = logits + self._in_terms(self.read.logits(pooled, share), group)
         return logits
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """One relation's training facts under its prompts: hits and gold log-likelihoods [n, p]."""
-
-    hits: Tensor
-    likelihood: Tensor
-
-    def best(self) -> list[int]:
-        """Return the prompts by P@1, ties by mean log-likelihood, then as they stand."""
-        first, then = self.hits.double().mean(0).tolist(), self.likelihood.mean(0).tolist()
-        return sorted(range(len(first)), key=lambda prompt: (-first[prompt], -then[prompt]))
 
 
 def prune(weights: Tensor) -> Tensor:

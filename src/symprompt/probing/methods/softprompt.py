@@ -137,7 +137,7 @@ class SoftPrompt(Method):
             (rows,) = np.nonzero(sentences.relations == relation)
             best = list(range(len(own)))
             if len(rows) and len(own) > most:
-                best = asked.answers(sentences, rows, relation, allowed[relation]).best()
+                best, _ = asked.answers(sentences, rows, relation, allowed[relation])
             chosen.append(tuple(own[place] for place in best[:most]))
         return tuple(chosen)
 
