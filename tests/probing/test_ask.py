@@ -14,7 +14,7 @@ from symprompt import Run, SympromptError
 from symprompt.errors import RunError
 from symprompt.probing import ask as answering
 from symprompt.probing import prepare as problem
-from symprompt.probing.results import load_asked, load_facts, load_weights
+from symprompt.probing.results import load_facts
 from tiny.runs import SEPARATE, Make, other_model
 
 
@@ -36,15 +36,6 @@ def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> Non
         assert [answer.subject_score for answer in by_forward] == pytest.approx(
             predictions.weighed_score[row].tolist(), abs=1e-5
         )
-
-
-def test_answers_have_the_stored_texts(finished: Run) -> None:
-    asked, weights = load_asked(finished.folder, "test"), load_weights(finished.folder)
-    assert weights is not None
-    fact, texts = asked.facts()[0], asked.candidates()[0]
-    answers = finished.ask(fact.relation, subject=fact.subject, top=5)
-    assert {answer.text for answer in answers} == set(texts)
-    assert answers[0].text == texts[int(asked.predictions.joint(weights)[0].argmax())]
 
 
 def test_top_bounds_the_answers_and_spaces_around_a_subject_do_not_matter(finished: Run) -> None:
@@ -285,10 +276,3 @@ def test_fitted_frequencies_are_part_of_the_answers_too(
         assert [answer.subject_score for answer in by_forward] == pytest.approx(
             predictions.weighed_score[row].tolist(), abs=1e-5
         )
-
-
-def test_weights_fitted_on_dev_are_stored(make: Make, tmp_path: Path) -> None:
-    method = {**SEPARATE, "choose_weight": "dev-fit"}
-    metrics = symprompt.train(make(tmp_path / "run", method=method)).metrics
-    assert set(metrics["weights"]) == set(metrics["frequency_shares"]) == {"capital", "in"}
-    assert all(weight >= 0 for weight in metrics["weights"].values())

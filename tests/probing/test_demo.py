@@ -243,15 +243,6 @@ def test_without_a_question_that_rose_there_are_two_figures(made: Demo, tmp_path
     assert [path.name for path in written] == ["methods.png", "candidates.png"]
 
 
-def test_help_tells_what_the_demo_does(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["demo", "--help"])
-    assert end.value.code == 0
-    said = capsys.readouterr().out
-    assert "manual prompts, P-tuning and SPE" in said
-    assert "shipped" in said
-
-
 def test_without_the_shipped_model_the_demo_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,19 +100,6 @@ def test_stacked_adam_equals_torchs_for_each_relation(
             torch.testing.assert_close(value[relation].detach(), wanted, rtol=0, atol=1e-12)
 
 
-def test_adam_and_adamw_decay_differently() -> None:
-    ends = []
-    for optimizer in ("adam", "adamw"):
-        value = nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
-        adam = StackedAdam({"v": value}, LearningConfig(optimizer=optimizer, weight_decay=0.1))
-        value.grad = torch.ones_like(value)
-        adam.step(torch.tensor([True, False]), torch.full((2,), 0.5, dtype=torch.float64))
-        ends.append(value.detach()[0, 0].item())
-        assert value.grad is None
-    # Adam's first step is the rate whatever the gradient; AdamW shrinks by 5 % on top of it.
-    assert ends == pytest.approx([0.5, 0.45], abs=1e-6)
-
-
 # ------------------------------------------------------------------------ stacked equals alone
 
 
@@ -270,14 +257,6 @@ def test_small_passes_are_really_made(
     longest = int(trainer.sentences.object_prompt.lengths.max())
     assert max(sizes) <= max(60, longest * 5)
     assert len(sizes) > 10
-
-
-def test_the_same_seed_repeats_and_another_does_not(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(learning={"epochs": 2}, dtype="float64")
-    first, again = train(config, bert, facts), train(config, bert, facts)
-    assert torch.equal(first.vectors()["forth"], again.vectors()["forth"])
-    other = train(run_config(learning={"epochs": 2}, dtype="float64", seed=35), bert, facts)
-    assert not torch.allclose(first.vectors()["forth"], other.vectors()["forth"])
 
 
 # ---------------------------------------------------------------------------- the clock and batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ import torch
 import symprompt
 from symprompt import Run
 from symprompt.config import to_toml
+from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_facts, measure, to_records
 from symprompt.probing.results import run_config as stored_config
+from symprompt.probing.train import PromptTraining
 from symprompt.runs.folder import Folder
-from tiny.runs import SEPARATE, Killed, Make, kill_at, other_model, timeless, unfinish
+from tiny.models import make_facts, run_config
+from tiny.runs import SEPARATE, Killed, Make, kill_at, other_model, timeless, unfinish, write_csv
 
 FILES = {
     "config.toml",
@@ -424,3 +428,47 @@ def test_only_finished_runs_are_loaded_and_trained_further(
         Run.load(folder)
     with pytest.raises(RunError, match="unfinished run"):
         symprompt.train(further(make, tmp_path / "two", folder, method=METHOD))
+
+
+RECORDING = 100.0
+"""Seconds that recording takes by the clock of this test."""
+
+
+def test_what_every_process_recorded_adds_up(
+    family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_csv(make_facts().select(["capital", "in"]), tmp_path / "facts.csv")
+    place = {"model": str(family_folder("bert")), "data": str(data), "out": str(tmp_path / "run")}
+    more = {"learning": {"epochs": 4}, "dtype": "float32", "checkpoint_seconds": 0.0}
+    config = run_config(**place, **more, method={"name": "ptuning"})
+    count, begin = Loop._count_seconds, PromptTraining._begin
+
+    def recorded(self: PromptTraining) -> object:
+        if self._planned is None:
+            self.recorder.seconds += RECORDING
+        return begin(self)
+
+    def counted(self: Loop) -> None:
+        count(self)
+        self.progress.seconds += self.trainable.recorder.seconds
+
+    def kill(stage: str, done: int, total: int, note: str) -> None:
+        if note == "epoch 3":
+            raise Killed
+
+    monkeypatch.setattr(PromptTraining, "_begin", recorded)
+    monkeypatch.setattr(Loop, "_count_seconds", counted)
+    with pytest.raises(Killed):
+        symprompt.train(config, tick=kill)
+    folder = Folder(config.out)
+    progress = folder.read_tensors("state.safetensors")[1]["progress"]
+    assert progress["recording"] == RECORDING
+    assert RECORDING < progress["seconds"] < 2 * RECORDING
+    run = symprompt.train(config, resume=True)
+    assert run.metrics["seconds"]["recording"] == 2 * RECORDING
+    assert 0 < run.metrics["seconds"]["training"] < RECORDING
+    # Killed after training: both times are still known.
+    unfinish(folder.path)
+    again = symprompt.train(config, resume=True).metrics["seconds"]
+    for stage in ("recording", "training"):
+        assert again[stage] == run.metrics["seconds"][stage]

@@ -330,10 +330,8 @@ def stored_problem(
     templates = tuple(Template.parse(own["template"]) for own in about)
     prompts: Prompts = ()
     if method_class(config.method.name).several_prompts:
-        for name, own in zip(facts.names, about, strict=True):
-            if not own.get("prompts"):
-                raise RunError(f"{folder.path / CARD} is damaged: no prompts of {name}.")
-        prompts = tuple(tuple(map(Template.parse, own["prompts"])) for own in about)
+        with folder.refuse_damage(CARD):
+            prompts = tuple(tuple(map(Template.parse, own["prompts"])) for own in about)
     # The run's own copy of a word list: the list may have moved.
     words = load_word_list(folder.path / VOCABULARY) if names_list(config) else ()
     allowed, spelling = allowed_answers(config, backbone, facts, templates, words)

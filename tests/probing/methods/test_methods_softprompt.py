@@ -302,23 +302,6 @@ def test_without_training_facts_the_first_prompts_are_taken(
     assert [str(own) for own in problem.prompts[2]] == ["[X] lies in [Y] .", PROMPTS["near"][0]]
 
 
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        (
-            {"prompt": {"encoder": "mlp", "start": "random"}},
-            r'"softprompt" goes with prompt.encoder = "free"',
-        ),
-        ({"ensemble": {"weighing": "guess"}}, "weighing"),
-    ],
-)
-def test_bad_settings_are_refused(
-    prompts: Path, sections: dict[str, dict[str, str]], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        soft_config(prompts, **sections)
-
-
 def test_prompts_without_words_are_refused(
     bert: LanguageModel, facts: FactSet, tmp_path: Path
 ) -> None:
