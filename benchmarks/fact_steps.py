@@ -26,8 +26,8 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
 from symprompt.probing.config import make_config
-from symprompt.probing.methods.base import Method, make_method
-from symprompt.probing.prepare import prepare
+from symprompt.probing.methods.base import Method
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.train import PromptTraining
 

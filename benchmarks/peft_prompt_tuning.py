@@ -30,8 +30,7 @@ from symprompt.errors import SympromptError
 from symprompt.facts import Fact
 from symprompt.models import LanguageModel, locate_model
 from symprompt.probing.config import make_config
-from symprompt.probing.methods.base import make_method
-from symprompt.probing.prepare import load_config_facts, prepare
+from symprompt.probing.prepare import load_config_facts, make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.train import PromptTraining
 

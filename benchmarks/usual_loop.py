@@ -27,8 +27,7 @@ from symprompt.facts import Fact
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores
-from symprompt.probing.methods.base import make_method
-from symprompt.probing.prepare import load_config_facts, prepare
+from symprompt.probing.prepare import load_config_facts, make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.train import PromptTraining
 

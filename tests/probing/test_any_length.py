@@ -19,8 +19,8 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.methods.base import Method, make_method
-from symprompt.probing.prepare import prepare
+from symprompt.probing.methods.base import Method
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import Predictions, load_asked

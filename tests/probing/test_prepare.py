@@ -13,11 +13,10 @@ import torch
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
-from symprompt.probing.methods.base import make_method
 from symprompt.probing.methods.manual import Manual
 from symprompt.probing.methods.ptuning import PTuning
 from symprompt.probing.methods.spe import SPE
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem, words_to_vectors
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, Template
 from tiny.models import facts_of, run_config

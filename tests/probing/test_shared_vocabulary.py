@@ -14,8 +14,7 @@ from symprompt import LanguageModel, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet, Relation, load_word_list
 from symprompt.models import Vocabulary, load_vocabulary
-from symprompt.probing.methods.base import make_method
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.shared_vocabulary import (
     share_vocabulary,
     single_words,

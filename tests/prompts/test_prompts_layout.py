@@ -11,8 +11,8 @@ import torch
 from symprompt.errors import DataError, TemplateError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
-from symprompt.probing.methods.base import make_encoder, make_method
-from symprompt.probing.prepare import prepare
+from symprompt.probing.methods.base import make_encoder
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.queries import object_logits
 from symprompt.prompts import EncodedFacts, Frame, Layout, Template, encode_facts, make_layout
 from tiny.models import facts_of, run_config

@@ -47,9 +47,9 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
-from symprompt.probing.methods.base import Method, make_method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.methods.finetune import FineTune
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.results import Predictions
 from symprompt.probing.train import FactTraining, PromptTraining

@@ -15,8 +15,7 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores
 from symprompt.probing.methods.autoprompt import AutoPrompt, WordSearch
-from symprompt.probing.methods.base import make_method
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.prompts import Template
 from symprompt.runs.environment import derive_seed

@@ -21,7 +21,7 @@ from symprompt.facts import (
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig, model_dtype
-from symprompt.probing.methods.base import Method, make_method, method_class
+from symprompt.probing.methods.base import Method, method_class
 from symprompt.probing.problem import (
     Problem,
     Prompts,
@@ -346,4 +346,4 @@ def stored_method(config: RunConfig, problem: Problem) -> Method:
     """Build the method of a finished run, whose stored vectors stand in for any encoder."""
     # So the cheapest encoder is made.
     prompt = replace(config.prompt, encoder="free", start="random")
-    return make_method(replace(config, prompt=prompt), problem)
+    return method_class(config.method.name)(replace(config, prompt=prompt), problem)

@@ -128,6 +128,15 @@ def prepare(
     return Problem(backbone, usable, templates, allowed, sentences, tokens, written, spelling)
 
 
+def make_method(config: RunConfig, problem: Problem) -> Method:
+    """Build the method a config names, its encoders drawn from the config's seed.
+
+    Raises:
+        ConfigError: the templates do not suit the method.
+    """
+    return method_class(config.method.name)(config, problem)
+
+
 def drop_unusable(
     config: RunConfig,
     vocabulary: Vocabulary,

@@ -36,8 +36,8 @@ from symprompt.probing.evaluate import (
     start_run,
     write_results,
 )
-from symprompt.probing.methods.base import Method, make_method
-from symprompt.probing.prepare import load_config_facts, load_encoders, prepare
+from symprompt.probing.methods.base import Method
+from symprompt.probing.prepare import load_config_facts, load_encoders, make_method, prepare
 from symprompt.probing.problem import Problem, names_list
 from symprompt.probing.recorded import CapturedSteps, EpochPasses
 from symprompt.probing.rerank import load_subject_prompt, with_subject_prompt

@@ -20,8 +20,7 @@ from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
 from symprompt.probing.methods.autoprompt import first_order, placeholder, usable_words
-from symprompt.probing.methods.base import make_method
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.results import load_card, load_metrics
 from symprompt.probing.results import run_config as stored_config
 from symprompt.report.records import run_summary
@@ -183,11 +182,17 @@ def test_a_relations_training_objects_are_what_is_filtered(bert: LanguageModel) 
 # ------------------------------------------------------------------------------------ bad input
 
 
+def check(bert: LanguageModel, facts: FactSet, **search: object) -> None:
+    """Refuse what a run of this search would be refused for."""
+    config = search_config(search=search)
+    make_search(config, bert, facts).method.check_learning(config)
+
+
 def test_too_few_words_are_refused_with_their_number(bert: LanguageModel, facts: FactSet) -> None:
     left = int(make_search(search_config(), bert, facts).method.usable.sum(1).min())
-    assert make_search(search_config(search={"candidates": left - 1}), bert, facts)
+    check(bert, facts, candidates=left - 1)
     with pytest.raises(ConfigError, match=f"may take only {left} words.*below {left}"):
-        make_search(search_config(search={"candidates": left}), bert, facts)
+        check(bert, facts, candidates=left)
 
 
 def test_a_vocabulary_of_names_alone_is_refused(
@@ -195,8 +200,8 @@ def test_a_vocabulary_of_names_alone_is_refused(
 ) -> None:
     monkeypatch.setattr(type(bert.vocabulary), "text", lambda self, token: "Name")
     with pytest.raises(ConfigError, match=r"relation capital has no words to try.*filters = false"):
-        make_search(search_config(), bert, facts)
-    assert make_search(search_config(search={"filters": False}), bert, facts)
+        check(bert, facts)
+    check(bert, facts, filters=False)
 
 
 def test_templates_without_a_place_for_words_are_refused(

@@ -11,10 +11,9 @@ import torch
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.methods.base import make_method
 from symprompt.probing.methods.majority import Majority
 from symprompt.probing.methods.ptuning import PTuning
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from tiny.models import facts_of, make_facts, run_config
 
 

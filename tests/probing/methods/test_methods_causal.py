@@ -14,8 +14,7 @@ from symprompt import Run, cli
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
-from symprompt.probing.methods.base import make_method
-from symprompt.probing.prepare import CAUSAL_TEMPLATE, make_templates, prepare
+from symprompt.probing.prepare import CAUSAL_TEMPLATE, make_method, make_templates, prepare
 from tiny.models import causal_config, make_facts, make_trainer, run_training, train
 from tiny.runs import write_csv
 

@@ -21,8 +21,8 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.inspect import describe_prompts
 from symprompt.probing.methods import METHODS
-from symprompt.probing.methods.base import Method, make_method, method_class
-from symprompt.probing.prepare import prepare
+from symprompt.probing.methods.base import Method, method_class
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from tiny.loops import answer_text
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, causal_config, run_config

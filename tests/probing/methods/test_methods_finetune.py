@@ -24,9 +24,8 @@ from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
-from symprompt.probing.methods.base import make_method
 from symprompt.probing.methods.finetune import FineTune, _places, _rounds
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.results import load_asked, load_card
 from symprompt.runs.environment import derive_seed

@@ -19,7 +19,7 @@ import symprompt
 from symprompt.errors import DataError, RunError
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.methods.base import Method, make_method
+from symprompt.probing.methods.base import Method
 from symprompt.probing.methods.ensemble import (
     Pairs,
     log_loss,
@@ -28,7 +28,7 @@ from symprompt.probing.methods.ensemble import (
     probability_loss,
 )
 from symprompt.probing.methods.lpaqa import LPAQA, WeightFit, prune
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.results import load_card
 from symprompt.prompts import Template, make_names

@@ -19,10 +19,9 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.methods.base import make_method
 from symprompt.probing.methods.lpaqa import LPAQA
 from symprompt.probing.methods.softprompt import SoftPrompt
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem, words_to_vectors
 from symprompt.probing.results import load_card, load_prompts
 from symprompt.prompts import Template, encode_facts, make_layout

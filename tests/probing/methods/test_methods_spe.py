@@ -13,9 +13,8 @@ import torch
 from symprompt.facts import Fact, FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.evaluate import dev_scores
-from symprompt.probing.methods.base import make_method
 from symprompt.probing.methods.spe import SPE
-from symprompt.probing.prepare import prepare
+from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.queries import object_logits
 from symprompt.prompts import FreeVectors
 from tiny.loops import Loops, randomise

@@ -285,12 +285,3 @@ def method_class(name: str) -> type[Method]:
     file, _, found = METHODS[name].where.partition(":")
     loaded: type[Method] = getattr(import_module(f"symprompt.probing.methods.{file}"), found)
     return loaded
-
-
-def make_method(config: RunConfig, problem: Problem) -> Method:
-    """Build the method a config names, its encoders drawn from the config's seed.
-
-    Raises:
-        ConfigError: the templates do not suit the method.
-    """
-    return method_class(config.method.name)(config, problem)
