@@ -410,17 +410,6 @@ def test_sentences_too_long_with_the_longest_candidate_are_dropped(bert: Languag
     assert scores.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["majority", "manual", "optiprompt"])
-def test_methods_that_do_not_ask_back_rank_names_too(name: str, bert: LanguageModel) -> None:
-    problem, method = build(bert, long_facts(), method={"name": name})
-    found = ask(problem, method)
-    assert len(found) == 4
-    if name == "majority":
-        # Every object of "near" is there once, so all tie.
-        assert found.better[:3].tolist() == [0, 0, 0]
-        assert found.equal[:3].tolist() == [6, 6, 6]
-
-
 # ------------------------------------------------------------------------------------ learning
 
 
@@ -519,14 +508,6 @@ def test_subjects_are_asked_for_a_long_object(spe: Run) -> None:
     assert joints == sorted(joints, reverse=True)  # type: ignore[type-var]
     with pytest.raises(DataError, match="not among the candidates of the run"):
         spe.ask("near", object="Los Angeles", device="cpu")
-
-
-def test_an_spe_run_reranked_by_itself_is_itself(spe: Run, tmp_path: Path) -> None:
-    again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
-    for split in ("dev", "test"):
-        name = f"predictions/{split}.safetensors"
-        assert (again.folder.path / name).read_bytes() == (spe.folder.path / name).read_bytes()
-    assert again.metrics["candidates"] == {"near": 4}
 
 
 def test_other_methods_are_reranked_too(make: Make, spe: Run, tmp_path: Path) -> None:

@@ -171,27 +171,6 @@ def test_subjects_are_ranked_by_a_mean_over_their_tokens_even_if_the_run_sums(
     assert one.subject_score != pytest.approx(other.subject_score, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"method": {"name": "manual"}},
-        {"method": {"name": "ptuning"}, "prompt": {"encoder": "free", "start": "manual"}},
-        {"method": {"blanks": "kept", "weight": 0.0}, "prompt": {"encoder": "mlp"}},
-        {"facts": {"vocabulary": "objects"}, "method": {"k": 3}},
-    ],
-)
-def test_every_kind_of_run_answers_as_it_did_when_it_was_made(
-    make: Make, tmp_path: Path, sections: dict[str, Any]
-) -> None:
-    run = symprompt.train(make(tmp_path / "run", **sections))
-    predictions, facts = run.predictions()
-    width = predictions.candidates.shape[1]
-    for row, fact in enumerate(facts):
-        answers = run.ask(fact.relation, subject=fact.subject, top=width)
-        found = sorted((answer.object_score for answer in answers), reverse=True)
-        assert found == pytest.approx(predictions.object_score[row].tolist(), abs=1e-5)
-
-
 def test_a_run_with_a_word_list_can_be_asked_when_the_list_is_gone(
     make: Make, tmp_path: Path
 ) -> None:

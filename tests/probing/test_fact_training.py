@@ -361,14 +361,6 @@ def test_the_best_epochs_parameters_are_loaded_at_the_end(
     assert [entry["epoch"] for entry in progress.history] == [0, 1, 2]
 
 
-def test_no_epochs_leave_the_prompts_as_drawn(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(learning={"epochs": 0}, dtype="float64")
-    _, method, trainer = make_trainer(config, bert, facts)
-    before = method.vectors()["forth"].detach()
-    run_training(trainer, lambda: pytest.fail("dev was scored without an epoch"))
-    assert torch.equal(method.vectors()["forth"].detach(), before)
-
-
 def test_dropout_of_the_model_is_on_in_training_only(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(learning={"epochs": 1, "model_dropout": True}, method={"name": "ptuning"})
     _, method, trainer = make_trainer(config, bert, facts)
@@ -418,15 +410,6 @@ def test_a_later_broken_epoch_is_named_too(bert: LanguageModel, facts: FactSet) 
 
     with pytest.raises(TrainingError, match="relation near is not finite at epoch 2, step 1"):
         run_training(trainer, scores)
-
-
-def test_an_absurd_rate_is_reported_with_its_value(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(
-        prompt={"encoder": "free"}, learning={"rate": 1e300, "epochs": 4}, dtype="float64"
-    )
-    _, _, trainer = make_trainer(config, bert, facts)
-    with pytest.raises(TrainingError, match=r"step 2.*1e\+300"):
-        run_training(trainer)
 
 
 # --------------------------------------------------------------------------------------- learning

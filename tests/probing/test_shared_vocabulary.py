@@ -20,7 +20,7 @@ from symprompt.probing.shared_vocabulary import (
     single_words,
     whole_words,
 )
-from tiny.models import CITIES, COUNTRIES, LETTERS, WORDS, facts_of, make_wordpiece, run_config
+from tiny.models import CITIES, COUNTRIES, WORDS, facts_of, make_wordpiece, run_config
 from tiny.runs import write_csv
 
 KINDS = ("bert", "roberta", "xlm-roberta", "gpt2", "llama", "gemma")
@@ -78,14 +78,6 @@ def test_the_shared_words_are_those_of_a_loop_over_all_pairs(
     }
     assert all(model.words >= len(shared.words) for model in shared.models.values())
     assert shared.facts == shared.total == {}
-
-
-def test_a_word_that_one_model_splits_is_not_shared() -> None:
-    one = wordpiece(("Paris", "Rome", "Lima"))
-    other = wordpiece(("Paris", "Lima", "Oslo"))
-    shared = share_vocabulary({"one": one, "other": other})
-    assert set(shared.words) - set(LETTERS) - set(".,'-") == {"Paris", "Lima"}
-    assert shared.models["one"].words == len(shared.words) + 1
 
 
 def test_capitals_of_the_facts_count_for_a_model_without_them() -> None:

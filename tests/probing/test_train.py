@@ -16,7 +16,7 @@ import symprompt
 from symprompt import Run
 from symprompt.config import to_toml
 from symprompt.engine.loop import Loop
-from symprompt.errors import ConfigError, DataError, RunError, TrainingError
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_facts, measure, to_records
 from symprompt.probing.results import run_config as stored_config
@@ -106,29 +106,6 @@ def test_a_finished_run_is_returned_as_it_is(make: Make, finished: Run) -> None:
     assert stages == []
 
 
-@pytest.mark.parametrize("method", ["manual", "ptuning", "spe"])
-def test_the_same_config_and_seed_give_the_same_bytes_in_another_folder(
-    make: Make, tmp_path: Path, method: str
-) -> None:
-    torch.manual_seed(1)
-    one = symprompt.train(make(tmp_path / "one", method={"name": method})).folder.path
-    torch.manual_seed(2)  # No global random state is used.
-    other = symprompt.train(make(tmp_path / "other", method={"name": method})).folder.path
-    assert_same_results(one, other)
-
-
-def test_training_with_the_models_dropout_also_depends_on_the_seed_alone(
-    make: Make, tmp_path: Path
-) -> None:
-    prompts = []
-    for number, seed in enumerate((34, 34, 35)):
-        torch.manual_seed(number)
-        config = make(tmp_path / str(number), learning={"model_dropout": True}, seed=seed)
-        folder = symprompt.train(config).folder.path
-        prompts.append((folder / "prompts.safetensors").read_bytes())
-    assert prompts[0] == prompts[1] != prompts[2]
-
-
 def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_path: Path) -> None:
     ticks: list[tuple[str, int, int]] = []
     run = symprompt.train(
@@ -173,23 +150,6 @@ def test_the_manifest_of_a_finished_run_is_written_last(
     )
     symprompt.train(make(tmp_path / "run", learning={"epochs": 0}))
     assert written[-2:] == ["prompts.json", "symprompt.json"]
-
-
-def test_fewer_answers_than_candidates_are_no_matter_where_nothing_is_asked_back(
-    make: Make, tmp_path: Path
-) -> None:
-    config = make(
-        tmp_path / "run", method={"name": "manual", "k": 50}, facts={"vocabulary": "objects"}
-    )
-    assert symprompt.train(config).predictions()[0].candidates.shape[1] == 5
-
-
-def test_a_loss_that_is_not_finite_names_step_and_relation(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(
-        TrainingError, match=r"relation (capital|in) is not finite at epoch \d, step"
-    ):
-        symprompt.train(make(tmp_path / "run", learning={"rate": 1e30}))
-    assert not Folder(tmp_path / "run").finished
 
 
 @pytest.mark.parametrize("key", ["model", "data", "out"])

@@ -262,7 +262,12 @@ def name_likelihoods(
     owner, offset = torch.from_numpy(fact).to(device), torch.from_numpy(step).to(device)
     target = layout.ids[index[owner], layout.object_at[index[owner]] + offset]
     if backbone.causal:
-        whole = layout.filled(rows, _objects(layout, index, counts), counts)
+        # The true objects' tokens; what is beyond an object's length means nothing.
+        steps = torch.arange(int(counts.max(initial=1)), device=device)
+        places = (layout.object_at[index][:, None] + steps[None, :]).clamp(
+            max=layout.ids.shape[1] - 1
+        )
+        whole = layout.filled(rows, layout.ids[index].gather(1, places), counts)
         at = whole.object_at[owner] + offset - 1
         logits = backbone.logits_at(whole.sentences(at).inputs(backbone, vectors), at, owner)
     else:
@@ -276,13 +281,6 @@ def name_likelihoods(
         owner=owner,
         count=layout.object_length[index],
     )
-
-
-def _objects(layout: Layout, index: Tensor, counts: np.ndarray) -> Tensor:
-    """Return the true objects' tokens, [b, t]; what is beyond an object's length means nothing."""
-    steps = torch.arange(int(counts.max(initial=1)), device=layout.ids.device)
-    at = layout.object_at[index][:, None] + steps[None, :]
-    return layout.ids[index].gather(1, at.clamp(max=layout.ids.shape[1] - 1))
 
 
 def _ranges(start: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -129,7 +129,19 @@ class Run:
                 refused before it is loaded.
         """
         weight = self._check(relation, subject, object, top)
-        question = self._question(relation, model, device)
+        config = run_config(self.folder)
+        place = list(load_card(self.folder)["relations"]).index(relation)
+        method_class(config.method.name).check_stored(self.folder, [place])
+        backbone = self.load_backbone(model, device)
+        problem = stored_problem(self.folder, backbone, [relation])
+        method = stored_method(config, problem)
+        vectors = method.load_vectors(self.folder, [place])
+        shares = load_weights(self.folder, "frequency_shares")
+        frequencies = torch.zeros(problem.allowed.shape[1], device=backbone.device)
+        if shares is not None:
+            found = log_frequencies(problem.object_counts())[0]
+            frequencies = (float(shares[place]) * found).to(frequencies)
+        question = _Question(config, problem, method, vectors, frequencies)
         if subject is not None:
             return _objects(question, subject.strip(), weight or 0.0, top)
         assert object is not None
@@ -165,22 +177,6 @@ class Run:
                 "or train spe."
             )
         return None if weights is None else float(weights[names.index(relation)])
-
-    def _question(self, relation: str, model: str, device: str) -> _Question:
-        """Put together what one relation's questions need."""
-        config = run_config(self.folder)
-        place = list(load_card(self.folder)["relations"]).index(relation)
-        method_class(config.method.name).check_stored(self.folder, [place])
-        backbone = self.load_backbone(model, device)
-        problem = stored_problem(self.folder, backbone, [relation])
-        method = stored_method(config, problem)
-        vectors = method.load_vectors(self.folder, [place])
-        shares = load_weights(self.folder, "frequency_shares")
-        frequencies = torch.zeros(problem.allowed.shape[1], device=backbone.device)
-        if shares is not None:
-            found = log_frequencies(problem.object_counts())[0]
-            frequencies = (float(shares[place]) * found).to(frequencies)
-        return _Question(config, problem, method, vectors, frequencies)
 
     def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
         """Load the model the run was made by, once.

@@ -160,6 +160,7 @@ def log_frequencies(counts: Tensor) -> Tensor:
 
 
 def names_list(config: RunConfig) -> bool:
+    """Return whether a config names a file of allowed answers."""
     return config.facts.vocabulary not in ("full", "objects")
 
 

@@ -182,7 +182,7 @@ def subject_likelihoods(
         rows: [b] fact indices; one may stand several times, with different objects.
         masking: "one" masks one token and leaves the subject's others visible, in as many
             sentences as the subject has tokens; "whole" masks all of them in one sentence. A causal
-            model masks none, see ``_chain_rule_logits``.
+            model masks none: each token follows from those before it.
         objects: [b] candidates that replace the true objects.
     """
     device = backbone.device
@@ -192,9 +192,14 @@ def subject_likelihoods(
     width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
     padded = layout.is_padded(rows, width)
     if backbone.causal:
-        logits, target = _chain_rule_logits(
-            backbone, layout, index, owner, offset, vectors, objects, width=width
-        )
+        # The chain rule: the subject stands last, and one pass over its sentence gives the
+        # likelihood of each of its tokens given the object and those before (teacher forcing). Our
+        # extension of SPE, which is about masked models.
+        at = layout.subject_at[index][owner] + offset
+        last = layout.subject_at[index] + layout.subject_length[index] - 1
+        question = layout.question(index, last, width=width, mask_id=None, objects=objects)
+        logits = backbone.logits_at(question.inputs(backbone, vectors), at - 1, owner)
+        target = layout.ids[index[owner], at]
     elif masking == "one":
         each = index[owner]
         logits, target = _token_logits(
@@ -222,33 +227,6 @@ def subject_likelihoods(
         owner=owner,
         count=layout.subject_length[index],
     )
-
-
-def _chain_rule_logits(
-    backbone: LanguageModel,
-    layout: Layout,
-    index: Tensor,
-    owner: Tensor,
-    offset: Tensor,
-    vectors: Tensor | None,
-    objects: Tensor | None,
-    *,
-    width: int,
-) -> tuple[Tensor, Tensor]:
-    """Return logits [m, v] and tokens [m] of subject tokens, given the object and those before.
-
-    The chain rule: the subject stands last, and one pass over its sentence gives the likelihood of
-    each of its tokens (teacher forcing). Our extension of SPE, which is about masked models.
-
-    Args:
-        index: [b] facts.
-        owner, offset: [m] which of those facts each subject token is of, and its place there.
-    """
-    at = layout.subject_at[index][owner] + offset
-    last = layout.subject_at[index] + layout.subject_length[index] - 1
-    question = layout.question(index, last, width=width, mask_id=None, objects=objects)
-    logits = backbone.logits_at(question.inputs(backbone, vectors), at - 1, owner)
-    return logits, layout.ids[index[owner], at]
 
 
 def score_subjects(

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.facts import SPLITS, FactSet, Split
+from symprompt.facts import SPLITS, Split
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run, stored_method, stored_problem
@@ -120,7 +120,22 @@ def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
             f"{source.path} was made by another model ({card['base_model']}); a subject prompt "
             "fits only the model it was learned on."
         )
-    _require_same_facts(source, facts)
+    # What a subject prompt saw in training must not be asked here.
+    learned_from = load_facts(source)
+    for relation in facts.relations:
+        if relation.name not in learned_from.names:
+            raise RunError(
+                f"{source.path} has no relation {relation.name}; it has: "
+                f"{', '.join(learned_from.names)}."
+            )
+        for split in SPLITS:
+            here, there = relation.split(split), learned_from[relation.name].split(split)
+            if here != there:
+                raise RunError(
+                    f"{source.path} was made with other {split} facts of relation {relation.name}: "
+                    f"{len(there)} there, {len(here)} here, "
+                    f"{len(set(here) & set(there))} shared; use the same data and limits for both."
+                )
     names = list(card["relations"])
     rows = [names.index(name) for name in facts.names]
     templates = tuple(Template.parse(card["relations"][name]["template"]) for name in facts.names)
@@ -141,24 +156,6 @@ def load_subject_prompt(config: RunConfig, problem: Problem) -> SubjectPrompt:
     asked = replace(problem, templates=templates, sentences=sentences)
     method = stored_method(theirs, asked)
     return SubjectPrompt(source.path, method, asked, method.load_vectors(source, rows))
-
-
-def _require_same_facts(source: Folder, facts: FactSet) -> None:
-    """Refuse a subject prompt learned from other facts: what it saw could be asked here."""
-    theirs = load_facts(source)
-    for relation in facts.relations:
-        if relation.name not in theirs.names:
-            raise RunError(
-                f"{source.path} has no relation {relation.name}; it has: {', '.join(theirs.names)}."
-            )
-        for split in SPLITS:
-            here, there = relation.split(split), theirs[relation.name].split(split)
-            if here != there:
-                raise RunError(
-                    f"{source.path} was made with other {split} facts of relation {relation.name}: "
-                    f"{len(there)} there, {len(here)} here, "
-                    f"{len(set(here) & set(there))} shared; use the same data and limits for both."
-                )
 
 
 def rerank_run(

@@ -424,12 +424,6 @@ def test_the_size_of_a_stack_changes_rounding_alone(
         np.testing.assert_allclose(one.gold_score, other.gold_score, rtol=1e-3, atol=1e-3)
 
 
-def test_without_epochs_the_numbers_are_those_of_manual_prompts(make: Make, tmp_path: Path) -> None:
-    tuned = symprompt.train(make(tmp_path / "tuned", learning={"epochs": 0}))
-    manual = symprompt.train(make(tmp_path / "manual", method={"name": "manual"}))
-    assert tuned.metrics["test"] == manual.metrics["test"]
-
-
 def test_the_model_is_loaded_in_float32_and_half_precision_is_refused(
     make: Make, finished: Run, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

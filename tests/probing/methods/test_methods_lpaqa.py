@@ -293,7 +293,7 @@ def test_a_sentence_longer_than_the_model_takes_is_refused(
         problem.sentences["test"], names=make_names(bert.vocabulary, ["Rome"] * 40, bert.device)
     )
     with pytest.raises(DataError, match="needs 64 tokens in its prompt and the model takes 48"):
-        list(pairs.passes(sentences, np.array([0]), np.array([0])))
+        list(pairs.questions(sentences, np.array([0]), np.array([0])))
 
 
 @pytest.mark.parametrize("combine", ["top1", "uniform", "optimised"])

@@ -262,6 +262,17 @@ def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncode
     return encoder.to(device=backbone.device, dtype=exact_dtype(backbone))
 
 
+def require_words(problem: Problem, refusal: str) -> None:
+    """Refuse templates with learned vectors, for a method that has none.
+
+    Args:
+        refusal: what to say of a relation's ``{name}`` and its ``{template}``.
+    """
+    for name, template in zip(problem.relations, problem.templates, strict=True):
+        if template.vectors:
+            raise ConfigError(refusal.format(name=name, template=template))
+
+
 def count_vectors(config: RunConfig, problem: Problem) -> int:
     """Return how many vectors the longest template has, refusing templates without."""
     count = max(template.vectors for template in problem.templates)

@@ -79,10 +79,10 @@ class Pairs:
         owner, place = tokens_of(self.counts[relation])
         return np.stack((owner, self.first[relation][owner] + place, place, relation[owner]))
 
-    def passes(
+    def questions(
         self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray, *, fewest: int = 1
-    ) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield which pairs [k] of some [m] go into one pass, and its width.
+    ) -> Iterator[tuple[Tensor, Question]]:
+        """Yield passes: which pairs [k] of some [m], and the sentences that ask for their objects.
 
         Args:
             fewest: a width with fewer sentences joins the next wider one.
@@ -90,15 +90,17 @@ class Pairs:
         Raises:
             DataError: a sentence is longer than the model takes.
         """
-        if sentences.names is None:
+        names, limit = sentences.names, self.backbone.max_length
+        if names is None:
             raise TypeError("these sentences were tensorised without their subjects' names")
-        lengths = self.frames.pair_lengths(sentences.names, rows, prompts)
-        limit = self.backbone.max_length
+        lengths = self.frames.pair_lengths(names, rows, prompts)
         if len(lengths) and int(lengths.max()) > limit:
             raise DataError(
                 f"a fact needs {int(lengths.max())} tokens in its prompt and the model takes "
                 f"{limit}; shorten the subject or leave the prompt out."
             )
+        device, mask_id = self.backbone.device, self.backbone.vocabulary.mask_id
+        every = torch.from_numpy(np.stack((rows, prompts))).to(device)
         widths = np.minimum(multiples_of_8(lengths), limit)
         order = np.argsort(widths, kind="stable")
         joined = join_few(widths[order], fewest)
@@ -106,29 +108,11 @@ class Pairs:
         for members, width in make_batches(
             joined, self.max_tokens, width=lambda own: own, apart=0.0
         ):
-            yield order[members], width
-
-    def questions(
-        self, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray, *, fewest: int = 1
-    ) -> Iterator[tuple[Tensor, Question]]:
-        """Yield passes: which pairs [k] of some [m], and the sentences that ask for their objects.
-
-        Raises:
-            DataError: a sentence is longer than the model takes.
-        """
-        device, mask_id = self.backbone.device, self.backbone.vocabulary.mask_id
-        every = torch.from_numpy(np.stack((rows, prompts))).to(device)
-        for members, width in self.passes(sentences, rows, prompts, fewest=fewest):
-            place = torch.from_numpy(members).to(device)
+            place = torch.from_numpy(order[members]).to(device)
             row, prompt = every[:, place]
-            assert sentences.names is not None
             gold = sentences.gold[row]
-            yield (
-                place,
-                self.frames.question(
-                    sentences.names, row, prompt, gold, width=width, mask_id=mask_id
-                ),
-            )
+            question = self.frames.question(names, row, prompt, gold, width=width, mask_id=mask_id)
+            yield place, question
 
     def ask(
         self, read: ReadOut, sentences: Sentences, rows: np.ndarray, prompts: np.ndarray

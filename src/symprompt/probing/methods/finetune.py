@@ -30,13 +30,13 @@ from typing_extensions import TypedDict
 
 from symprompt.accel.compiling import quick_products
 from symprompt.engine.loop import Loop
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import RunError
 from symprompt.facts import Relation, Split
 from symprompt.files.progress import Tick
 from symprompt.models import FullTuning, LoraTuning, StackedModel, Tuning
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict_splits
-from symprompt.probing.methods.base import Method, Vectors
+from symprompt.probing.methods.base import Method, Vectors, require_words
 from symprompt.probing.problem import Problem, Sentences
 from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.results import ASKED, Predictions
@@ -80,12 +80,11 @@ class FineTune(Method):
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        for name, template in zip(problem.relations, problem.templates, strict=True):
-            if template.vectors:
-                raise ConfigError(
-                    f"the template of relation {name} has learned vectors, and finetune learns "
-                    f'weights instead: {template}; write --template "[X] [Y]" or --template manual.'
-                )
+        require_words(
+            problem,
+            "the template of relation {name} has learned vectors, and finetune learns weights "
+            'instead: {template}; write --template "[X] [Y]" or --template manual.',
+        )
         tuning = config.tuning
 
         def make_tuning(model: nn.Module) -> Tuning:

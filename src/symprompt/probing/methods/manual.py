@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from symprompt.errors import ConfigError
 from symprompt.facts import Split
-from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.base import Method, require_words
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
@@ -20,12 +19,11 @@ class Manual(Method):
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        for name, template in zip(problem.relations, problem.templates, strict=True):
-            if template.vectors:
-                raise ConfigError(
-                    f"the manual template of relation {name} has learned vectors, and manual "
-                    f"prompts learn none: {template}."
-                )
+        require_words(
+            problem,
+            "the manual template of relation {name} has learned vectors, and manual prompts learn "
+            "none: {template}.",
+        )
 
     @classmethod
     def needed_splits(cls, config: RunConfig) -> tuple[Split, ...]:
