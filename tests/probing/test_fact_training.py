@@ -21,7 +21,15 @@ from symprompt.probing.config import LearningConfig, RunConfig
 from symprompt.probing.evaluate import predict
 from symprompt.probing.train import PromptTraining
 from symprompt.runs.statistics import hits
-from tiny.models import Trained, make_trainer, run_config, run_training, train, world_facts
+from tiny.models import (
+    Trained,
+    causal_config,
+    make_trainer,
+    run_config,
+    run_training,
+    train,
+    world_facts,
+)
 
 # ------------------------------------------------------------------------------------ StackedAdam
 
@@ -167,17 +175,19 @@ def case_config(name: str) -> RunConfig:
     )
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", [*CASES, "causal ptuning", "causal spe"])
 def test_relations_trained_in_one_stack_equal_each_trained_alone(
-    name: str, bert: LanguageModel, facts: FactSet
+    name: str, bert: LanguageModel, gpt2: LanguageModel, facts: FactSet
 ) -> None:
-    config = case_config(name)
-    stacked = train(config, bert, facts)
+    method = {"name": name.removeprefix("causal "), "vectors": "separate"}
+    config = case_config(name) if name in CASES else causal_config(method=method, dtype="float64")
+    backbone = bert if name in CASES else gpt2
+    stacked = train(config, backbone, facts)
     sizes = [len(rows) for rows in stacked.trainer.rows]
     assert len(set(sizes)) == 3
     assert min(sizes) < config.learning.batch < max(sizes)
     for relation, relation_name in enumerate(facts.names):
-        alone = train(config, bert, facts.select([relation_name]))
+        alone = train(config, backbone, facts.select([relation_name]))
         check_same(stacked, alone, relation, tolerance=1e-6)
 
 

@@ -95,7 +95,7 @@ def make_spelling(
     average: ObjectAverage,
     max_tokens: int,
 ) -> Spelling:
-    """Lay out how the names that each relation may answer with are asked for.
+    """Tensorise the queries for the names that each relation may answer with.
 
     Args:
         allowed: [relation, n] bool on the device, which names each relation may answer with.
@@ -133,7 +133,7 @@ def make_spelling(
 def _asks(
     names: NameTable, name: int, mask_id: int | None, masking: ObjectMasking
 ) -> Iterator[_Ask]:
-    """Yield one ask for each token of a name."""
+    """Yield the query of each token of a name."""
     length = int(names.lengths[name])
     tokens = tuple(names.tokens[name, :length].tolist())
     words = names.words[name, :length].tolist()

@@ -448,7 +448,7 @@ def write_results(
                 if "prompts" in about:
                     own_weights = tensors["weights"][row, : len(about["prompts"]), 0].tolist()
                     about["prompt_weights"] = [round(weight, 6) for weight in own_weights]
-    # The card says what the prompts are worth, for who gets no more than the prompts.
+    # The card states what the prompts are worth, for who gets no more than the prompts.
     card["metrics"] = {split: figures["raw"]["realistic"] for split, figures in measured.items()}
     folder.write_json(CARD, card)
     stored = found["test"].candidates.shape[1] if config.rerank else config.method.k

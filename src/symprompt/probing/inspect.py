@@ -1,6 +1,6 @@
 """Look at a run's prompts: their words and blanks, and which words the learned vectors are near.
 
-A learned vector need not be near any word; its norm beside that of the words tells how far from all
+A learned vector need not be near any word; its norm beside that of the words shows how far from all
 of them it is.
 """
 

@@ -95,8 +95,8 @@ def plan_passes(
 ) -> EpochPasses:
     """Return the passes that the steps of an epoch take.
 
-    Sentences that ask forth and back go through the model together: a pass of a hundred sentences
-    takes hardly less time than one of a thousand.
+    Queries for objects and for subjects go through the model together: a pass of a hundred
+    sentences takes hardly less time than one of a thousand.
 
     Args:
         steps: each step's questions, and the weight of the facts they are about.
@@ -308,7 +308,7 @@ class CapturedPart:
         """Update matrices by factors of their gradients, where encoder and optimiser can.
 
         The updates are bound by memory, what is left of the backward pass by waiting for one kernel
-        after the other; so they run at the same time, the walk first wherever both are ready.
+        after the other; so they run at the same time, the backward pass first where both are ready.
         """
         if not isinstance(self.encoder, PromptEncoder) or not self.optimizer.takes_factors:
             yield
@@ -326,7 +326,7 @@ class CapturedPart:
 
 @dataclass(frozen=True, eq=False)
 class _Slot:
-    """The fixed places a recorded pass reads from; ``ready`` lays its sentences out for ``run``.
+    """The fixed places a recorded pass reads from; ``ready`` tensorises its sentences for ``run``.
 
     Recordings share their memory, so no other pass may come between the two.
     """
@@ -342,7 +342,7 @@ class CapturedSteps:
     """Runs training steps from recorded graphs; final.
 
     Args:
-        method: what is trained; its ``asks`` must give its loss.
+        method: what is trained; its ``queries`` must give its loss.
         sentences: the training facts.
         optimizers: one per part of the method.
         recorder: records the passes, where it is active; otherwise they run kernel by kernel.
@@ -475,7 +475,7 @@ class CapturedSteps:
             self._passed.record(torch.cuda.current_stream(self.device))
 
     def _ready(self, epoch: EpochPasses, entry: Pass) -> None:
-        """Lay a pass's sentences out."""
+        """Tensorise a pass's sentences."""
         slot = self._slots[entry.shape]
         here = slice(entry.start, entry.start + entry.shape.sentences)
         slot.rows.copy_(epoch.rows[here])
@@ -514,14 +514,14 @@ class CapturedSteps:
         # Nothing but filling, until there is something to ask.
         numbers[1] = -1
         share = torch.zeros(shape.sentences, dtype=torch.float64, device=self.device)
-        laid: list[tuple[Question | PackedQuestion, Tensor]] = []
+        tensorised: list[tuple[Question | PackedQuestion, Tensor]] = []
 
         def ready() -> None:
             question = self._question(shape, numbers[0], numbers[1])
-            laid[:] = [(question, self.method.backbone.embed(question.ids))]
+            tensorised[:] = [(question, self.method.backbone.embed(question.ids))]
 
         def run() -> None:
-            self._ask(*laid[0], share)
+            self._ask(*tensorised[0], share)
 
         if self._side.stream is not None:
             # Nothing but filling is rehearsed; what it adds up is cleared before the first step.

@@ -15,7 +15,7 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.prepare import CAUSAL_TEMPLATE, make_method, make_templates, prepare
-from tiny.models import causal_config, make_facts, make_trainer, run_training, train
+from tiny.models import causal_config, make_facts, make_trainer, run_training
 from tiny.runs import write_csv
 
 SEPARATE = {"name": "spe", "vectors": "separate"}
@@ -30,21 +30,6 @@ def test_a_question_ends_before_its_answer(gpt2: LanguageModel, facts: FactSet) 
     assert torch.equal(asked.target, layout.ids[rows, layout.object_at[rows]])
     # The object is the last token of its sentence: no frame follows.
     assert torch.equal(layout.object_at + 1, layout.length)
-
-
-@pytest.mark.parametrize("method", [{"name": "ptuning"}, SEPARATE])
-def test_relations_trained_in_one_stack_equal_each_trained_alone(
-    method: dict[str, str], gpt2: LanguageModel, facts: FactSet
-) -> None:
-    config = causal_config(method=method, learning={"clip": 0.1}, dtype="float64")
-    stacked = train(config, gpt2, facts)
-    together = stacked.predict()
-    for relation, relation_name in enumerate(facts.names):
-        alone = train(config, gpt2, facts.select([relation_name]), max_tokens=60)
-        for part, value in stacked.vectors().items():
-            torch.testing.assert_close(value[relation], alone.vectors()[part][0], rtol=0, atol=1e-9)
-        mine = together.take(np.flatnonzero(together.relation == relation))
-        assert np.array_equal(mine.candidates, alone.predict().candidates)
 
 
 def test_fixed_shapes_train_as_passes_that_come_as_they_are(
