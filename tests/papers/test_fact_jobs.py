@@ -23,7 +23,7 @@ from symprompt.papers.fact_jobs import (
     list_rows,
     make_fact_plan,
 )
-from symprompt.papers.folder import hold_folder
+from symprompt.papers.jobs import hold_folder
 from symprompt.papers.settings import FactSettings
 from symprompt.prompts import Template
 from tiny.runs import make_lama, other_model, write_lama, write_lama_prompts
@@ -79,7 +79,7 @@ def test_every_method_model_and_seed_has_a_run(
 def test_a_plan_writes_nothing_until_told(settings: FactSettings) -> None:
     found = make_fact_plan(settings)
     assert not Path(settings.out).exists()
-    found.write()
+    found.begin()
     assert (Path(settings.out) / "inputs/toy/names.csv").is_file()
     assert make_fact_plan(settings) == found
 
@@ -98,7 +98,7 @@ def test_causal_models_get_configs_and_templates_that_end_with_the_object(
 ) -> None:
     models = (f"gpt={family_folder('gpt2')}",)
     found = make_fact_plan(replace(settings, models=models, methods=()))
-    assert found.models[0].causal
+    assert found.models[0].source.causal
     for run in found.jobs:
         template = run.config.prompt.template
         if run.config.method.name != "manual" and template != "manual":
@@ -199,7 +199,7 @@ def test_a_folder_without_relations_is_refused(settings: FactSettings, tmp_path:
 def test_a_folder_made_with_other_settings_is_refused_by_key(
     settings: FactSettings, key: str, value: object
 ) -> None:
-    make_fact_plan(settings).write()
+    make_fact_plan(settings).begin()
     with pytest.raises(RunError, match=f"another value of {key} "):
         make_fact_plan(replace(settings, **{key: value}))  # type: ignore[arg-type]
 
@@ -207,16 +207,16 @@ def test_a_folder_made_with_other_settings_is_refused_by_key(
 def test_methods_seeds_and_models_may_be_added(
     settings: FactSettings, family_folder: Callable[[str], Path]
 ) -> None:
-    make_fact_plan(settings).write()
+    make_fact_plan(settings).begin()
     models = (f"new={family_folder('roberta')}",)
     more = make_fact_plan(replace(settings, seeds=(1, 2, 3), methods=(), models=models))
-    assert set(more.record["models"]) == {"toy", "new"}
+    assert set(more.begin().manifest.details["models"]) == {"toy", "new"}
 
 
 def test_other_weights_under_the_same_name_are_refused(
     settings: FactSettings, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    make_fact_plan(settings).write()
+    make_fact_plan(settings).begin()
     changed = other_model(family_folder("bert"), tmp_path / "changed")
     with pytest.raises(RunError, match="another model of the name toy"):
         make_fact_plan(replace(settings, models=(f"toy={changed}",)))
@@ -225,7 +225,7 @@ def test_other_weights_under_the_same_name_are_refused(
 def test_a_folder_of_something_else_is_refused(settings: FactSettings) -> None:
     Path(settings.out).mkdir()
     (Path(settings.out) / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="was not made by this command"):
+    with pytest.raises(RunError, match="is not a run folder"):
         make_fact_plan(settings)
 
 

@@ -6,6 +6,7 @@ import html.parser
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from statistics import median
 
@@ -18,20 +19,21 @@ from symprompt.papers.fact_jobs import PARAPHRASES, list_rows, make_fact_plan
 from symprompt.papers.jobs import Outcome, Plan
 from symprompt.papers.ptuning import common_keys, paraphrase_p1
 from symprompt.papers.records import Group, Loaded, load_groups
-from symprompt.papers.report import write_tables
+from symprompt.papers.report import make_page
 from symprompt.papers.settings import FactSettings
 from symprompt.papers.spe import (
     BINS,
     find_examples,
     first_answers,
     frequency_bins,
+    given_away_by_name,
     majority_answers,
     measure_groups,
     pool_curve,
     pool_means,
     training_shares,
+    uhn_keys,
 )
-from symprompt.papers.subsets import given_away_by_name, uhn_keys
 from symprompt.probing.results import load_asked, load_metrics, load_weights
 from symprompt.report.records import load_results
 from symprompt.report.tables import load_scores
@@ -57,7 +59,7 @@ def plan(
         draws=40,
     )
     found = make_fact_plan(settings)
-    found.write()
+    found.begin()
     assert not run_jobs(found.jobs, InlineExecutor()).failed
     return found
 
@@ -87,7 +89,11 @@ def test_a_group_holds_the_ranks_of_every_seed(loaded: Loaded, spe: Group) -> No
 def test_differences_are_those_of_the_paired_bootstrap(loaded: Loaded, spe: Group) -> None:
     base = loaded.groups["toy", "lama-ptuning"]
     wanted = paired_bootstrap(base.rank, spe.rank, base.relation, draws=40)
-    assert measure_groups(loaded, 40).differences["toy"] == wanted
+    found = [one for one in measure_groups(loaded, 40) if one.versus and one.label == spe.label]
+    assert {one.versus for one in found} == {base.label}
+    for one in found:
+        change = wanted[one.settings["mean"]][one.metric]
+        assert (one.value, one.low, one.high, one.p) == astuple(change)
 
 
 def test_pools_re_rank_the_stored_candidates(loaded: Loaded, spe: Group) -> None:
@@ -239,7 +245,7 @@ class _Checker(html.parser.HTMLParser):
 
 def test_the_report_is_whole_in_every_form(plan: Plan[FactSettings]) -> None:
     out = Path(plan.settings.out)
-    files = write_tables(plan, Outcome())
+    files = make_page(plan, Outcome()).write(out)
     assert all(path.is_file() for path in files)
     page = (out / "report.md").read_text()
     for title in (
@@ -269,8 +275,9 @@ def test_the_report_is_whole_in_every_form(plan: Plan[FactSettings]) -> None:
 
 
 def test_stored_results_print_again(plan: Plan[FactSettings], loaded: Loaded) -> None:
-    write_tables(plan, Outcome())
-    stored = load_results(str(Path(plan.settings.out) / "results.json"))
+    out = Path(plan.settings.out)
+    make_page(plan, Outcome()).write(out)
+    stored = load_results(str(out / "results.json"))
     text = stored.tables().to_markdown()
     value = loaded.groups["toy", "lama-spe"].means[OVER_RELATIONS].mrr
     row = next(line for line in text.splitlines() if line.startswith("| toy: SPE | 2 |"))

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from symprompt.errors import RunError, SympromptError
+from symprompt.papers import executor, worker
 from symprompt.papers import sweep as sweeping
-from symprompt.papers import worker
-from symprompt.papers.records import chosen_and_reported
 from symprompt.papers.settings import SweepSettings
-from symprompt.papers.sweep import make_sweep_plan, sweep
+from symprompt.papers.sweep import chosen_and_reported, make_sweep_plan, sweep
 from symprompt.probing.results import load_metrics
 from symprompt.runs.folder import Folder
 from tiny.labelled import write_labelled, write_long_model
@@ -68,7 +67,7 @@ def test_the_best_on_dev_comes_first_and_alone_shows_test(
     assert f"{fmean(made.best.test):.2f}" in page
     # The toy's figures may tie.
     stated = lambda config: ("accuracy", 100 * config.learning.rate + config.seed, -1.0)  # noqa: E731
-    monkeypatch.setattr(sweeping.records, "chosen_and_reported", stated)
+    monkeypatch.setattr(sweeping, "chosen_and_reported", stated)
     again = sweep(settings, executor=InlineExecutor())
     assert not again.outcome.made
     assert [one.setting["learning.rate"] for one in again.tried] == [0.01, 0.001]
@@ -144,7 +143,7 @@ def test_recipes_of_facts_and_patterns_are_swept_too(
         ({"grid": ("learning.rate=0.0",)}, r"learning\.rate is 0\.0; it must be above 0"),
         ({"grid": ("seed=1,2",)}, "--grid has seed, which has a flag of its own"),
         ({"grid": ("learning.epochs=1,2",)}, "--grid has learning.epochs, which"),
-        ({"grid": ("dropout=0.1",)}, "dropout may be prefix.dropout or head.dropout"),
+        ({"grid": ("length=3",)}, "length may be prefix.length or span.length"),
         ({"grid": ("a=1", "a=2")}, "--grid has a twice"),
         ({"seeds": (1, 1)}, "--seeds has one twice"),
         ({"model": "/no/such"}, "/no/such is not a model folder"),
@@ -163,7 +162,7 @@ def test_bad_settings_are_one_sentence(
 def test_the_command_prints_the_table(
     call: Call, settings: SweepSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "LocalExecutor", lambda *_, **__: InlineExecutor())
+    monkeypatch.setattr(executor, "LocalExecutor", lambda *_, **__: InlineExecutor())
     words = ["sweep", settings.recipe, "--grid", *settings.grid, "--set", *settings.set]
     words += ["--model", settings.model, "--data", settings.data, "--out", settings.out]
     code, said, _ = call(*words, "--seeds", "1,2", "--dry-run")

@@ -12,7 +12,7 @@ import pytest
 from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.papers import worker
 from symprompt.papers.executor import run_jobs
-from symprompt.papers.records import load_metrics
+from symprompt.papers.jobs import load_metrics
 from symprompt.papers.settings import V2_TASKS, TaskSettings
 from symprompt.papers.task_jobs import VERBALIZED, make_task_plan, task_recipe
 from symprompt.tasks.config import PatternRunConfig, TuneConfig, load_pattern_config
@@ -147,7 +147,7 @@ def test_done_runs_are_skipped_and_seeds_may_be_added(settings: TaskSettings) ->
     chosen = ("pt2", "pt2-verbalizer", "verbalizer")
     own = replace(settings, tasks=("rte",), methods=chosen, seeds=(1,))
     plan = make_task_plan(own)
-    plan.write()
+    plan.begin()
     first = run_jobs(plan.jobs, InlineExecutor())
     assert set(first.made) == {"toy/rte-pt2-1", "toy/rte-pt2-verbalizer", "toy/rte-verbalizer"}
     assert not first.failed
@@ -200,7 +200,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
 
 def test_a_folder_made_otherwise_is_refused(settings: TaskSettings) -> None:
     own = replace(settings, tasks=("rte",), methods=("pt2",))
-    make_task_plan(own).write()
+    make_task_plan(own).begin()
     with pytest.raises(RunError, match="another value of epochs"):
         make_task_plan(replace(own, epochs=2))
     with pytest.raises(RunError, match="another value of paper"):

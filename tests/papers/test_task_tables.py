@@ -22,42 +22,55 @@ from symprompt.papers.ptuning import (
     ptuning_sections,
 )
 from symprompt.papers.ptuning_v2 import v2_panels, v2_sections
-from symprompt.papers.records import FEW, FULL, Entries, load_results, to_records
+from symprompt.papers.records import FEW, FULL, Entries, load_results
 from symprompt.papers.report import report_results
 from symprompt.papers.settings import TaskPaper
 from symprompt.report.figures import BarPanel, draw_bar_panels
 from symprompt.report.grid import Grid
 from symprompt.report.records import plain_results
+from symprompt.runs.folder import Record
 
 NOT_MEASURED = "not measured"
 
 
-def metrics(**values: float) -> dict[str, Any]:
-    return {
-        name: {"value": value, "deviation": 0.5**0.5, "values": [value - 0.5, value + 0.5]}
-        for name, value in values.items()
-    }
+SIZES = {"large": 2_000_000_000, "small": 30_000_000}
 
 
-def entry(task: str, method: str, *, model: str = "ours", **changes: Any) -> dict[str, Any]:
-    found = {"task": task, "method": method, "model": model, "split": "dev", "seeds": [1, 2]}
-    return found | {"metrics": metrics(accuracy=50.0)} | changes
+def metrics(**values: float) -> dict[str, float]:
+    return values
 
 
-def pattern(task: str, method: str, value: float, **changes: Any) -> dict[str, Any]:
-    found = {"split": FEW, "pattern_name": "", "metrics": metrics(accuracy=value)}
-    return entry(task, method, **(found | {"dev": metrics(accuracy=value - 1)} | changes))
+def entry(
+    task: str, method: str, *, model: str = "ours", split: str = "dev", **changes: Any
+) -> list[Record]:
+    """Return the records of two seeds, half a percent below and above each value."""
+    own = {"data": task, "method": method, "model": model, "split": split, "command": "tune"}
+    figures = changes.pop("metrics", metrics(accuracy=50.0))
+    return [
+        Record(metric=name, value=value + shift, seeds=(seed,), **own, **changes)
+        for name, value in figures.items()
+        for seed, shift in ((1, -0.5), (2, 0.5))
+    ]
 
 
-def stored(folder: Path, entries: Sequence[dict[str, Any]], name: str = "results") -> str:
+def pattern(
+    task: str, method: str, value: float, *, name: str = "", dev: float = 0.0, **changes: Any
+) -> list[Record]:
+    figures = changes.pop("metrics", metrics(accuracy=value))
+    figures |= {"dev accuracy": dev or value - 1}
+    settings = {"settings": {"pattern": name}} if name else {}
+    return entry(task, method, metrics=figures, **({"split": FEW} | settings | changes))
+
+
+def stored(folder: Path, entries: Sequence[list[Record]], name: str = "results") -> str:
     path = folder / f"{name}.json"
-    sizes = {one["model"]: one["model_parameters"] for one in entries if "model_parameters" in one}
-    about = {"note": "made up", "model parameters": sizes}
-    path.write_text(json.dumps(plain_results(about, to_records(entries))))
+    about = {"note": "made up", "model parameters": SIZES}
+    records = [record for own in entries for record in own]
+    path.write_text(json.dumps(plain_results(about, records)))
     return str(path)
 
 
-def load(folder: Path, *entries: dict[str, Any]) -> Entries:
+def load(folder: Path, *entries: list[Record]) -> Entries:
     return load_results([stored(folder, entries)])
 
 
@@ -133,7 +146,7 @@ def test_ptuning_tables_have_ours_and_the_papers_figures_apart(tmp_path: Path) -
         pattern("rte", "ptuning", 60.0, split=FULL),
         pattern("rte", "ptuning", 55.0),
         pattern("cb", "mp", 52.0, metrics=metrics(accuracy=52.0, macro_f1=33.0)),
-        pattern("rte", "table6", 51.0, pattern_name="named"),
+        pattern("rte", "table6", 51.0, name="named"),
     )
     full, few, patterns = ptuning_sections(found)
     ours = "60.00 ± 0.71"
@@ -177,27 +190,25 @@ def test_printed_averages_are_those_of_the_printed_figures(model: str, method: s
 def test_pet_is_over_its_patterns_and_dev32_chooses(tmp_path: Path) -> None:
     found = load(
         tmp_path,
-        pattern("boolq", "mp", 50.0, pattern_name="pet-0", dev=metrics(accuracy=70.0)),
-        pattern("boolq", "pet", 60.0, pattern_name="pet-1", dev=metrics(accuracy=55.0)),
-        pattern("boolq", "pet", 55.0, pattern_name="pet-2", dev=metrics(accuracy=60.0)),
+        pattern("boolq", "mp", 50.0, name="pet-0", dev=70.0),
+        pattern("boolq", "pet", 60.0, name="pet-1", dev=55.0),
+        pattern("boolq", "pet", 55.0, name="pet-2", dev=60.0),
         pattern("boolq", "pet", 1.0, label="PET mean"),
         pattern("boolq", "difference", 1.0),
-        pattern("rte", "mp", 50.0, pattern_name="ptuning"),
-        pattern("rte", "pet", 60.0, pattern_name="pet-1"),
+        pattern("rte", "mp", 50.0, name="ptuning"),
+        pattern("rte", "pet", 60.0, name="pet-1"),
     )
     values = pet_values(found, "ours", "boolq")
-    assert values["pet-mean"]["accuracy"]["value"] == 55.0
-    assert values["pet-mean"]["accuracy"]["deviation"] == 5.0
-    assert values["pet-dev32"]["accuracy"]["value"] == 50.0
-    assert values["pet-best"]["accuracy"]["value"] == 60.0
+    assert values["pet-mean"]["accuracy"] == [50.0, 60.0, 55.0]
+    assert values["pet-dev32"]["accuracy"] == [49.5, 50.5]
+    assert values["pet-best"]["accuracy"] == [59.5, 60.5]
     assert pet_values(found, "ours", "rte") == {}
 
 
 def test_figure_1_averages_the_tasks_that_all_bars_have(tmp_path: Path) -> None:
-    sizes = {"large": 2_000_000_000, "small": 30_000_000}
     entries = [
-        entry(task, method, model=model, model_parameters=size)
-        for model, size in sizes.items()
+        entry(task, method, model=model)
+        for model in SIZES
         for task in ("rte", "boolq")
         for method in ("ft", "pt2")
         if (model, task, method) != ("small", "boolq", "ft")

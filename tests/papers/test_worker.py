@@ -76,9 +76,9 @@ def test_the_model_is_kept_until_its_weights_change(
     for number in range(2):
         hand.make("m", make(f"manual-{number}", method={"name": "manual"}), "")
     assert len(loads) == 1
-    assert hand._loaded is not None
+    assert hand._backbone is not None
     with torch.no_grad():
-        next(iter(hand._loaded.backbone.model.parameters()))[0] += 1
+        next(iter(hand._backbone.model.parameters()))[0] += 1
     hand.make("m", make("manual-2", method={"name": "manual"}), "")
     assert len(loads) == 2
     runs = [Folder(make(f"manual-{number}").out) for number in (0, 2)]
@@ -98,7 +98,7 @@ def test_fine_tuning_gets_a_model_in_float32(
     monkeypatch.setattr(worker.LanguageModel, "load", seen)
     hand = Worker("cpu", lambda answer: None)
     for method in ("ptuning", "finetune"):
-        hand._backbone(replace(make(method, method={"name": method}), dtype="auto"))
+        hand.load(replace(make(method, method={"name": method}), dtype="auto"))
     assert asked == ["auto", "float32"]
 
 

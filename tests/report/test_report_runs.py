@@ -69,22 +69,19 @@ def test_loaded_ranks_give_the_figures_of_the_run(
         assert vars(summary) == pytest.approx(wanted[mean]), mean
 
 
-def test_asking_back_moved_some_ranks(runs: dict[str, Run]) -> None:
-    raw, forward = load_scores(path(runs["spe"])), load_scores(path(runs["spe"]), forward=True)
-    assert (raw.rank != forward.rank).any()
-
-
-def test_one_candidate_or_no_weight_is_the_forward_order(runs: dict[str, Run]) -> None:
-    forward = load_scores(path(runs["spe"]), forward=True).rank
-    assert np.array_equal(load_scores(path(runs["spe"]), k=1).rank, forward)
-    assert np.array_equal(load_scores(path(runs["spe"]), weight=0.0).rank, forward)
-
-
-def test_all_candidates_and_the_own_weight_change_nothing(runs: dict[str, Run]) -> None:
+def test_candidates_and_weights_change_the_order_as_they_should(runs: dict[str, Run]) -> None:
     whole = load_scores(path(runs["spe"])).rank
-    assert np.array_equal(load_scores(path(runs["spe"]), k=40).rank, whole)
-    assert np.array_equal(load_scores(path(runs["spe"]), weight=5.0).rank, whole)
-    assert not np.array_equal(load_scores(path(runs["spe"]), k=40, weight=0.0).rank, whole)
+    forward = load_scores(path(runs["spe"]), forward=True).rank
+    assert (whole != forward).any(), "asking back moved some ranks"
+    same: list[tuple[dict[str, Any], Any]] = [
+        ({"k": 1}, forward),
+        ({"weight": 0.0}, forward),
+        ({"k": 40, "weight": 0.0}, forward),
+        ({"k": 40}, whole),
+        ({"weight": 5.0}, whole),
+    ]
+    for options, wanted in same:
+        assert np.array_equal(load_scores(path(runs["spe"]), **options).rank, wanted), options
 
 
 def test_fewer_candidates_give_the_ranks_of_a_run_with_fewer(
@@ -129,23 +126,21 @@ def test_runs_of_the_same_facts_are_compared_pair_by_pair(runs: dict[str, Run]) 
     assert change == pytest.approx(wanted[1]["mrr"] - wanted[0]["mrr"])
 
 
-def test_more_candidates_than_stored_are_refused(runs: dict[str, Run]) -> None:
-    with pytest.raises(RunError, match=r"k is 41, but .* stores 40 candidates"):
-        load_scores(path(runs["spe"]), k=41)
-
-
-@pytest.mark.parametrize("options", [{"k": 2}, {"weight": 0.5}, {"weight": 0.0}])
-def test_a_run_that_did_not_ask_back_cannot_be_ranked_again(
-    runs: dict[str, Run], options: dict[str, Any]
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("spe", {"k": 41}, r"k is 41, but .* stores 40 candidates"),
+        *(("ptuning", one, "did not ask back") for one in ({"k": 2}, {"weight": 0.5})),
+        ("ptuning", {"weight": 0.0}, "did not ask back"),
+        *(("spe", one, "must be at least 0") for one in ({"k": -1}, {"weight": -0.5})),
+        ("spe", {"weight": float("nan")}, "must be at least 0"),
+    ],
+)
+def test_what_cannot_be_ranked_again_is_refused(
+    runs: dict[str, Run], name: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RunError, match="did not ask back"):
-        load_scores(path(runs["ptuning"]), **options)
-
-
-@pytest.mark.parametrize("options", [{"k": -1}, {"weight": -0.5}, {"weight": float("nan")}])
-def test_numbers_out_of_range_are_refused(runs: dict[str, Run], options: dict[str, Any]) -> None:
-    with pytest.raises(RunError, match="must be at least 0"):
-        load_scores(path(runs["spe"]), **options)
+    with pytest.raises(RunError, match=message):
+        load_scores(path(runs[name]), **options)
 
 
 def test_only_finished_runs_are_read(runs: dict[str, Run], tmp_path: Path) -> None:

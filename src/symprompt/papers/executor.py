@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,9 @@ import torch
 from symprompt.config import to_toml
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
-from symprompt.papers.jobs import Job, Outcome
+from symprompt.papers.jobs import Job, Outcome, Plan, hold_folder
 from symprompt.papers.settings import Machine
+from symprompt.report.pages import Page
 from symprompt.runs.environment import choose_device
 
 _ATTEMPTS = 2
@@ -55,6 +56,30 @@ class Executor(ABC):
 
         Closing the iterator stops what is running; what was written stays.
         """
+
+
+def run_plan(
+    plan: Plan[Any],
+    make_page: Callable[[Outcome], Page],
+    *,
+    executor: Executor | None,
+    tick: Tick,
+) -> tuple[Outcome, list[Path]]:
+    """Make the runs of a plan that are missing, then write the page of all; return its files.
+
+    Args:
+        executor: where jobs run; worker processes on this machine if it is None.
+    """
+    with hold_folder(Path(plan.out)) as held:
+        folder = plan.begin()
+        executor = executor or LocalExecutor(plan.out, plan.settings, held=held)
+        outcome = run_jobs(plan.jobs, executor, tick=tick)
+        tick("tables", 0, 1, "")
+        page = make_page(outcome)
+        files = page.write(folder.path)
+        folder.finish(records=page.records)
+        tick("tables", 1, 1, "")
+    return outcome, files
 
 
 def run_jobs(jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent) -> Outcome:
@@ -111,11 +136,29 @@ class LocalExecutor(Executor):
 
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """Run jobs in worker processes; see ``Executor.run``."""
-        waiting, events = _Queue(jobs), queue.Queue[Event | BaseException]()
+        events = queue.Queue[Event | BaseException]()
+        waiting: list[list[Job]] = []
+        for job in jobs:
+            # One worker makes a job and then those that query its prompts again.
+            after = [own for own in waiting if job.source in own]
+            if after:
+                after[0].append(job)
+            else:
+                waiting.append([job])
+        choosing = threading.Lock()
+
+        def take(model: str) -> list[Job]:
+            """Return jobs that wait, rather of this model; none when all are begun."""
+            with choosing:
+                if not waiting:
+                    return []
+                own = (place for place, one in enumerate(waiting) if one[0].model == model)
+                return waiting.pop(next(own, 0))
+
         devices = list_devices(self.machine.devices)
-        places = [device for device in devices for _ in range(self.machine.jobs)][: len(jobs)]
+        places = [device for device in devices for _ in range(self.machine.jobs)][: len(waiting)]
         slots = [
-            _Slot(self, waiting, events, device, number)
+            _Slot(self, take, events, device, number)
             for number, device in enumerate(places, start=1)
         ]
         ended = 0
@@ -129,7 +172,8 @@ class LocalExecutor(Executor):
                 ended += event.kind != "progress"
                 yield event
         finally:
-            waiting.close()
+            with choosing:
+                waiting.clear()
             for slot in slots:
                 slot.stop()
             for slot in slots:
@@ -159,58 +203,19 @@ def launch(device: str, machine: Machine, log: Path, held: int | None) -> subpro
         )
 
 
-class _Queue:
-    """The jobs that wait, handed out to workers; safe between threads; final."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self._waiting = list(jobs)
-        self._running: set[str] = set()
-        self._changed = threading.Condition()
-        self._closed = False
-
-    def take(self, model: str) -> Job | None:
-        """Wait for a job whose source has ended, rather of this model; None when all are begun."""
-        with self._changed:
-            while not self._closed and self._waiting:
-                ready = [job for job in self._waiting if self._ready(job)]
-                if ready:
-                    job = next((job for job in ready if job.model == model), ready[0])
-                    self._waiting.remove(job)
-                    self._running.add(job.name)
-                    return job
-                self._changed.wait()
-            return None
-
-    def _ready(self, job: Job) -> bool:
-        pending = {other.name for other in self._waiting} | self._running
-        return job.source is None or job.source.name not in pending
-
-    def finish(self, job: Job) -> None:
-        """Note that a job has ended, well or not."""
-        with self._changed:
-            self._running.discard(job.name)
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Hand out nothing more."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-
 class _Slot(threading.Thread):
     """A thread that keeps one worker process, starting another when one dies; final."""
 
     def __init__(
         self,
         executor: LocalExecutor,
-        jobs: _Queue,
+        take: Callable[[str], list[Job]],
         events: queue.Queue[Event | BaseException],
         device: str,
         number: int,
     ) -> None:
         super().__init__(daemon=True)
-        self._executor, self._jobs, self._events = executor, jobs, events
+        self._executor, self._take, self._events = executor, take, events
         self._device = device
         self._log = executor.folder / "logs" / f"worker-{number}.log"
         self._process: subprocess.Popen[str] | None = None
@@ -220,10 +225,12 @@ class _Slot(threading.Thread):
         """Make jobs until there are none left."""
         model = ""
         try:
-            while (job := self._jobs.take(model)) is not None:
-                model = job.model
-                self._events.put(self._make(job))
-                self._jobs.finish(job)
+            while jobs := self._take(model):
+                model = jobs[0].model
+                for job in jobs:
+                    if self._stopped:
+                        return
+                    self._events.put(self._make(job))
         except Exception as error:  # passed on, so that nothing waits for a thread that is gone
             self._events.put(error)
         finally:

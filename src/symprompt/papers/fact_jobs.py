@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from symprompt.config import override, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
-from symprompt.models import Vocabulary, load_vocabulary
-from symprompt.papers.folder import merge_record
+from symprompt.files.atomic import to_json_lines
+from symprompt.models import load_vocabulary
 from symprompt.papers.jobs import Job, Model, Plan, find_models
 from symprompt.papers.settings import FactSettings
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.prepare import drop_unusable, load_config_facts, make_templates
 from symprompt.prompts import Template
+from symprompt.runs.folder import Manifest
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,6 @@ def list_paraphrases(facts: FactSet) -> tuple[dict[str, str], ...]:
     )
 
 
-def templates_file(templates: Mapping[str, str]) -> bytes:
-    """Return templates as a file that ``facts.templates`` takes."""
-    lines = [
-        json.dumps({"relation": name, "template": text}, ensure_ascii=False) + "\n"
-        for name, text in templates.items()
-    ]
-    return "".join(lines).encode()
-
-
 def name_words(subject: str) -> list[str]:
     """Return the words of a person's name, each of which is queried by itself."""
     return list(dict.fromkeys(subject.split()))
@@ -167,15 +158,6 @@ def list_names(facts: FactSet) -> list[tuple[str, ...]]:
     )
 
 
-def names_file(rows: Sequence[tuple[str, ...]]) -> bytes:
-    """Return names as a file that a run's ``data`` takes."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["subject", "relation", "object", "split", "template"])
-    table.writerows(rows)
-    return text.getvalue().encode()
-
-
 # ---------------------------------------------------------------- the plan
 
 NAMES_RUN = "names"
@@ -189,57 +171,52 @@ def make_fact_plan(settings: FactSettings) -> Plan[FactSettings]:
     """
     settings.check()
     rows = list_rows(settings.methods)
-    models, sources, about = find_models(settings.models)
+    models = find_models(settings.models)
     facts = load_config_facts(settings.data, _facts_config(settings, RunConfig()).facts)
-    record = merge_record(settings.out, settings.kept() | {"facts": facts.fingerprint()}, about)
+    kept = settings.kept() | {"facts": facts.fingerprint()}
+    about = Manifest(
+        command="reproduce",
+        method="spe",
+        model=", ".join(model.name for model in models),
+        seeds=settings.seeds,
+        details=kept,
+    )
     jobs: list[Job] = []
     missing: dict[str, str] = {}
     inputs: dict[Path, bytes] = {}
     for model in models:
         for row in rows:
-            why = _why_not(settings, model, row)
-            if why:
-                missing[f"{model.name}/{row.config}"] = why
+            if model.source.causal and not row.causal:
+                missing[f"{model.name}/{row.config}"] = "not for causal models"
+            elif row.needs_prompts and not settings.prompts:
+                missing[f"{model.name}/{row.config}"] = "needs --prompts"
             else:
                 jobs += _row_jobs(settings, model, row)
         if MANUAL in [row.config for row in rows]:
             jobs += _paraphrase_jobs(settings, model, facts, inputs)
-        vocabulary = load_vocabulary(model.place, sources[model.name])
-        jobs += _names_job(settings, model, _usable(settings, model, vocabulary, facts), inputs)
-    return Plan(settings.out, settings, models, tuple(jobs), missing, record, inputs)
-
-
-def _why_not(settings: FactSettings, model: Model, row: Row) -> str:
-    if model.causal and not row.causal:
-        return "not for causal models"
-    if row.needs_prompts and not settings.prompts:
-        return "needs --prompts"
-    return ""
+        jobs += _names_job(settings, model, facts, inputs)
+    return Plan(settings.out, settings, models, tuple(jobs), about, missing, inputs)
 
 
 def _row_jobs(settings: FactSettings, model: Model, row: Row) -> list[Job]:
     """Return a row's jobs, one per seed; for SPE also the larger pool of candidates."""
-    base = load_config(row.causal if model.causal else row.config)
+    base = load_config(row.causal if model.source.causal else row.config)
     if row.needs_prompts:
-        base = _with_prompts(base, settings.prompts, row.config)
+        base = override(base, prompts=settings.prompts)
     base = _facts_config(settings, _for_model(base, model))
     if settings.epochs:
-        base = replace(base, learning=replace(base.learning, epochs=settings.epochs))
+        base = override(base, **{"learning.epochs": settings.epochs})
     jobs = []
     for seed in settings.seeds if row.seeded else settings.seeds[:1]:
         config = _placed(settings, model, base, f"{row.config}-{seed}", seed)
         jobs.append(Job(model.name, row.config, config))
         if row.config == SPE and settings.pool > config.method.k:
             name = f"{row.config}-k{settings.pool}-{seed}"
-            larger = _placed(settings, model, base, name, seed)
-            larger = replace(larger, method=replace(larger.method, k=settings.pool))
-            if larger.method.choose_weight != "dev-fit":
+            changes: dict[str, Any] = {"method.k": settings.pool}
+            if config.method.choose_weight != "dev-fit":
                 # Only test is looked at, with the weight that was chosen for the run itself.
-                larger = replace(
-                    larger,
-                    facts=replace(larger.facts, dev_limit=1),
-                    method=replace(larger.method, choose_weight="fixed"),
-                )
+                changes |= {"facts.dev_limit": 1, "method.choose_weight": "fixed"}
+            larger = override(_placed(settings, model, base, name, seed), **changes)
             jobs.append(Job(model.name, pool_row(settings), larger, jobs[-1]))
     return jobs
 
@@ -263,10 +240,10 @@ def _paraphrase_jobs(
     for number, templates in enumerate(list_paraphrases(facts), start=1):
         name = paraphrase_row(number)
         path = Path(settings.out) / "inputs" / f"{name}.jsonl"
-        inputs[path] = templates_file(templates)
-        facts_of = replace(base.facts, relations=tuple(templates), templates=str(path))
-        own = replace(base, facts=facts_of)
-        config = _placed(settings, model, own, name, settings.seeds[0])
+        rows = ({"relation": relation, "template": text} for relation, text in templates.items())
+        inputs[path] = to_json_lines(rows)
+        own = {"facts.relations": tuple(templates), "facts.templates": str(path)}
+        config = _placed(settings, model, override(base, **own), name, settings.seeds[0])
         jobs.append(Job(model.name, name, config))
     return jobs
 
@@ -275,24 +252,22 @@ def _names_job(
     settings: FactSettings, model: Model, facts: FactSet, inputs: dict[Path, bytes]
 ) -> list[Job]:
     """Return the job that queries what people's names give away, if the facts name people."""
-    names = list_names(facts)
+    of_run = _facts_config(settings, _for_model(RunConfig(), model))
+    vocabulary = load_vocabulary(model.place, model.source)
+    templates = make_templates(of_run, vocabulary, facts)
+    names = list_names(drop_unusable(of_run, vocabulary, facts, templates))
     if not names:
         return []
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["subject", "relation", "object", "split", "template"])
+    table.writerows(names)
     path = Path(settings.out) / "inputs" / model.name / "names.csv"
-    inputs[path] = names_file(names)
+    inputs[path] = text.getvalue().encode()
     # The names are those of the facts that are left, so no limit is put on them.
-    own = load_config(MANUAL)
-    own = replace(own, facts=replace(own.facts, vocabulary=settings.vocabulary))
+    own = override(load_config(MANUAL), **{"facts.vocabulary": settings.vocabulary})
     config = _placed(settings, model, own, NAMES_RUN, settings.seeds[0], data=str(path))
     return [Job(model.name, NAMES_RUN, config)]
-
-
-def _usable(
-    settings: FactSettings, model: Model, vocabulary: Vocabulary, facts: FactSet
-) -> FactSet:
-    """Return the facts that the model's runs are about."""
-    config = _facts_config(settings, _for_model(RunConfig(), model))
-    return drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
 
 
 def _placed(
@@ -319,36 +294,19 @@ def _placed(
 
 def _facts_config(settings: FactSettings, config: RunConfig) -> RunConfig:
     """Return a config about the facts that the settings name."""
-    return replace(
-        config,
-        facts=replace(
-            config.facts,
-            relations=settings.relations,
-            templates=settings.templates,
-            vocabulary=settings.vocabulary,
-            train_limit=settings.limit,
-            dev_limit=settings.limit,
-            test_limit=settings.limit,
-        ),
-    )
+    changes: dict[str, Any] = {
+        f"facts.{key}": getattr(settings, key) for key in ("relations", "templates", "vocabulary")
+    }
+    changes |= {f"facts.{split}_limit": settings.limit for split in ("train", "dev", "test")}
+    return override(config, **changes)
 
 
 def _for_model(config: RunConfig, model: Model) -> RunConfig:
     """Return the config with a template that ends with the object, where the model is causal."""
     prompt = config.prompt
-    if not model.causal or prompt.template == "manual":
+    if not model.source.causal or prompt.template == "manual":
         return config
     template = Template.parse(prompt.template)
     if template.ends_with_object:
         return config
-    return replace(config, prompt=replace(prompt, template=str(template.cut_after_object())))
-
-
-def _with_prompts(config: RunConfig, prompts: tuple[str, ...], name: str) -> RunConfig:
-    """Return the config with these folders in whichever of its tables has the key ``prompts``."""
-    for entry in fields(config):
-        table: Any = getattr(config, entry.name)
-        if is_dataclass(table) and hasattr(table, "prompts"):
-            changed: Any = replace(table, prompts=prompts)  # type: ignore[type-var]
-            return override(config, **{entry.name: changed})
-    raise ConfigError(f"config {name} takes no prompts, so --prompts cannot serve it.")
+    return override(config, **{"prompt.template": str(template.cut_after_object())})

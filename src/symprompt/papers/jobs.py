@@ -1,33 +1,43 @@
-"""The job list: one run folder to be made for each method, model and seed."""
+"""The job list: one run folder to be made for each method, model and seed, in a folder of them."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from symprompt.errors import ConfigError, SympromptError
-from symprompt.files.atomic import write_file, write_json
+from symprompt.errors import ConfigError, RunError, SympromptError
+from symprompt.files.atomic import write_file
 from symprompt.models import SHIPPED
 from symprompt.models.loading import Source, find_model, fingerprint
-from symprompt.papers import records
-from symprompt.papers.folder import RECORD, merge_record
-from symprompt.papers.recipes import Config
+from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
-from symprompt.tasks.config import TuneConfig
+from symprompt.runs.folder import CONFIG, LOCK, MANIFEST, Folder, Manifest
+from symprompt.tasks import folder as tasks
+from symprompt.tasks.config import PatternRunConfig, TuneConfig
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows; runs are still written atomically there
+    fcntl = None  # type: ignore[assignment]
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+Config = RunConfig | TuneConfig | PatternRunConfig
 AnySettings = TypeVar("AnySettings")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of the tables: what it is called, where it is, and whether it is causal."""
+    """A model of the tables: what it is called, where it is, and what its weights are."""
 
     name: str
     place: str
-    causal: bool
+    source: Source = field(compare=False)
+    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -65,13 +75,30 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to make."""
-        return records.finished(self.config)
+        """Whether there is nothing left to make; a run through a pattern has all its seeds."""
+        folder, config = Folder(self.config.out), self.config
+        if not folder.finished or not isinstance(config, PatternRunConfig):
+            return folder.finished
+        wanted = config.seeds[:1] if config.pattern.method == "zero-shot" else config.seeds
+        return folder.manifest.seeds == wanted
 
-    @property
-    def begun(self) -> bool:
-        """Whether a folder is there."""
-        return records.begun(self.config)
+    def check_same(self) -> None:
+        """Refuse a run folder that was made with another config; seeds may be added to patterns.
+
+        Raises:
+            RunError: naming the first key that differs.
+        """
+        folder = Folder(self.config.out)
+        if folder.has(CONFIG):
+            command = "train" if self.command == "train" else tasks.COMMAND
+            folder.check(command, self.config, resume=True)
+
+
+def load_metrics(config: Config) -> dict[str, Any]:
+    """Return what a finished run states, and its figures."""
+    of_facts = isinstance(config, RunConfig)
+    load = facts_results.load_metrics if of_facts else tasks.load_metrics
+    return load(Folder(config.out))
 
 
 @dataclass(frozen=True)
@@ -80,65 +107,126 @@ class Plan(Generic[AnySettings]):
 
     Attributes:
         out: the folder of runs, tables and figures.
+        about: what the folder will state about itself; its details are the settings that every run
+            depends on.
         missing: row ("model/row") or task that has no runs -> why.
-        record: what the folder is about.
         inputs: files that some of the runs read.
+
+    Raises:
+        RunError: the folder or a run in it was made with other settings.
     """
 
     out: str
     settings: AnySettings
     models: tuple[Model, ...]
     jobs: tuple[Job, ...]
-    missing: dict[str, str]
-    record: dict[str, Any]
+    about: Manifest
+    missing: dict[str, str] = field(default_factory=dict)
     inputs: dict[Path, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for job in self.jobs:
-            records.check_same(job.config)
+        self._check()
 
     def of_row(self, model: str, row: str) -> tuple[Job, ...]:
         """Return the jobs of one row for one model, a job per seed."""
         return tuple(job for job in self.jobs if (job.model, job.row) == (model, row))
 
-    def write(self) -> None:
-        """Write the folder's record and the jobs' inputs, the folder being held.
+    def begin(self) -> Folder:
+        """Begin the folder's manifest and write the jobs' inputs, the folder being held.
 
         Raises:
             RunError: the folder was made with other settings since the plan was made.
         """
-        kept = {key: value for key, value in self.record.items() if key != "models"}
-        record = merge_record(self.out, kept, self.record["models"])
-        for job in self.jobs:
-            records.check_same(job.config)
-        write_json(Path(self.out) / RECORD, record)
+        folder = Folder(self.out)
+        models = self._check() | self._about_models()
+        details = self.about.details | {"models": models}
+        folder.start(None, self.about.model_copy(update={"details": details}))
         for path, content in self.inputs.items():
             if not path.is_file() or path.read_bytes() != content:
                 write_file(path, content)
+        return folder
+
+    def _about_models(self) -> dict[str, dict[str, str]]:
+        return {
+            model.name: {"place": model.place, "fingerprint": model.fingerprint}
+            for model in self.models
+        }
+
+    def _check(self) -> dict[str, dict[str, str]]:
+        """Refuse a folder that was made otherwise; return the models that it has already."""
+        folder = Folder(self.out)
+        if folder.has(CONFIG):
+            raise RunError(f"{self.out} holds another command's run; choose another --out.")
+        folder.check(self.about.command, None, resume=True)
+        stored = folder.manifest.details if folder.has(MANIFEST) else {}
+        for key, value in self.about.details.items():
+            if stored and stored.get(key) != value:
+                raise RunError(
+                    f"{self.out} was made with another value of {key} "
+                    f"({_shown(stored.get(key))}, now {_shown(value)}); give the same, or "
+                    "choose another --out."
+                )
+        models: dict[str, dict[str, str]] = stored.get("models", {})
+        for name, about in self._about_models().items():
+            if models.get(name, about) != about:
+                raise RunError(
+                    f"{self.out} was made with another model of the name {name} "
+                    f"({models[name]['place']}, or its weights have changed); give it another "
+                    f"name, as in --models other={about['place']}, or choose another --out."
+                )
+        for job in self.jobs:
+            job.check_same()
+        return models
 
 
-def find_models(
-    names: tuple[str, ...],
-) -> tuple[tuple[Model, ...], dict[str, Source], dict[str, dict[str, str]]]:
-    """Look for models; return them, their sources by name, and what a folder's record keeps.
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "all"
+    return str(value)[:60] or '""'
+
+
+@contextmanager
+def hold_folder(folder: Path, *, patience: float = 10.0) -> Iterator[int | None]:
+    """Hold a folder while the block runs; yields what workers inherit so that they hold it too.
+
+    Args:
+        patience: seconds to wait for the workers of a killed process, which end by themselves.
+
+    Raises:
+        RunError: another process holds the folder, or it cannot be written to.
+    """
+    if fcntl is None:
+        yield None
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / LOCK).open("w")
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror or error}.") from error
+    with stream:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise RunError(
+                        f"another process is at work in {folder}; wait for it, or choose another "
+                        "--out."
+                    ) from None
+                time.sleep(0.05)
+        yield stream.fileno()
+
+
+def find_models(names: tuple[str, ...]) -> tuple[Model, ...]:
+    """Look for models; one is called after its folder unless NAME=PLACE says otherwise.
 
     Raises:
         SympromptError: a name is not allowed or used twice, or there is no such model.
     """
-    named = name_models(names)
-    sources = {name: find_model(place) for name, place in named.items()}
-    models = tuple(Model(name, named[name], source.causal) for name, source in sources.items())
-    about = {
-        name: {"place": named[name], "fingerprint": fingerprint(source)}
-        for name, source in sources.items()
-    }
-    return models, sources, about
-
-
-def name_models(models: tuple[str, ...]) -> dict[str, str]:
-    """Return name -> place; a model is called after its folder unless NAME=PLACE says otherwise."""
     named: dict[str, str] = {}
-    for text in models:
+    for text in names:
         name, given, place = text.partition("=")
         if not given:
             place = text
@@ -154,7 +242,10 @@ def name_models(models: tuple[str, ...]) -> dict[str, str]:
                 f"otherwise, as in --models {name},other={place}."
             )
         named[name] = place
-    return named
+    sources = {name: find_model(place) for name, place in named.items()}
+    return tuple(
+        Model(name, named[name], source, fingerprint(source)) for name, source in sources.items()
+    )
 
 
 @dataclass

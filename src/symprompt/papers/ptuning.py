@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 
 from symprompt.papers.fact_jobs import MANUAL, PARAPHRASES, ROWS, paraphrase_row
-from symprompt.papers.recipes import published, show
 from symprompt.papers.records import (
     FEW,
     FULL,
     NOT_MEASURED,
+    ON_DEV,
     Entries,
     Entry,
-    Group,
     Key,
     Loaded,
-    mean_of,
-    show_value,
+    published,
+    published_grid,
+    show,
 )
 from symprompt.probing.results import load_card
-from symprompt.report.figures import BarPanel, draw_bar_panels, save_figure
+from symprompt.report.figures import BarPanel, draw_bar_panels
 from symprompt.report.grid import DASH, Grid
-from symprompt.report.pages import Picture, Section
+from symprompt.report.pages import Picture, Section, save_picture
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder
-from symprompt.runs.statistics import by_relation
-from symprompt.tasks.folder import summarise_seeds
+from symprompt.runs.statistics import OVER_RELATIONS, by_relation
 
 # ---------------------------------------------------------------- facts: Tables 1 and 2
 
@@ -38,7 +36,7 @@ TABLE_1 = "P-tuning, Table 1"
 TABLE_34K, TABLE_29K = "P-tuning, Table 2, LAMA-34k", "P-tuning, Table 2, LAMA-29k"
 _MODELS_34K = ("BERT-base", "BERT-large", "E-BERT")
 _MODELS_29K = tuple(published(MANUAL)[TABLE_29K])
-_OUT_OF_MEMORY = ("MegatronLM (11B)", ("lama-ft", "lama-mp-ft"))
+_OUT_OF_MEMORY = (("MegatronLM (11B)", "lama-ft"), ("MegatronLM (11B)", "lama-mp-ft"))
 _STRATEGIES = (MANUAL, "lama-ft", "lama-mp-ft", "lama-ptuning", "lama-spe", "lama-autoprompt")
 _KINDS = {
     "original": "original (MP)",
@@ -86,7 +84,7 @@ def paraphrase_section(loaded: Loaded) -> Section:
             cells = [found[model].get(name, {}).get(text) for model in models]
             theirs = _printed_p1(MANUAL, TABLE_1, text) if name == "P17" else None
             shown = text if place else f"{text} (LAMA's)"
-            rows.append((f"{name}: {shown}", *map(_p1, cells), _p1(theirs)))
+            rows.append((f"{name}: {shown}", *(show(own, 2) for own in (*cells, theirs))))
         if rows:
             sections.append(tuple(rows))
             spread = [
@@ -95,34 +93,26 @@ def paraphrase_section(loaded: Loaded) -> Section:
                 if (values := list(found[model].get(name, {}).values()))
             ]
             notes.append(f"{name}, best minus worst: {'; '.join(spread)}.")
-    header = ("prompt", *models, f"published:\nBERT-base\n{TABLE_1}")
-    grid = Grid("P@1 of the relation", header, tuple(sections), marked=(len(header) - 1,))
-    text = "The paraphrases of P17 are the paper's, those of other relations our own."
+    title = "P-tuning, Table 1: one-word changes of a manual prompt"
     if not sections:
-        return Section(
-            "P-tuning, Table 1: one-word changes of a manual prompt",
-            ("None of the relations has changed templates, or manual prompts were left out.",),
-        )
-    return Section(
-        "P-tuning, Table 1: one-word changes of a manual prompt", (text,), (grid,), tuple(notes)
-    )
+        none = "None of the relations has changed templates, or manual prompts were left out."
+        return Section(title, (none,))
+    named = (f"BERT-base\n{TABLE_1}",)
+    grid = published_grid("P@1 of the relation", "prompt", models, named, sections)
+    text = "The paraphrases of P17 are the paper's, those of other relations our own."
+    return Section(title, (text,), (grid,), tuple(notes))
 
 
 def common_keys(loaded: Loaded) -> set[Key]:
     """Return the test facts common to all models: their objects are one token of each."""
-    sets = []
-    for model in loaded.plan.models:
-        groups = loaded.of_model(model.name)
-        if groups:
-            sets.append(set(groups[0].keys))
+    sets = [set(groups[0].keys) for groups in loaded.by_model.values()]
     return set.intersection(*sets) if sets else set()
 
 
 def prompt_type_section(loaded: Loaded) -> Section:
     """Return P-tuning's Table 2: all facts by prompt type, and those common to all models."""
     common = common_keys(loaded)
-    counts = Counter(len(groups[0].keys) for groups in _by_model(loaded) if groups)
-    largest = max(counts, default=0)
+    largest = max((len(groups[0].keys) for groups in loaded.by_model.values()), default=0)
     notes = []
     if len(loaded.plan.models) == 1:
         notes.append("There is one model, so the facts common to all models are all its facts.")
@@ -139,31 +129,25 @@ def prompt_type_section(loaded: Loaded) -> Section:
     )
 
 
-def _by_model(loaded: Loaded) -> list[list[Group]]:
-    return [loaded.of_model(model.name) for model in loaded.plan.models]
-
-
 def _all_grid(loaded: Loaded) -> Grid:
     models = [model.name for model in loaded.plan.models]
     sections = []
     for kind, title in _KINDS.items():
         rows = []
         for row in loaded.rows:
-            if row.kind != kind:
-                continue
-            groups = [loaded.groups.get((model, row.config)) for model in models]
-            cells = [
-                f"{group.means['mean over relations'].p1:.2f}"
-                if group
-                else loaded.missing[model, row.config]
-                for model, group in zip(models, groups, strict=True)
-            ]
-            shown = [_p1(_printed_p1(row.config, TABLE_34K, name), 1) for name in _MODELS_34K]
-            rows.append((f"{title}: {row.name}", *cells, *shown))
-        sections.append(tuple(rows))
-    header = ("prompt type", *models, *(f"published:\n{name}" for name in _MODELS_34K))
-    marked = tuple(range(1 + len(models), len(header)))
-    return Grid("All facts; published: P-tuning, Table 2, left", header, tuple(sections), marked)
+            if row.kind == kind:
+                groups = [(model, loaded.groups.get((model, row.config))) for model in models]
+                cells = [
+                    f"{group.means[OVER_RELATIONS].p1:.2f}"
+                    if group
+                    else loaded.missing[model, row.config]
+                    for model, group in groups
+                ]
+                shown = [show(_printed_p1(row.config, TABLE_34K, name)) for name in _MODELS_34K]
+                rows.append((f"{title}: {row.name}", *cells, *shown))
+        sections.append(rows)
+    title = "All facts; published: P-tuning, Table 2, left"
+    return published_grid(title, "prompt type", models, _MODELS_34K, sections)
 
 
 def _common_grid(loaded: Loaded, common: set[Key]) -> Grid:
@@ -180,27 +164,17 @@ def _common_grid(loaded: Loaded, common: set[Key]) -> Grid:
                 cells.append(loaded.missing[model, row.config])
             else:
                 found = group.mean_of(np.array([key in common for key in group.keys]))
-                cells.append(_p1(found.p1 if found else None))
-        rows.append((row.name, *cells, *(_common_cell(name, row.config) for name in _MODELS_29K)))
-    header = ("strategy", *models, *(f"published:\n{name}" for name in _MODELS_29K))
-    marked = tuple(range(1 + len(models), len(header)))
+                cells.append(show(found.p1 if found else None, 2))
+        for name in _MODELS_29K:
+            printed = show(_printed_p1(row.config, TABLE_29K, name))
+            cells.append("out of memory" if (name, row.config) in _OUT_OF_MEMORY else printed)
+        rows.append((row.name, *cells))
     title = "Facts common to all models; published: P-tuning, Table 2, right (LAMA-29k)"
-    return Grid(title, header, (tuple(rows),), marked)
-
-
-def _common_cell(model: str, config: str) -> str:
-    big, strategies = _OUT_OF_MEMORY
-    if model == big and config in strategies:
-        return "out of memory"
-    return _p1(_printed_p1(config, TABLE_29K, model), 1)
+    return published_grid(title, "strategy", models, _MODELS_29K, [rows])
 
 
 def _printed_p1(config: str, table: str, row: str) -> float | None:
     return published(config).get(table, {}).get(row, {}).get("p1")
-
-
-def _p1(value: float | None, digits: int = 2) -> str:
-    return DASH if value is None else f"{value:.{digits}f}"
 
 
 # ---------------------------------------------------------------- SuperGLUE: Tables 3 to 6
@@ -228,6 +202,7 @@ COLUMNS = (
     ("wsc", "accuracy"),
     ("copa", "accuracy"),
 )
+METRICS = {task: [metric for name, metric in COLUMNS if name == task] for task in TASKS}
 # Models of Tables 3 and 4 -> their table.
 FULL_MODELS = {
     "BERT-base-cased": "Table 3",
@@ -275,31 +250,33 @@ def _full_section(entries: Entries) -> Section:
     for task, metric in COLUMNS:
         rows = []
         for method, label in METHODS.items():
-            ours = _cells(entries, task, method, metric, FULL)
+            ours = entries.cells(task, method, metric, FULL)
             theirs = [show(printed_full(model, method, task, metric)) for model in FULL_MODELS]
             rows.append((f"{_name(task, metric)}: {label}", *ours, *theirs))
-        sections.append(tuple(rows))
-    common = common_tasks(entries, entries.models, list(METHODS), FULL)
+        sections.append(rows)
+    common = entries.common(entries.models, TASKS, list(METHODS), FULL)
+    notes = _missing(entries, "full training set")
     if common:
-        sections.append(_average_rows(entries, common))
-    named = [f"published:\n{model}\n({table})" for model, table in FULL_MODELS.items()]
-    header = ("task and method", *entries.models, *named)
-    marked = tuple(range(1 + len(entries.models), len(header)))
-    title = "SuperGLUE dev, trained on the whole training set; published: P-tuning, Tables 3 and 4"
-    notes = [
-        f"{TASKS[task]}: {NOT_MEASURED} ({why})."
-        for task in TASKS
-        if (why := entries.missing.get(f"{task}, full training set"))
-    ]
-    if common and len(common) < len(TASKS):
-        notes.append(
-            "The paper averages seven tasks; the averages over fewer in its columns are made here "
-            "from its printed figures."
-        )
+        # Over the tasks that all our rows have, of both sides alike.
+        metrics = {task: METRICS[task] for task in common}
+        printed = common if len(common) < len(TASKS) else []
+        rows = []
+        for method, label in METHODS.items():
+            ours = [f"{entries.average(own, method, metrics, FULL):.2f}" for own in entries.models]
+            theirs = [show(printed_average(model, method, printed)) for model in FULL_MODELS]
+            rows.append((f"average of {_listed(common)}: {label}", *ours, *theirs))
+        sections.append(rows)
+        if len(common) < len(TASKS):
+            notes.append(
+                "The paper averages seven tasks; the averages over fewer in its columns are made "
+                "here from its printed figures."
+            )
     notes.append(
         "The published Table 4 prints the heads of CB's two columns in the other order; its "
         "figures (multiples of 1/56, CB has 56 dev examples) show that accuracy comes first."
     )
+    named = [f"{model}\n({table})" for model, table in FULL_MODELS.items()]
+    title = "SuperGLUE dev, trained on the whole training set; published: P-tuning, Tables 3 and 4"
     return Section(
         "P-tuning, Tables 3 and 4: fully supervised",
         (
@@ -307,49 +284,22 @@ def _full_section(entries: Entries) -> Section:
             "batch and epoch are chosen on a held-out part of train, the paper's on the "
             "dev set it reports.",
         ),
-        (Grid(title, header, tuple(sections), marked),),
+        (published_grid(title, "task and method", entries.models, named, sections),),
         tuple(notes),
     )
 
 
-def _average_rows(entries: Entries, common: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the averages over the tasks that all our rows have, of both sides alike."""
-    every = len(common) == len(TASKS)
-    about = "seven tasks" if every else ", ".join(TASKS[task] for task in common)
-    rows = []
-    for method, label in METHODS.items():
-        ours = [f"{average(entries, model, method, common, FULL):.2f}" for model in entries.models]
-        theirs = []
-        for model in FULL_MODELS:
-            theirs.append(show(printed_average(model, method, [] if every else common)))
-        rows.append((f"average of {about}: {label}", *ours, *theirs))
-    return tuple(rows)
-
-
-def common_tasks(
-    entries: Entries, models: Sequence[str], methods: Sequence[str], split: str
-) -> list[str]:
-    """Return the tasks that every model and method was measured on."""
+def _missing(entries: Entries, what: str) -> list[str]:
     return [
-        task
+        f"{TASKS[task]}: {NOT_MEASURED} ({why})."
         for task in TASKS
-        if models
-        and methods
-        and all(
-            entries.find(model, task, method, split=split) for model in models for method in methods
-        )
+        if (why := entries.missing.get(f"{task}, {what}"))
     ]
 
 
-def average(entries: Entries, model: str, method: str, tasks: Sequence[str], split: str) -> float:
-    """Return the paper's average: over tasks, of two metrics of a task their mean."""
-    found = []
-    for task in tasks:
-        entry = entries.find(model, task, method, split=split)
-        assert entry is not None
-        metrics = [metric for name, metric in COLUMNS if name == task]
-        found.append(mean_of(float(entry["metrics"][metric]["value"]) for metric in metrics))
-    return mean_of(found)
+def _listed(tasks: Sequence[str]) -> str:
+    every = len(tasks) == len(TASKS)
+    return "seven tasks" if every else ", ".join(TASKS[task] for task in tasks)
 
 
 def printed_full(model: str, method: str, task: str, metric: str) -> float:
@@ -362,10 +312,8 @@ def printed_average(model: str, method: str, tasks: Sequence[str]) -> float:
     """Return the average of printed figures over some tasks; without tasks, the printed average."""
     if not tasks:
         return printed_full(model, method, "boolq", "average")
-    return mean_of(
-        mean_of(
-            printed_full(model, method, task, metric) for name, metric in COLUMNS if name == task
-        )
+    return fmean(
+        fmean(printed_full(model, method, task, metric) for metric in METRICS[task])
         for task in tasks
     )
 
@@ -375,35 +323,33 @@ def _few_section(entries: Entries) -> Section:
     for task, metric in COLUMNS:
         name = _name(task, metric)
         printed = published(f"fewglue-{task}")[f"P-tuning, Table 5, {metric}"]
+        theirs = printed[_FEW_MODEL]
         rows = []
         for method, label in _FEW_METHODS.items():
-            ours = _few_cells(entries, task, method, metric)
+            if method.startswith("pet-"):
+                ours = [
+                    entries.cell(pet_values(entries, own, task).get(method), metric, of=place)
+                    for own in entries.models
+                    for place in [(own, task, "pet", FEW)]
+                ]
+            else:
+                ours = entries.cells(task, method, metric, FEW)
             if method == "frozen" and set(ours) == {NOT_MEASURED}:
                 continue
-            rows.append(
-                (f"{name}: {label}", *ours, _printed_few(printed[_FEW_MODEL], method), DASH)
-            )
+            spread = theirs.get(f"{method}-deviation")
+            shown = show(theirs.get(method)) + (f" ± {spread:.1f}" if spread else "")
+            rows.append((f"{name}: {label}", *ours, shown, DASH))
         for system in _SYSTEMS:
             nothing = [DASH] * len(entries.models)
             chosen_on_dev = show(printed.get(system, {}).get("chosen-on-dev"))
             rows.append((f"{name}: {system}", *nothing, DASH, chosen_on_dev))
-        sections.append(tuple(rows))
-    header = (
-        "task and method",
-        *entries.models,
-        "published:\nALBERT-xxlarge\n(dev32 chooses)",
-        "published:\nothers' systems\n(full dev chooses)",
-    )
-    notes = [
-        f"{TASKS[task]}: {NOT_MEASURED} ({why})."
-        for task in TASKS
-        if (why := entries.missing.get(f"{task}, 32 examples"))
-    ]
+        sections.append(rows)
+    notes = _missing(entries, "32 examples")
     notes.append(
         "PET here is a manual pattern, fine-tuned, without ensemble, distillation and unlabelled "
         "data; causal models are queried through the patterns that end with the answer alone."
     )
-    marked = (len(header) - 2, len(header) - 1)
+    named = ("ALBERT-xxlarge\n(dev32 chooses)", "others' systems\n(full dev chooses)")
     title = "SuperGLUE dev, trained on 32 examples; published: P-tuning, Table 5"
     return Section(
         "P-tuning, Table 5: 32 training examples",
@@ -411,56 +357,30 @@ def _few_section(entries: Entries) -> Section:
             "Ours: mean ± deviation over seeds, in percent; the step is chosen on the 32 examples "
             "of dev32. GPT-3, PET with its ensemble and iPET are published numbers of others.",
         ),
-        (Grid(title, header, tuple(sections), marked),),
+        (published_grid(title, "task and method", entries.models, named, sections),),
         tuple(notes),
     )
 
 
-def _printed_few(printed: Mapping[str, float], method: str) -> str:
-    deviation = printed.get(f"{method}-deviation")
-    return show(printed.get(method)) + (f" ± {deviation:.1f}" if deviation else "")
-
-
-def _few_cells(entries: Entries, task: str, method: str, metric: str) -> list[str]:
-    if not method.startswith("pet-"):
-        return _cells(entries, task, method, metric, FEW)
-    cells = []
-    for model in entries.models:
-        value = pet_values(entries, model, task).get(method, {}).get(metric)
-        failed = (model, task, "pet", FEW) in entries.failed
-        cells.append(show_value(value) if value else "failed" if failed else NOT_MEASURED)
-    return cells
-
-
-def pet_values(entries: Entries, model: str, task: str) -> dict[str, Mapping[str, Any]]:
-    """Return PET's mean over its patterns' means, and its best pattern on dev32 and on dev.
+def pet_values(entries: Entries, model: str, task: str) -> dict[str, Entry]:
+    """Return PET's means over its patterns' means, and its best pattern on dev32 and on dev.
 
     Nothing where fewer than two of its patterns were trained.
     """
-    trained: dict[str, Entry] = {
-        name: entry
+    trained = [
+        entry
         for method in ("mp", "pet")
-        for name, entry in entries.of_method(model, task, method, split=FEW).items()
-        if name.startswith("pet-")
-    }
+        for key, entry in entries.values.items()
+        if key[:4] == (model, task, method, FEW) and key[4].startswith("pet-")
+    ]
     if len(trained) < 2:
         return {}
-    main = next(metric for name, metric in COLUMNS if name == task)
-
-    def on_dev32(name: str) -> float:
-        return float(trained[name]["dev"]["accuracy"]["value"])
-
-    def on_dev(name: str) -> float:
-        return float(trained[name]["metrics"][main]["value"])
-
-    means = [
-        {metric: value["value"] for metric, value in entry["metrics"].items()}
-        for entry in trained.values()
-    ]
     return {
-        "pet-mean": summarise_seeds(means),
-        "pet-dev32": trained[max(trained, key=on_dev32)]["metrics"],
-        "pet-best": trained[max(trained, key=on_dev)]["metrics"],
+        "pet-mean": {
+            metric: [fmean(entry[metric]) for entry in trained] for metric in METRICS[task]
+        },
+        "pet-dev32": max(trained, key=lambda entry: fmean(entry[ON_DEV + "accuracy"])),
+        "pet-best": max(trained, key=lambda entry: fmean(entry[METRICS[task][0]])),
     }
 
 
@@ -473,23 +393,17 @@ def _pattern_section(entries: Entries) -> Section:
             entry = _pattern_entry(entries, model, name)
             of = (model, "rte", "ptuning" if name == "ptuning" else "table6", FEW)
             cells.append(entries.cell(entry, "accuracy", of=of))
-            on_dev32 = None if entry is None else {"metrics": entry["dev"]}
-            cells.append(entries.cell(on_dev32, "accuracy", of=of))
+            cells.append(entries.cell(entry, ON_DEV + "accuracy", of=of))
         rows.append((text, *cells, *(f"{printed[name][key]:.2f}" for key in ("dev", "dev32"))))
     for model in entries.models:
         notes += _choice_note(entries, model)
-    header = (
-        "pattern",
-        *(f"{model}\n{split}" for model in entries.models for split in ("dev", "dev32")),
-        "published:\nALBERT-xxlarge\ndev",
-        "published:\nALBERT-xxlarge\ndev32",
-    )
-    marked = (len(header) - 2, len(header) - 1)
+    ours = [f"{model}\n{split}" for model in entries.models for split in ("dev", "dev32")]
+    theirs = [f"ALBERT-xxlarge\n{split}" for split in ("dev", "dev32")]
     title = "RTE, accuracy, trained on 32 examples; published: P-tuning, Table 6"
     return Section(
         "P-tuning, Table 6: patterns for RTE, on dev and on the 32 examples that choose",
         ("Manual patterns are fine-tuned as P-tuning is; dev32 chooses the step.",),
-        (Grid(title, header, (tuple(rows[:-1]), tuple(rows[-1:])), marked),),
+        (published_grid(title, "pattern", ours, theirs, [rows[:-1], rows[-1:]]),),
         tuple(notes),
     )
 
@@ -509,8 +423,8 @@ def _choice_note(entries: Entries, model: str) -> list[str]:
     }
     if len(found) < 2:
         return []
-    chosen = max(found, key=lambda name: float(found[name]["dev"]["accuracy"]["value"]))
-    best = max(found, key=lambda name: float(found[name]["metrics"]["accuracy"]["value"]))
+    chosen = max(found, key=lambda name: fmean(found[name][ON_DEV + "accuracy"]))
+    best = max(found, key=lambda name: fmean(found[name]["accuracy"]))
     text = {name: PATTERNS[name] for name in found}
     same = (
         "which is also the best on dev" if chosen == best else f'the best on dev is "{text[best]}"'
@@ -518,17 +432,8 @@ def _choice_note(entries: Entries, model: str) -> list[str]:
     return [f'{model}: of the manual patterns dev32 chooses "{text[chosen]}"; {same}.']
 
 
-def _cells(entries: Entries, task: str, method: str, metric: str, split: str) -> list[str]:
-    return [
-        entries.cell(
-            entries.find(model, task, method, split=split), metric, of=(model, task, method, split)
-        )
-        for model in entries.models
-    ]
-
-
 def _name(task: str, metric: str) -> str:
-    several = sum(name == task for name, _ in COLUMNS) > 1
+    several = len(METRICS[task]) > 1
     return f"{TASKS[task]} {_METRICS[metric]}" if several else TASKS[task]
 
 
@@ -548,40 +453,25 @@ def draw_ptuning(entries: Entries, folder: Path) -> list[Picture]:
         f"over {names}; other models, not our measurements."
     )
     figure = draw_bar_panels(panels, title=title, caption=caption)
-    save_figure(figure, folder / "figure-1.png")
-    return [Picture("figure-1.png", title)]
+    return [save_picture(figure, folder, "figure-1.png", title)]
 
 
 def ptuning_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
     """Return the panels, and the tasks that the whole training set was measured on."""
-    panels, whole = [], []
+    panels: list[BarPanel] = []
+    whole: list[str] = []
     for split, about in ((FULL, "whole training set"), (FEW, "32 examples")):
-        models = [
-            model
-            for model in entries.models
-            if any(entries.find(model, task, one, split=split) for task in TASKS for one in METHODS)
-        ]
-        methods = [
-            method
-            for method in METHODS
-            if models
-            and all(
-                any(entries.find(model, task, method, split=split) for task in TASKS)
-                for model in models
-            )
-        ]
-        tasks = common_tasks(entries, models, methods, split)
+        models, methods, tasks = entries.comparable(TASKS, METHODS, split)
         if not tasks:
             continue
         if split == FULL:
             whole = tasks
+        metrics = {task: METRICS[task] for task in tasks}
         bars = {
-            METHODS[method]: [average(entries, model, method, tasks, split) for model in models]
+            METHODS[method]: [entries.average(model, method, metrics, split) for model in models]
             for method in methods
         }
-        every = len(tasks) == len(TASKS)
-        listed = "seven tasks" if every else ", ".join(TASKS[task] for task in tasks)
-        panels.append(BarPanel(f"Ours, {about}\n({listed})", models, bars))
+        panels.append(BarPanel(f"Ours, {about}\n({_listed(tasks)})", models, bars))
     if panels:
         theirs = {
             label: [printed_average(model, method, whole) for model in FULL_MODELS]

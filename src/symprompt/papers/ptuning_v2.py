@@ -6,13 +6,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
-from symprompt.papers.recipes import published, show
-from symprompt.papers.records import FULL, NOT_MEASURED, Entries, Entry, mean_of
+from symprompt.papers.records import (
+    FULL,
+    NOT_MEASURED,
+    Entries,
+    Entry,
+    published,
+    published_grid,
+    show,
+)
 from symprompt.papers.settings import CLASSES, QUESTIONS
-from symprompt.report.figures import BarPanel, draw_bar_panels, save_figure
+from symprompt.report.figures import BarPanel, draw_bar_panels
 from symprompt.report.grid import Grid
-from symprompt.report.pages import Picture, Section
+from symprompt.report.pages import Picture, Section, save_picture
 
 NAMES = {
     "sst2": "SST-2",
@@ -163,22 +171,20 @@ def _section(entries: Entries, table: Table) -> Section:
     """Return one table: our models' numbers, then the paper's."""
     sections = []
     for block in table.blocks:
-        if not block.recipe and not _any(entries, entries.models, [block.task], table.methods):
+        if not block.recipe and not entries.any_of(entries.models, [block.task], table.methods):
             continue
         rows = []
         for method in table.methods:
-            ours = _cells(entries, block.task, method, block.metric, block.split)
+            ours = entries.cells(block.task, method, block.metric, block.split)
             theirs = [show(block.printed(model, method)) for model in table.models]
             rows.append((f"{block.name}: {LABELS[method]}", *ours, *theirs))
-        sections.append(tuple(rows))
-    named = [f"published:\n{model}\n({SIZES[model]})" for model in table.models]
-    header = ("task and method", *entries.models, *named)
-    marked = tuple(range(1 + len(entries.models), len(header)))
+        sections.append(rows)
+    named = [f"{model}\n({SIZES[model]})" for model in table.models]
     title = f"{table.title}; published: {_TABLE}{table.number}"
     return Section(
         f"{_TABLE}{table.number}: {table.about}",
         (_ABOUT + table.note,),
-        (Grid(title, header, tuple(sections), marked),),
+        (published_grid(title, "task and method", entries.models, named, sections),),
         _notes(entries, [block.task for block in table.blocks if block.recipe]),
     )
 
@@ -191,14 +197,22 @@ def _ablations(entries: Entries) -> Section:
             metric = "accuracy" if task in CLASSES else "f1"
             prefixes.append(
                 (
-                    (f"{name}: free (PT-2)", *_cells(entries, task, "pt2", metric)),
-                    (f"{name}: reparameterised", *_cells(entries, task, "pt2-mlp", metric)),
+                    (f"{name}: free (PT-2)", *entries.cells(task, "pt2", metric)),
+                    (f"{name}: reparameterised", *entries.cells(task, "pt2-mlp", metric)),
                 )
             )
         for method, label in (("pt2", "PT-2"), ("pt", "PT")):
             if any(_verbal(entries, model, task, method) for model in entries.models):
-                head = _cells(entries, task, method, "accuracy")
-                worded = _worded(entries, task, method)
+                head = entries.cells(task, method, "accuracy")
+                verbal = "pt2-verbalizer" if method == "pt2" else "verbalizer"
+                worded = [
+                    entries.cell(
+                        _verbal(entries, own, task, method),
+                        "accuracy",
+                        of=(own, task, verbal, FULL),
+                    )
+                    for own in entries.models
+                ]
                 words.append(
                     (
                         (f"{name}: head on [CLS] ({label})", *head),
@@ -230,25 +244,6 @@ def _verbal(entries: Entries, model: str, task: str, method: str) -> Entry | Non
         return entries.find(model, task, "pt2-verbalizer", split=FULL)
     found = entries.find(model, task, "verbalizer")
     return found or entries.find(model, task, "frozen", split=FULL)
-
-
-def _worded(entries: Entries, task: str, method: str) -> list[str]:
-    name = "pt2-verbalizer" if method == "pt2" else "verbalizer"
-    return [
-        entries.cell(
-            _verbal(entries, model, task, method), "accuracy", of=(model, task, name, FULL)
-        )
-        for model in entries.models
-    ]
-
-
-def _cells(entries: Entries, task: str, method: str, metric: str, split: str = "") -> list[str]:
-    return [
-        entries.cell(
-            entries.find(model, task, method, split=split), metric, of=(model, task, method, "")
-        )
-        for model in entries.models
-    ]
 
 
 def _notes(entries: Entries, tasks: Sequence[str]) -> tuple[str, ...]:
@@ -283,8 +278,7 @@ def draw_v2(entries: Entries, folder: Path) -> dict[str, list[Picture]]:
             "figures printed in P-tuning v2's Table 1; other models, not our measurements."
         )
         figure = draw_bar_panels(panels, title=title, caption=caption)
-        save_figure(figure, folder / "figure-1.png")
-        pictures["average"].append(Picture("figure-1.png", title))
+        pictures["average"].append(save_picture(figure, folder, "figure-1.png", title))
     for model in entries.models:
         panel = _task_panel(entries, model)
         if panel is None:
@@ -296,46 +290,29 @@ def draw_v2(entries: Entries, folder: Path) -> dict[str, list[Picture]]:
         figure = draw_bar_panels([panel], title=title, caption=caption)
         # Stored results call models as they like, and Markdown's links end at a space.
         file = "tasks-" + re.sub(r"[^\w.-]+", "-", model) + ".png"
-        save_figure(figure, folder / file)
-        pictures["tasks"].append(Picture(file, title))
+        pictures["tasks"].append(save_picture(figure, folder, file, title))
     return pictures
 
 
 def v2_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
     """Return the panels of Figure 1 and the tasks that every bar is an average of."""
-    models = [
-        model for model in entries.models if _any(entries, [model], _FIGURE_TASKS, _FIGURE_METHODS)
-    ]
-    methods = [
-        method
-        for method in _FIGURE_METHODS
-        if models and all(_any(entries, [model], _FIGURE_TASKS, [method]) for model in models)
-    ]
-    tasks = [
-        task
-        for task in _FIGURE_TASKS
-        if methods
-        and all(entries.find(model, task, method) for model in models for method in methods)
-    ]
+    models, methods, tasks = entries.comparable(_FIGURE_TASKS, _FIGURE_METHODS)
     if not tasks:
         return [], []
-    models.sort(key=entries.parameters)
+    models.sort(key=lambda model: entries.sizes.get(model, 0))
+    metrics = {task: ["accuracy"] for task in tasks}
     ours = {
-        LABELS[method]: [
-            mean_of(_value(entries, model, task, method, "accuracy") for task in tasks)
-            for model in models
-        ]
+        LABELS[method]: [entries.average(model, method, metrics) for model in models]
         for method in methods
     }
     blocks = {block.task: block for block in TABLES[0].blocks}
     theirs = {
         LABELS[method]: [
-            mean_of(blocks[task].printed(model, method) or 0.0 for task in tasks)
-            for model in MODELS
+            fmean(blocks[task].printed(model, method) or 0.0 for task in tasks) for model in MODELS
         ]
         for method in methods
     }
-    shown = [f"{model}\n{_size(entries.parameters(model))}".strip() for model in models]
+    shown = [f"{model}\n{_size(entries.sizes.get(model, 0))}".strip() for model in models]
     sized = [f"{name}\n{SIZES[name]}" for name in MODELS]
     return [
         BarPanel("Ours", shown, ours),
@@ -344,38 +321,18 @@ def v2_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
 
 
 def _task_panel(entries: Entries, model: str) -> BarPanel | None:
-    methods = tuple(LABELS)
-    tasks = [task for task in NAMES if _any(entries, [model], [task], methods)]
-    shown = [method for method in methods if _any(entries, [model], tasks, [method])]
+    tasks = [task for task in NAMES if entries.any_of([model], [task], LABELS)]
     if not tasks:
         return None
-    bars = {
-        LABELS[method]: [
-            _value(entries, model, task, method, "accuracy" if task in CLASSES else "f1")
-            if entries.find(model, task, method)
-            else None
-            for task in tasks
-        ]
-        for method in shown
-    }
+    bars: dict[str, list[float | None]] = {}
+    for method, label in LABELS.items():
+        if entries.any_of([model], tasks, [method]):
+            found = [(task, entries.find(model, task, method)) for task in tasks]
+            bars[label] = [
+                fmean(entry["accuracy" if task in CLASSES else "f1"]) if entry else None
+                for task, entry in found
+            ]
     return BarPanel("", [NAMES[task] for task in tasks], bars)
-
-
-def _any(
-    entries: Entries, models: Sequence[str], tasks: Sequence[str], methods: Sequence[str]
-) -> bool:
-    return any(
-        entries.find(model, task, method)
-        for model in models
-        for task in tasks
-        for method in methods
-    )
-
-
-def _value(entries: Entries, model: str, task: str, method: str, metric: str) -> float:
-    entry = entries.find(model, task, method)
-    assert entry is not None
-    return float(entry["metrics"][metric]["value"])
 
 
 def _size(parameters: int) -> str:

@@ -1,4 +1,4 @@
-"""What runs have stored, as the tables read it: ranks of facts, and results on labelled tasks.
+"""What the tables read: ranks of facts, results on labelled tasks, and the papers' own numbers.
 
 The only module here that opens run folders.
 """
@@ -7,81 +7,60 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from symprompt.config import read_toml, shipped_configs
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts import FactSet
 from symprompt.files.atomic import read_json
-from symprompt.papers.recipes import Config
+from symprompt.papers.jobs import Job, Model, Plan
 from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
-from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
-from symprompt.probing.results import PROMPTS, load_facts
-from symprompt.report.records import SECONDS, TRAINED, deviation
+from symprompt.probing.results import load_facts
+from symprompt.report.grid import DASH, Grid
+from symprompt.report.records import SECONDS, TRAINED, deviation, run_records
 from symprompt.report.records import load_results as load_stored
 from symprompt.report.tables import load_scores
-from symprompt.runs.folder import CONFIG, HISTORY, Folder, Record
+from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import OVER_RELATIONS, Summary
 from symprompt.runs.statistics import summarise as summarise_ranks
-from symprompt.tasks import folder as tasks
-from symprompt.tasks.config import TuneConfig
+from symprompt.tasks.folder import COMMAND
 
 if TYPE_CHECKING:
     from symprompt.papers.fact_jobs import Row
-    from symprompt.papers.jobs import Job, Plan
 
-# ---------------------------------------------------------------- one run
+# ---------------------------------------------------------------- what papers print
 
-
-def finished(config: Config) -> bool:
-    """Say whether a run is finished; one through a pattern has all its seeds."""
-    folder = Folder(config.out)
-    if not folder.finished or isinstance(config, RunConfig | TuneConfig):
-        return folder.finished
-    wanted = config.seeds[:1] if config.pattern.method == "zero-shot" else config.seeds
-    return folder.manifest.seeds == wanted
+# table -> model or row -> column -> value
+Rows = Sequence[tuple[str, ...]]
+Published = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
-def begun(config: Config) -> bool:
-    """Say whether a run's folder is there."""
-    return Folder(config.out).has(CONFIG)
+@cache
+def published(name: str) -> Published:
+    """Return a paper's numbers that a shipped recipe holds in [published]; empty if it has none."""
+    found: Published = read_toml(shipped_configs()[name]).get("published", {})
+    return found
 
 
-def check_same(config: Config) -> None:
-    """Refuse a run folder that was made with another config; seeds may be added to patterns.
-
-    Raises:
-        RunError: naming the first key that differs.
-    """
-    folder = Folder(config.out)
-    if folder.has(CONFIG):
-        command = "train" if isinstance(config, RunConfig) else tasks.COMMAND
-        folder.check(command, config, resume=True)
+def published_grid(
+    title: str, first: str, ours: Sequence[str], theirs: Sequence[str], sections: Sequence[Rows]
+) -> Grid:
+    """Return our columns and then a paper's own, headed "published"."""
+    header = (first, *ours, *(f"published:\n{name}" for name in theirs))
+    marked = tuple(range(1 + len(ours), len(header)))
+    return Grid(title, header, tuple(map(tuple, sections)), marked)
 
 
-def load_metrics(config: Config) -> dict[str, Any]:
-    """Return what a finished run states, and its figures."""
-    folder = Folder(config.out)
-    if isinstance(config, RunConfig):
-        return facts_results.load_metrics(folder)
-    return tasks.load_metrics(folder)
-
-
-def borrow_prompts(source: str, config: RunConfig) -> None:
-    """Begin a run with the prompts that another one learned, so that it only queries."""
-    folder = Folder(config.out)
-    if folder.check("train", config, resume=True):
-        return
-    folder.write_config(config)
-    # The prompts last: a run that has them is taken to have learned.
-    for name in (HISTORY, PROMPTS):
-        if not folder.has(name):
-            folder.write(name, (Path(source) / name).read_bytes())
+def show(value: float | None, digits: int = 1) -> str:
+    """Return a figure for a table, or a dash."""
+    return DASH if value is None else f"{value:.{digits}f}"
 
 
 # ---------------------------------------------------------------- facts: ranks of a method's runs
@@ -152,10 +131,17 @@ class Loaded:
     missing: dict[tuple[str, str], str]
     failed: dict[str, str]
 
-    def of_model(self, model: str) -> list[Group]:
-        """Return a model's groups in the order of the rows."""
-        found = (self.groups.get((model, row.config)) for row in self.rows)
-        return [group for group in found if group is not None]
+    @cached_property
+    def by_model(self) -> dict[str, list[Group]]:
+        """The groups of every model that has one, in the order of the rows."""
+        found: dict[str, list[Group]] = {}
+        for (model, _), group in self.groups.items():
+            found.setdefault(model, []).append(group)
+        return found
+
+    def of_row(self, config: str) -> dict[str, Group]:
+        """Return by model the group of one row, where there is one."""
+        return {model: group for (model, own), group in self.groups.items() if own == config}
 
 
 def load_groups(
@@ -172,7 +158,7 @@ def load_groups(
         for row in rows:
             place = (model.name, row.config)
             why = plan.missing.get("/".join(place))
-            group = None if why else _load_group(plan, model.name, row)
+            group = None if why else _load_group(plan, model, row)
             if group is None:
                 missing[place] = why or "failed"
             else:
@@ -180,26 +166,25 @@ def load_groups(
     return Loaded(plan, rows, groups, missing, dict(sorted(failed.items())))
 
 
-def _load_group(plan: Plan[FactSettings], model: str, row: Row) -> Group | None:
-    jobs = plan.of_row(model, row.config)
+def _load_group(plan: Plan[FactSettings], model: Model, row: Row) -> Group | None:
+    jobs = plan.of_row(model.name, row.config)
     done = [job for job in jobs if job.finished]
     if not done:
         return None
     paths = tuple(job.config.out for job in done)
     scores = [load_scores(path) for path in paths]
     if any(list(score.key) != list(scores[0].key) for score in scores):
-        raise RunError(f"the runs of {row.name} on {model} are about different facts.")
-    wanted = plan.record["models"][model]["fingerprint"]
+        raise RunError(f"the runs of {row.name} on {model.name} are about different facts.")
     for path in paths:
         found = Folder(path).manifest.model_fingerprint
-        if found != wanted:
+        if found != model.fingerprint:
             raise RunError(
-                f"{path} was made by other weights ({found}) than {model} has now "
-                f"({wanted}); delete the folder to make it again."
+                f"{path} was made by other weights ({found}) than {model.name} has now "
+                f"({model.fingerprint}); delete the folder to make it again."
             )
     return Group(
         row,
-        model,
+        model.name,
         paths,
         tuple(job.config.seed for job in done if isinstance(job.config, RunConfig)),
         len(jobs),
@@ -211,7 +196,7 @@ def _load_group(plan: Plan[FactSettings], model: str, row: Row) -> Group | None:
     )
 
 
-# ---------------------------------------------------------------- labelled tasks: entries
+# ---------------------------------------------------------------- labelled tasks: figures
 
 # Results of runs through patterns say in "split" how many examples were trained on.
 FEW, FULL = "val, 32", "val, full train"
@@ -228,7 +213,12 @@ LABELS = {
 }
 # Runs through patterns that P-tuning v2's ablation sets beside heads.
 _OF_V2 = ("verbalizer", "pt2-verbalizer")
-Entry = Mapping[str, Any]
+ON_DEV = "dev "
+"""Before the names of figures on the 32 examples that choose."""
+# Settings that tell entries of one method apart; the others are its recipe.
+_OWN = ("variant", "pattern")
+# Metric -> a value for each seed.
+Entry = Mapping[str, Sequence[float]]
 EntryKey = tuple[str, str, str, str, str]
 Place = tuple[str, str, str, str]
 
@@ -238,16 +228,28 @@ class Entries:
     """Results by model, task, method, split and pattern, of runs or of stored files; final.
 
     Attributes:
+        records: what the tables show, by entry.
+        sizes: model -> how many parameters it has.
         failed: (model, task, method, split) of runs that failed; the split of patterns alone.
         missing: task -> why nothing was trained on it.
         note: what the results are about.
     """
 
-    values: Mapping[EntryKey, Entry]
+    records: Mapping[EntryKey, Sequence[Record]]
     models: tuple[str, ...]
+    sizes: Mapping[str, int]
     failed: frozenset[Place] = frozenset()
     missing: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+
+    @cached_property
+    def values(self) -> dict[EntryKey, Entry]:
+        """Every entry's figures."""
+        found: dict[EntryKey, dict[str, list[float]]] = {}
+        for key, records in self.records.items():
+            for record in records:
+                found.setdefault(key, {}).setdefault(record.metric, []).append(record.value)
+        return dict(found)
 
     def find(
         self, model: str, task: str, method: str, *, split: str = "", pattern: str | None = None
@@ -260,13 +262,51 @@ class Entries:
                 return entry
         return None
 
-    def of_method(self, model: str, task: str, method: str, *, split: str) -> dict[str, Entry]:
-        """Return a method's entries by the name of their pattern."""
-        return {
-            key[4]: entry
-            for key, entry in self.values.items()
-            if key[:4] == (model, task, method, split)
-        }
+    def any_of(
+        self, models: Sequence[str], tasks: Iterable[str], methods: Iterable[str], split: str = ""
+    ) -> bool:
+        """Return whether any of these was measured."""
+        wanted = {(m, t, o) for m in models for t in tasks for o in methods}
+        return any(key[:3] in wanted and split in ("", key[3]) for key in self.values)
+
+    def common(
+        self, models: Sequence[str], tasks: Iterable[str], methods: Sequence[str], split: str = ""
+    ) -> list[str]:
+        """Return the tasks that every model and method was measured on."""
+        pairs = [(model, method) for model in models for method in methods]
+        return [
+            task
+            for task in tasks
+            if pairs and all(self.find(model, task, own, split=split) for model, own in pairs)
+        ]
+
+    def comparable(
+        self, tasks: Iterable[str], methods: Iterable[str], split: str = ""
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Return the models, methods and tasks of a figure, whose bars average the same tasks."""
+        tasks = list(tasks)
+        models = [own for own in self.models if self.any_of([own], tasks, methods, split)]
+        shown = [
+            method
+            for method in methods
+            if models and all(self.any_of([model], tasks, [method], split) for model in models)
+        ]
+        return models, shown, self.common(models, tasks, shown, split)
+
+    def average(
+        self, model: str, method: str, metrics: Mapping[str, Sequence[str]], split: str = ""
+    ) -> float:
+        """Return the papers' average: over tasks, of several metrics of a task their mean.
+
+        Args:
+            metrics: of each task; all were measured.
+        """
+        means = []
+        for task, names in metrics.items():
+            entry = self.find(model, task, method, split=split)
+            assert entry is not None
+            means.append(fmean(fmean(entry[name]) for name in names))
+        return fmean(means)
 
     def cell(self, entry: Entry | None, metric: str, *, of: Place) -> str:
         """Return an entry's value for a table, or why there is none.
@@ -274,32 +314,24 @@ class Entries:
         Args:
             of: the model, task, method and split that the entry would be of.
         """
-        value = None if entry is None else entry["metrics"].get(metric)
-        if value is None:
+        if entry is None or metric not in entry:
             return "failed" if of in self.failed else NOT_MEASURED
-        return show_value(value)
+        return show_values(entry[metric])
 
-    def parameters(self, model: str) -> int:
-        """Return how many parameters a model has, 0 if no entry holds it."""
-        found = [
-            int(entry.get("model_parameters") or 0)
-            for key, entry in self.values.items()
-            if key[0] == model
+    def cells(self, task: str, method: str, metric: str, split: str = "") -> list[str]:
+        """Return a method's values for a table, one of each model."""
+        of = split if split in (FEW, FULL) else ""
+        return [
+            self.cell(
+                self.find(model, task, method, split=split), metric, of=(model, task, method, of)
+            )
+            for model in self.models
         ]
-        return max(found, default=0)
 
 
-def show_value(value: Mapping[str, Any]) -> str:
+def show_values(values: Sequence[float]) -> str:
     """Return a mean and its deviation over seeds."""
-    deviation = value.get("deviation") or 0.0
-    several = len(value.get("values", [])) > 1 or deviation
-    return f"{value['value']:.2f}" + (f" ± {deviation:.2f}" if several else "")
-
-
-def mean_of(values: Iterable[float]) -> float:
-    """Return the mean of one number or more."""
-    found = list(values)
-    return sum(found) / len(found)
+    return f"{fmean(values):.2f}" + (f" ± {deviation(values):.2f}" if len(values) > 1 else "")
 
 
 def load_results(paths: Sequence[str], paper: TaskPaper | None = None) -> Entries:
@@ -316,29 +348,31 @@ def load_results(paths: Sequence[str], paper: TaskPaper | None = None) -> Entrie
         RunError: a file holds no results on labelled tasks, or none of them serves the paper.
         ConfigError: two files have results of the same method on the same task and model.
     """
-    values: dict[EntryKey, Entry] = {}
-    origin: dict[EntryKey, str] = {}
+    found: dict[EntryKey, list[Record]] = {}
+    origin: dict[EntryKey, tuple[str, ...]] = {}
+    sizes: dict[str, int] = {}
     notes = []
     for path in (file for place in paths for file in _files(place)):
-        stored = load_stored(path)
-        found = len(values)
-        for entry in _to_entries(stored.records, stored.about):
-            key = _key(entry)
+        stored, before = load_stored(path), len(found)
+        for record in stored.records:
+            key = _key(record)
             if key is None or not _serves(key, paper):
                 continue
-            if key in values:
+            here = (path, record.label, str(record.settings))
+            if origin.setdefault(key, here) != here:
                 raise ConfigError(
-                    f"{origin[key]} and {path} both have results of {entry['method']} on "
-                    f"{entry['task']} with the model {key[0]}; leave one of them out."
+                    f"{origin[key][0]} and {path} both have results of {record.method} on "
+                    f"{record.data} with the model {record.model}; leave one of them out."
                 )
-            values[key], origin[key] = entry, path
-        note = stored.about.get("note", "")
-        notes += [note] if note and len(values) > found else []
-    if not values:
+            found.setdefault(key, []).append(record)
+        if len(found) > before:
+            notes.append(stored.about.get("note", ""))
+            sizes |= stored.about.get("model parameters", {})
+    if not found:
         wanted = f"that the tables of {paper} show" if paper else "on labelled tasks"
         raise RunError(f"{', '.join(paths)}: no results {wanted}; give others.")
-    models = tuple(dict.fromkeys(key[0] for key in values))
-    return Entries(values, models, note=" ".join(notes))
+    models = tuple(dict.fromkeys(key[0] for key in found))
+    return Entries(found, models, sizes, note=" ".join(filter(None, notes)))
 
 
 def _files(place: str) -> list[str]:
@@ -353,192 +387,75 @@ def _files(place: str) -> list[str]:
     return found
 
 
-_DEV = "dev "
-_OWN = ("variant", "pattern")
-"""Settings that tell entries of one method apart; the others are its recipe."""
-
-
-def to_records(entries: Iterable[Entry]) -> list[Record]:
-    """Return entries as records, one for each seed and metric."""
-    records = []
-    for entry in entries:
-        settings = dict(entry.get("settings") or {})
-        if entry.get("pattern_name"):
-            settings["pattern"] = entry["pattern_name"]
-        own: dict[str, Any] = {"command": tasks.COMMAND, "data": entry["task"]}
-        own |= {key: entry[key] for key in ("model", "method", "split")}
-        own |= {"label": entry.get("label", ""), "settings": settings}
-        figures = dict(entry["metrics"])
-        figures |= {_DEV + name: value for name, value in entry.get("dev", {}).items()}
-        for name, value in figures.items():
-            records += [
-                Record(metric=name, value=single, seeds=(seed,), **own)
-                for seed, single in zip(entry["seeds"], value["values"], strict=True)
-            ]
-        whole = {TRAINED: entry.get("trainable_parameters"), SECONDS: entry.get("seconds")}
-        records += [
-            Record(metric=name, value=value, seeds=tuple(entry["seeds"]), **own)
-            for name, value in whole.items()
-            if value is not None
-        ]
-    return records
-
-
-def _to_entries(records: Iterable[Record], about: Mapping[str, Any]) -> list[Entry]:
-    """Return stored records of labelled tasks as entries, a method with all its seeds each."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        if record.command != tasks.COMMAND or record.versus or "published" in record.settings:
-            continue
-        key = [record.data, record.method, record.model, record.split, record.label]
-        groups.setdefault(str([*key, record.settings]), []).append(record)
-    sizes = about.get("model parameters", {})
-    return [_to_entry(own, sizes) for own in groups.values()]
-
-
-def _to_entry(records: Sequence[Record], sizes: Mapping[str, int]) -> Entry:
-    first = records[0]
-    figures: dict[str, list[float]] = {}
-    for record in records:
-        figures.setdefault(record.metric, []).append(record.value)
-    settings = {key: own for key, own in first.settings.items() if key not in _OWN}
-    measured = {name: _over_seeds(own) for name, own in figures.items()}
-    shown = {k: v for k, v in measured.items() if k not in (TRAINED, SECONDS) and _DEV not in k}
-    return {
-        "task": first.data,
-        "method": first.method,
-        "model": first.model,
-        "split": first.split,
-        "label": first.label,
-        "settings": settings,
-        "variant": first.settings.get("variant", ""),
-        "pattern_name": first.settings.get("pattern", ""),
-        "seeds": sorted({seed for record in records for seed in record.seeds}),
-        "metrics": shown,
-        "dev": {k.removeprefix(_DEV): v for k, v in measured.items() if k.startswith(_DEV)},
-        "model_parameters": sizes.get(first.model),
-        "trainable_parameters": next(iter(figures.get(TRAINED, [])), None),
-        "seconds": next(iter(figures.get(SECONDS, [])), None),
-    }
+def _key(record: Record) -> EntryKey | None:
+    """Return what an entry is found by; None for one that no table shows."""
+    settings, method = record.settings, record.method
+    pattern = str(settings.get("pattern", ""))
+    recipe = {key: value for key, value in settings.items() if key not in _OWN}
+    if (
+        record.command != COMMAND
+        or record.versus
+        or settings.get("variant")
+        or recipe not in ({}, REPARAMETERISED)
+        or method == "difference"
+        or (method == "pet" and not pattern)
+    ):
+        return None
+    return record.model, record.data, "pt2-mlp" if recipe else method, record.split, pattern
 
 
 def _serves(key: EntryKey, paper: TaskPaper | None) -> bool:
     """Say whether a paper's tables show an entry; without a paper, whether any do."""
-    if paper is None:
-        return True
     worded = key[3] in (FEW, FULL)
     if paper == PTUNING_V2:
         return not worded or key[2] in (*_OF_V2, "frozen")
-    return worded and key[2] not in _OF_V2
+    return paper is None or (worded and key[2] not in _OF_V2)
 
 
 def load_entries(plan: Plan[TaskSettings], failed: Mapping[str, str], note: str) -> Entries:
     """Read the finished runs of a plan, runs that differ in the seed alone together."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    entries: list[Entry] = []
+    found: dict[EntryKey, list[Record]] = {}
+    sizes = {model.name: 0 for model in plan.models}
     broken = set()
     for job in plan.jobs:
         if job.name in failed:
-            split = "" if job.command == "tune" else FULL if job.full else FEW
+            split = "" if job.command == "tune" else _pattern_split(job)
             broken |= {(job.model, task, job.row, split) for task in job.tasks}
         if not job.finished:
             continue
-        metrics = load_metrics(job.config)
-        if job.command == "patterns":
-            entries.append(_pattern_entry(job, metrics))
-            continue
         for task in job.tasks:
-            own = metrics["tasks"][task] if job.row == "mpt2" else metrics
-            groups.setdefault((job.model, task, job.row), []).append(own)
-    for (model, task, method), runs in groups.items():
-        splits = [name for name in runs[0]["splits"] if name.startswith("test-")]
-        for split in (runs[0]["reported"], *splits):
-            entries.append(_task_entry(model, task, method, runs, split))
-    values = {key: entry for entry in entries if (key := _key(entry)) is not None}
-    models = tuple(model.name for model in plan.models)
-    return Entries(values, models, frozenset(broken), plan.missing, note)
+            folder = Folder(Path(job.config.out) / task if job.row == "mpt2" else job.config.out)
+            size = folder.manifest.details.get("model_parameters") or 0
+            sizes[job.model] = max(sizes[job.model], size)
+            for record in _job_records(job, task, folder):
+                key = _key(record)
+                assert key is not None
+                found.setdefault(key, []).append(record)
+    return Entries(found, tuple(sizes), sizes, frozenset(broken), plan.missing, note)
 
 
-def _task_entry(
-    model: str, task: str, method: str, runs: Sequence[dict[str, Any]], split: str
-) -> dict[str, Any]:
-    first = runs[0]
-    values = {
-        name: [float(run["splits"][split][name]) for run in runs]
-        for name in first["splits"].get(split, {})
-    }
-    entry = {
-        "task": task,
-        "method": first["method"],
-        "model": model,
-        "split": split,
-        "seeds": [run["seed"] for run in runs],
-        "metrics": {name: _over_seeds(own) for name, own in values.items()},
-        "trainable_parameters": first["trainable_parameters"],
-        "model_parameters": first["model_parameters"],
-        "seconds": mean_of(float(run["seconds"]["training"]) for run in runs),
-        "best_epoch": [run["best_epoch"] for run in runs],
-        "chosen_on": first["chosen_on"],
-        "device": first["device"],
-        "versions": first["versions"],
-    }
-    if method == "pt2-mlp":
-        entry |= {"settings": REPARAMETERISED, "label": "PT-2, reparameterised"}
-    return entry
+def _pattern_split(job: Job) -> str:
+    return FULL if job.full else FEW
 
 
-def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
-    return {"value": mean_of(values), "deviation": deviation(values), "values": list(values)}
-
-
-def _pattern_entry(job: Job, metrics: dict[str, Any]) -> dict[str, Any]:
-    label = LABELS.get(job.row, f"pattern {job.pattern}")
-    kept = ("pattern", "words", "seeds", "metrics", "dev", "seconds", "counts", "cut")
-    return {
-        "task": metrics["task"],
-        "method": job.row,
-        "model": job.model,
-        "split": FULL if job.full else FEW,
-        "label": label,
-        "pattern_name": job.pattern,
-        **{key: metrics[key] for key in kept},
-    }
-
-
-def _key(entry: Entry) -> EntryKey | None:
-    """Return what an entry is found by; None for one that no table shows."""
-    method, settings = entry["method"], entry.get("settings")
-    if method == "difference" or (method == "pet" and not entry.get("pattern_name")):
-        return None
-    if entry.get("variant"):
-        return None
-    if settings:
-        if settings != REPARAMETERISED:
-            return None
-        method = "pt2-mlp"
-    model, split = str(entry.get("model", "")), str(entry.get("split", ""))
-    return model, entry["task"], method, split, str(entry.get("pattern_name", ""))
-
-
-# ---------------------------------------------------------------- one run's figures on dev and test
-
-
-def chosen_and_reported(config: Config) -> tuple[str, float, float]:
-    """Return a finished run's main metric, its value on the split that chooses, and on the other.
-
-    In percent. Of facts it is what ``learning.select`` names, the mean over relations; of a mixture
-    the mean over its tasks.
-    """
-    metrics = load_metrics(config)
-    if isinstance(config, RunConfig):
-        name = "p1" if config.learning.select == "p@1" else "mrr"
-        means = [metrics[s]["raw"]["realistic"][OVER_RELATIONS][name] for s in ("dev", "test")]
-        return {"p1": "P@1", "mrr": "MRR"}[name], means[0], means[1]
-    if isinstance(config, TuneConfig):
-        tasks = list(metrics.get("tasks", {"": metrics}).values())
-        name = next(iter(tasks[0]["splits"][tasks[0]["reported"]]))
-        chosen = mean_of(own["splits"][own["chosen_on"]][name] for own in tasks)
-        return name, chosen, mean_of(own["splits"][own["reported"]][name] for own in tasks)
-    name = next(iter(metrics["metrics"]))
-    chosen = metrics["dev"]["accuracy"]["value"]
-    return name, float(chosen), float(metrics["metrics"][name]["value"])
+def _job_records(job: Job, task: str, folder: Folder) -> Iterable[Record]:
+    """Yield a run's figures as the tables' results call them."""
+    own: dict[str, Any] = {"model": job.model, "data": task, "n": None}
+    if job.command == "patterns":
+        settings = {"pattern": job.pattern} if job.pattern else {}
+        label = LABELS.get(job.row, f"pattern {job.pattern}")
+        own |= {"method": job.row, "split": _pattern_split(job)}
+        own |= {"label": label, "settings": settings}
+        for split, prefix in (("", ""), ("dev", ON_DEV)):
+            for record in run_records(folder, split):
+                if split and record.metric in (TRAINED, SECONDS):
+                    continue
+                changes = {"metric": prefix + record.metric, "value": round(record.value, 3)}
+                yield record.model_copy(update=own | changes)
+        return
+    if job.row == "pt2-mlp":
+        own |= {"settings": REPARAMETERISED, "label": "PT-2, reparameterised"}
+    splits = {record.split for record in folder.manifest.records}
+    for split in ("", *sorted(split for split in splits if split.startswith("test-"))):
+        for record in run_records(folder, split):
+            yield record.model_copy(update=own)

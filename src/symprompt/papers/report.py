@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from symprompt.errors import RunError
 from symprompt.files.atomic import read_json, to_json, write_file
 from symprompt.files.progress import Tick, silent
-from symprompt.papers.executor import Executor, LocalExecutor, run_jobs
+from symprompt.papers.executor import Executor, run_plan
 from symprompt.papers.fact_jobs import make_fact_plan
-from symprompt.papers.folder import OWN, hold_folder
-from symprompt.papers.jobs import Outcome, Plan
+from symprompt.papers.jobs import Outcome, Plan, load_metrics
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
 from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
-from symprompt.papers.records import Entries, load_entries, load_results, to_records
+from symprompt.papers.records import Entries, load_entries, load_results
 from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
-from symprompt.papers.spe import fact_page, run_times
+from symprompt.papers.spe import fact_page
 from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
 from symprompt.report.pages import Page, Section
-from symprompt.report.records import plain_results
-from symprompt.runs.folder import Folder, Manifest, Record, validated
+from symprompt.runs.folder import CONFIG, LOCK, Folder
 
 AnyPlan = Plan[FactSettings] | Plan[TaskSettings]
 TITLES = {
@@ -34,7 +33,7 @@ _COLUMNS = (
     'Columns headed "published" are the paper\'s own figures, printed for other models; all '
     "others are our measurements."
 )
-_PAGES = ("report.md", "report.html", "results.json")
+_PAGES = ("report.md", "report.html", "results.json", "figures", LOCK)
 
 
 @dataclass(frozen=True)
@@ -94,47 +93,30 @@ def reproduce(
         >>> reproduce(settings).files                                         # doctest: +SKIP
     """
     plan = make_plan(settings)  # what is wrong is found before a folder is made
-    out = Path(settings.out)
-    with hold_folder(out) as held:
-        plan.write()
-        executor = executor or LocalExecutor(out, settings, held=held)
-        outcome = run_jobs(plan.jobs, executor, tick=tick)
-        tick("tables", 0, 1, "")
-        files = write_tables(plan, outcome)
-        tick("tables", 1, 1, "")
-    return Reproduction(settings.out, outcome, files)
+    pages = partial(make_page, plan)
+    outcome, files = run_plan(plan, pages, executor=executor, tick=tick)
+    if isinstance(settings, FactSettings):
+        files.append(_write_times(plan, outcome))
+    return Reproduction(settings.out, outcome, tuple(files))
 
 
-def write_tables(plan: AnyPlan, outcome: Outcome) -> tuple[Path, ...]:
-    """Write the tables and figures of a plan's finished runs; return the files.
+def make_page(plan: AnyPlan, outcome: Outcome) -> Page:
+    """Return the tables of a plan's finished runs, their figures drawn into the plan's folder.
 
     Raises:
         SympromptError: no run came to its end, or one is damaged.
     """
-    out = Path(plan.out)
-    if isinstance(plan.settings, FactSettings):
-        page = fact_page(plan, outcome)
-        files = (*page.write(out), _write_times(plan, outcome))
-    else:
-        entries = load_entries(plan, outcome.failed, _describe(plan))
-        outcome.require_some(bool(entries.values))
-        page = _task_page(plan.settings.paper, entries, outcome, out)
-        files = tuple(page.write(out))
-    _write_manifest(plan, page)
-    return files
-
-
-def _write_manifest(plan: AnyPlan, page: Page) -> None:
-    """State what the reproduction is and what came of it, as every run folder does."""
-    folder, settings = Folder(plan.out), plan.settings
-    about: dict[str, Any] = {"method": "spe", "seeds": settings.seeds}
-    if isinstance(settings, TaskSettings):
-        about = {"method": settings.paper, "seeds": settings.all_seeds}
-    models = ", ".join(model.name for model in plan.models)
-    manifest = Manifest(command="reproduce", model=models, **about)
-    records = validated(list[Record], page.results["records"], folder.path)
-    folder.start(None, manifest)
-    folder.finish(records=records)
+    settings = plan.settings
+    if isinstance(settings, FactSettings):
+        return fact_page(plan, outcome)  # type: ignore[arg-type]
+    parts = [
+        f"Models: {', '.join(model.name for model in plan.models)}.",
+        f"Seeds: {', '.join(map(str, settings.all_seeds))}.",
+        *settings.describe_trial("examples"),
+    ]
+    entries = load_entries(plan, outcome.failed, " ".join(parts))  # type: ignore[arg-type]
+    outcome.require_some(bool(entries.records))
+    return _task_page(settings.paper, entries, outcome, Path(plan.out))
 
 
 def report_results(paper: TaskPaper, paths: Sequence[str], out: str) -> Reproduction:
@@ -151,24 +133,12 @@ def report_results(paper: TaskPaper, paths: Sequence[str], out: str) -> Reproduc
     entries = load_results(paths, paper)
     folder, outcome = Path(out), Outcome()
     others = folder.exists() and (
-        not folder.is_dir()
-        or any(entry.name not in (*_PAGES, *OWN, "figures") for entry in folder.iterdir())
+        not folder.is_dir() or any(entry.name not in _PAGES for entry in folder.iterdir())
     )
     if others:
         raise RunError(f"{out} exists and holds other things; choose another --out.")
     files = _task_page(paper, entries, outcome, folder).write(folder)
     return Reproduction(out, outcome, tuple(files))
-
-
-def _describe(plan: AnyPlan) -> str:
-    """Return what the tables of labelled tasks are about, in a sentence or two."""
-    assert isinstance(plan.settings, TaskSettings)
-    parts = [
-        f"Models: {', '.join(model.name for model in plan.models)}.",
-        f"Seeds: {', '.join(map(str, plan.settings.all_seeds))}.",
-        *plan.settings.describe_trial("examples"),
-    ]
-    return " ".join(parts)
 
 
 def _task_page(paper: TaskPaper, entries: Entries, outcome: Outcome, out: Path) -> Page:
@@ -185,18 +155,20 @@ def _task_page(paper: TaskPaper, entries: Entries, outcome: Outcome, out: Path) 
         notes = tuple(f"{name}: {why}" for name, why in outcome.failed.items())
         sections.append(Section("Runs that failed", notes=notes))
     text = tuple(part for part in (entries.note, _COLUMNS) if part)
-    sizes = {model: entries.parameters(model) for model in entries.models}
+    sizes = {model: entries.sizes.get(model, 0) for model in entries.models}
     about = {"note": entries.note, "paper": paper, "model parameters": sizes}
-    results = plain_results(about, to_records(entries.values.values()))
-    return Page(TITLES[paper], text, tuple(sections), results)
+    records = [record for own in entries.records.values() for record in own]
+    return Page(TITLES[paper], text, tuple(sections), about, records)
 
 
 def _write_times(plan: AnyPlan, outcome: Outcome) -> Path:
     """Write how long every run took, apart from the tables, which are the same whenever made."""
     path = Path(plan.out) / "times.json"
     times: dict[str, Any] = read_json(path) if path.is_file() else {}
-    for name, stages in run_times(plan).items():  # type: ignore[arg-type]
-        times[name] = times.get(name, {}) | stages | outcome.made.get(name, {})
+    for job in plan.jobs:
+        if job.finished:
+            stages = {"stages": load_metrics(job.config)["seconds"]}
+            times[job.name] = times.get(job.name, {}) | stages | outcome.made.get(job.name, {})
     write_file(path, to_json(times))
     return path
 
@@ -206,7 +178,8 @@ def show_plan(plan: Plan[Any]) -> None:
     done = [job for job in plan.jobs if job.finished]
     print(f"{len(plan.jobs)} runs, {len(done)} of them done, in {plan.out}:")
     for job in plan.jobs:
-        state = "done" if job.finished else "begun" if job.begun else ""
+        begun = "begun" if Folder(job.config.out).has(CONFIG) else ""
+        state = "done" if job.finished else begun
         print(f"  {job.name:<48} {state}".rstrip())
     for name, why in plan.missing.items():
         print(f"  {name}: not measured: {why}")

@@ -1,12 +1,14 @@
-"""SPE's tables: methods (1), candidates that are queried backward (2, 3), label imbalance (4)."""
+"""SPE's tables: methods (1), candidates that are queried backward (2, 3), label imbalance (4).
+
+And beside them what is left of the facts when guesses from training or names are out.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,27 +16,33 @@ from typing import Any
 
 import numpy as np
 
-from symprompt.papers.fact_jobs import PTUNING, SPE, Row, list_rows, pool_row
+from symprompt.facts.quality import easy_facts
+from symprompt.papers.fact_jobs import (
+    NAMES,
+    NAMES_RUN,
+    PTUNING,
+    SPE,
+    Row,
+    list_rows,
+    name_words,
+    pool_row,
+)
 from symprompt.papers.jobs import Outcome, Plan
 from symprompt.papers.ptuning import paraphrase_section, prompt_type_section
-from symprompt.papers.recipes import published
-from symprompt.papers.records import Group, Loaded, load_groups, load_metrics
+from symprompt.papers.records import Group, Key, Loaded, load_groups, published
 from symprompt.papers.settings import FactSettings
-from symprompt.papers.subsets import subset_section
 from symprompt.probing.results import load_asked, load_card, load_weights, run_config
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve
 from symprompt.report.grid import DASH, Grid
-from symprompt.report.pages import Page, Picture, Section
-from symprompt.report.records import METRIC_NAMES, plain_results, unfilled_notes
+from symprompt.report.pages import Page, Picture, Section, save_picture
+from symprompt.report.records import METRIC_NAMES, figure_cell, unfilled_notes
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import (
     METRICS,
     OVER_FACTS,
     OVER_RELATIONS,
-    Difference,
-    Interval,
     Summary,
     bootstrap,
     hits,
@@ -50,6 +58,8 @@ POOLS = (1, 5, 10, 15)
 _AVERAGES = (OVER_RELATIONS, OVER_FACTS)
 _ENVIRONMENT = ("device", "dtype", "torch", "transformers", "model_fingerprint")
 _RISEN, _FALLEN, _SHOWN = 6, 3, 5
+# So high may a name alone not bring the answer.
+_TOP = 3
 
 
 def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
@@ -60,7 +70,8 @@ def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
     """
     loaded = load_groups(plan, list_rows(plan.settings.methods), outcome.failed)
     outcome.require_some(bool(loaded.groups))
-    measured = measure_groups(loaded, plan.settings.draws)
+    records = measure_groups(loaded, plan.settings.draws)
+    measured = {(own.label, own.settings["mean"], own.metric, own.versus): own for own in records}
     pools = pool_means(loaded)
     pictures: dict[str, list[Picture]] = {}
     if figures.can_draw():
@@ -77,8 +88,7 @@ def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
     ]
     note = describe(plan)
     about = {"note": note, "bootstrap draws": plan.settings.draws, "runs": about_groups(loaded)}
-    results = plain_results(about, result_records(loaded, measured))
-    return Page(TITLE, (note,), tuple(sections), results)
+    return Page(TITLE, (note,), tuple(sections), about, records)
 
 
 def describe(plan: Plan[FactSettings]) -> str:
@@ -98,15 +108,6 @@ def describe(plan: Plan[FactSettings]) -> str:
     return " ".join(parts)
 
 
-def run_times(plan: Plan[FactSettings]) -> dict[str, Any]:
-    """Return the seconds of every finished run's stages, by job."""
-    return {
-        job.name: {"stages": load_metrics(job.config)["seconds"]}
-        for job in plan.jobs
-        if job.finished
-    }
-
-
 def _with(section: Section, pictures: list[Picture]) -> Section:
     return replace(section, pictures=tuple(pictures))
 
@@ -114,29 +115,35 @@ def _with(section: Section, pictures: list[Picture]) -> Section:
 # ---------------------------------------------------------------- Table 1: methods
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The bootstrap's intervals of every group, by label, and of SPE minus P-tuning, by model."""
-
-    intervals: dict[str, dict[str, dict[str, Interval]]]
-    differences: dict[str, dict[str, dict[str, Difference]]]
+# Label, average, metric and what was subtracted -> the figure.
+Measured = Mapping[tuple[str, str, str, str], Record]
 
 
-def measure_groups(loaded: Loaded, draws: int) -> Measured:
-    """Resample every group's facts, and those of SPE and P-tuning together."""
+def measure_groups(loaded: Loaded, draws: int) -> list[Record]:
+    """Return every group's figures with bootstrap intervals, and SPE's minus P-tuning's."""
     groups = list(loaded.groups.values())
     # numpy lets go of the interpreter while it draws, so threads share the work.
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        drawn = threads.map(lambda one: bootstrap(one.rank, one.relation, draws=draws), groups)
-        intervals = {group.label: found for group, found in zip(groups, drawn, strict=True)}
-    differences = {}
-    for model in loaded.plan.models:
-        base, other = (loaded.groups.get((model.name, name)) for name in (PTUNING, SPE))
-        if base is not None and other is not None and base.keys == other.keys:
-            differences[model.name] = paired_bootstrap(
-                base.rank, other.rank, base.relation, draws=draws
-            )
-    return Measured(intervals, differences)
+        own_draws = [
+            threads.submit(bootstrap, one.rank, one.relation, draws=draws) for one in groups
+        ]
+        drawn = [found.result() for found in own_draws]
+    records = []
+    for group, intervals in zip(groups, drawn, strict=True):
+        own: dict[str, Any] = {"command": "train", "split": "test", "n": len(group.keys)}
+        own |= {"method": group.row.config, "label": group.label, "seeds": group.seeds}
+        for mean, metric in itertools.product(_AVERAGES, METRICS):
+            own |= {"metric": metric, "settings": {"mean": mean}}
+            value, bounds = getattr(group.means[mean], metric), asdict(intervals[mean][metric])
+            records.append(Record(value=value, **bounds, **own))
+        base = loaded.groups.get((group.model, PTUNING))
+        if group.row.config == SPE and base is not None and base.keys == group.keys:
+            changes = paired_bootstrap(base.rank, group.rank, base.relation, draws=draws)
+            for mean, metric in itertools.product(changes, METRICS):
+                own |= {"metric": metric, "settings": {"mean": mean}, "versus": base.label}
+                bounds = asdict(changes[mean][metric])
+                records.append(Record(value=bounds.pop("difference"), **bounds, **own))
+    return records
 
 
 def table_1(loaded: Loaded, measured: Measured) -> Section:
@@ -163,40 +170,25 @@ def table_1(loaded: Loaded, measured: Measured) -> Section:
 
 def _model_grid(loaded: Loaded, measured: Measured, model: str, averaging: str) -> Grid:
     header = ("method", "seeds", "P@1", "P@10", "MRR", *(f"published:\n{name}" for name in MODELS))
-    rows = []
+    rows, changes = [], []
     for row in loaded.rows:
         group = loaded.groups.get((model, row.config))
         theirs = tuple(published_cell(row, name) for name in MODELS)
         if group is None:
             rows.append((row.name, "", loaded.missing[model, row.config], "", "", *theirs))
             continue
-        cells = []
-        for metric in METRICS:
-            value = getattr(group.means[averaging], metric)
-            interval = measured.intervals[group.label][averaging][metric]
-            cells.append(f"{value:.2f}\n({interval.low:.2f} to {interval.high:.2f})")
-        rows.append((row.name, seeds_cell(group), *cells, *theirs))
-    changes: tuple[tuple[str, ...], ...] = ()
-    if model in measured.differences:
-        values = measured.differences[model][averaging]
-        cells = [difference_cell(values[metric]) for metric in METRICS]
-        changes = (("SPE minus P-tuning", "", *cells, *_published_difference()),)
+        seeds = str(len(group.seeds)) if row.seeded else DASH
+        if row.seeded and len(group.seeds) < group.wanted:
+            seeds += f" of {group.wanted}"
+        for versus in ("", f"{model}: P-tuning"):
+            found = [measured.get((group.label, averaging, one, versus)) for one in METRICS]
+            cells = [figure_cell([own]) for own in found if own is not None]
+            if not versus:
+                rows.append((row.name, seeds, *cells, *theirs))
+            elif cells:
+                changes.append(("SPE minus P-tuning", "", *cells, *_published_difference()))
     title = f"{model}, {averaging}"
-    return Grid(title, header, (tuple(rows), changes), marked=(5, 6, 7))
-
-
-def seeds_cell(group: Group) -> str:
-    """Return how many seeds a group has, and out of how many if some are missing."""
-    if not group.row.seeded:
-        return DASH
-    count = len(group.seeds)
-    return str(count) if count == group.wanted else f"{count} of {group.wanted}"
-
-
-def difference_cell(change: Difference) -> str:
-    """Return a difference with its interval and p; z keeps a rounded zero from being -0.00."""
-    p = "p < 0.01" if change.p < 0.01 else f"p = {change.p:.2f}"
-    return f"{change.difference:+z.2f}\n({change.low:+z.2f} to {change.high:+z.2f})\n{p}"
+    return Grid(title, header, (tuple(rows), tuple(changes)), marked=(5, 6, 7))
 
 
 def published_cell(row: Row, model: str) -> str:
@@ -221,13 +213,10 @@ def _published_difference() -> tuple[str, ...]:
 
 def _notes(loaded: Loaded) -> list[str]:
     notes = [f"{run} failed: {why}" for run, why in loaded.failed.items()]
-    for model in loaded.plan.models:
-        groups = loaded.of_model(model.name)
-        if not groups:
-            continue
+    for model, groups in loaded.by_model.items():
         first = groups[0]
         notes.append(
-            f"{model.name}: {len(first.keys):,} test facts of "
+            f"{model}: {len(first.keys):,} test facts of "
             f"{len(set(first.relation.tolist()))} relations"
             + (f"; {first.note}." if first.note else ".")
         )
@@ -268,30 +257,6 @@ def about_groups(loaded: Loaded) -> dict[str, Any]:
     return found
 
 
-def result_records(loaded: Loaded, measured: Measured) -> Iterator[Record]:
-    """Yield the figures of every group with their intervals, and SPE's minus P-tuning's."""
-    for group in loaded.groups.values():
-        own: dict[str, Any] = {"command": "train", "split": "test", "n": len(group.keys)}
-        own |= {"method": group.row.config, "label": group.label, "seeds": group.seeds}
-        for averaging, metric in itertools.product(_AVERAGES, METRICS):
-            value = getattr(group.means[averaging], metric)
-            bounds = asdict(measured.intervals[group.label][averaging][metric])
-            yield Record(metric=metric, value=value, settings={"mean": averaging}, **bounds, **own)
-        if group.row.config == SPE and group.model in measured.differences:
-            base = loaded.groups[group.model, PTUNING].label
-            for averaging, values in measured.differences[group.model].items():
-                for metric, change in values.items():
-                    bounds = {"low": change.low, "high": change.high, "p": change.p}
-                    yield Record(
-                        metric=metric,
-                        value=change.difference,
-                        versus=base,
-                        settings={"mean": averaging},
-                        **bounds,
-                        **own,
-                    )
-
-
 # ---------------------------------------------------------------- Tables 2 and 3: candidates
 
 Pools = dict[int, Summary]
@@ -304,17 +269,13 @@ def pool_means(loaded: Loaded) -> dict[str, Pools]:
     larger pool has its own fit.
     """
     found = {}
-    for model in loaded.plan.models:
-        group = loaded.groups.get((model.name, SPE))
-        if group is not None:
-            seeds = [_pool_ranks(loaded, group, place) for place in range(len(group.seeds))]
-            common = [k for k in seeds[0] if all(k in ranks for ranks in seeds)]
-            found[model.name] = {
-                k: summarise(np.stack([ranks[k] for ranks in seeds]), group.relation)[
-                    OVER_RELATIONS
-                ]
-                for k in common
-            }
+    for model, group in loaded.of_row(SPE).items():
+        seeds = [_pool_ranks(loaded, group, place) for place in range(len(group.seeds))]
+        found[model] = {
+            k: summarise(np.stack([ranks[k] for ranks in seeds]), group.relation)[OVER_RELATIONS]
+            for k in seeds[0]
+            if all(k in ranks for ranks in seeds)
+        }
     return found
 
 
@@ -459,17 +420,21 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
 def table_3(loaded: Loaded) -> Section:
     """Return SPE's Table 3: questions whose right answer moved most, from the first seed's run."""
     grids = []
-    for model in loaded.plan.models:
-        group = loaded.groups.get((model.name, SPE))
-        if group is None:
-            continue
-        base = loaded.groups.get((model.name, PTUNING))
+    for model, group in loaded.of_row(SPE).items():
+        base = loaded.groups.get((model, PTUNING))
         theirs = dict(zip(base.keys, base.rank[0].tolist(), strict=True)) if base else {}
         rose: list[tuple[str, ...]] = []
         fell: list[tuple[str, ...]] = []
-        for example in find_examples(group.paths[0]):
-            rank = theirs.get((example.relation, example.subject, example.right), math.nan)
-            (rose if example.after < example.before else fell).append(_example_row(example, rank))
+        for one in find_examples(group.paths[0]):
+            rank = theirs.get((one.relation, one.subject, one.right))
+            orders = [
+                ", ".join(f"‹{text}›" if text == one.right else text for text in texts)
+                for texts in (one.forward, one.joint)
+            ]
+            row = (f"{one.relation}\n{one.label}", one.subject, one.right)
+            moved = f"{one.before:g} → {one.after:g}"
+            last = DASH if rank is None else f"{rank:g}"
+            (rose if one.after < one.before else fell).append((*row, moved, *orders, last))
         header = (
             "relation",
             "subject",
@@ -479,7 +444,7 @@ def table_3(loaded: Loaded) -> Section:
             "re-ranked order",
             "rank by\nP-tuning",
         )
-        title = f"{model.name}, {Path(group.paths[0]).name}: the most risen, then the most fallen"
+        title = f"{model}, {Path(group.paths[0]).name}: the most risen, then the most fallen"
         grids.append(Grid(title, header, (tuple(rose), tuple(fell))))
     return Section(
         "SPE, Table 3: questions whose right answer moved most",
@@ -489,21 +454,6 @@ def table_3(loaded: Loaded) -> Section:
             "is where P-tuning with the same seed has it.",
         ),
         tuple(grids),
-    )
-
-
-def _example_row(example: Example, rank: float) -> tuple[str, ...]:
-    def listed(texts: tuple[str, ...]) -> str:
-        return ", ".join(f"‹{text}›" if text == example.right else text for text in texts)
-
-    return (
-        f"{example.relation}\n{example.label}",
-        example.subject,
-        example.right,
-        f"{example.before:g} → {example.after:g}",
-        listed(example.forward),
-        listed(example.joint),
-        DASH if math.isnan(rank) else f"{rank:g}",
     )
 
 
@@ -588,21 +538,20 @@ def first_answers(path: str) -> list[str]:
 def imbalance_section(loaded: Loaded) -> Section:
     """Return the label-imbalance analysis for every model."""
     grids = []
-    for model in loaded.plan.models:
-        groups = loaded.of_model(model.name)
-        if not groups:
-            continue
+    for model, groups in loaded.by_model.items():
         found = [frequency_bins(group) for group in groups]
         rows = []
         for number, name in enumerate(BINS):
             own = [bins[number] for bins in found]
             most = max(one.facts if one else 0 for one in own)
-            rows.append((name, f"{most:,}", *map(_bin_cell, own)))
-        shares = [majority_answers(group) for group in groups]
-        said = ("wrongly answers the most frequent object", "", *(_percent(x) for x in shares))
+            cells = (f"{a.p1:.1f} / {a.mrr:.1f} / {a.median:g}" if a else DASH for a in own)
+            rows.append((name, f"{most:,}", *cells))
+        shares = (majority_answers(group) for group in groups)
+        shown = (DASH if np.isnan(share) else f"{share:.1f} %" for share in shares)
+        said = ("wrongly answers the most frequent object", "", *shown)
         header: tuple[str, ...] = ("right object's share of\nthe training facts", "test facts")
         header += tuple(group.row.name for group in groups)
-        title = f"{model.name}: P@1 / MRR / median rank, mean over facts"
+        title = f"{model}: P@1 / MRR / median rank, mean over facts"
         grids.append(Grid(title, header, (tuple(rows), (said,))))
     return Section(
         "SPE, section 4: label imbalance",
@@ -615,12 +564,83 @@ def imbalance_section(loaded: Loaded) -> Section:
     )
 
 
-def _bin_cell(found: Bin | None) -> str:
-    return DASH if found is None else f"{found.p1:.1f} / {found.mrr:.1f} / {found.median:g}"
+# ---------------------------------------------------------------- easy and hard facts, LAMA-UHN
 
 
-def _percent(value: float) -> str:
-    return DASH if np.isnan(value) else f"{value:.1f} %"
+def given_away_by_name(loaded: Loaded, model: str) -> set[Key] | None:
+    """Return (relation, word, object) where the word as a name puts the object in the top three.
+
+    None if the model was not queried, which is so where no relation is about people.
+    """
+    jobs = [job for job in loaded.plan.of_row(model, NAMES_RUN) if job.finished]
+    if not jobs:
+        return None
+    scores = load_scores(jobs[0].config.out)
+    return {tuple(key) for key, rank in zip(scores.key, scores.rank, strict=True) if rank <= _TOP}
+
+
+def uhn_keys(keys: Iterable[Key], given: set[Key] | None) -> set[Key]:
+    """Return the facts that LAMA-UHN keeps (Poerner et al., 2020).
+
+    Args:
+        given: what names give away, see ``given_away_by_name``; None filters by string alone.
+    """
+    kept = set()
+    for key in keys:
+        relation, subject, right = key
+        if right.lower() in subject.lower():
+            continue
+        if given and relation in NAMES:
+            words = name_words(subject)
+            if any((relation, word, right) in given for word in words):
+                continue
+        kept.add(key)
+    return kept
+
+
+def subset_section(loaded: Loaded) -> Section:
+    """Return every method's P@1 and MRR on the subsets, for every model."""
+    grids, notes = [], []
+    for model, groups in loaded.by_model.items():
+        given = given_away_by_name(loaded, model)
+        # Manual prompts need no training facts, but every run stores those it was given.
+        found = easy_facts(groups[0].facts)
+        easy = {(fact.relation, fact.subject, fact.object) for fact in found}
+        subsets = {
+            "all": set(groups[0].keys),
+            "easy": easy,
+            "hard": set(groups[0].keys) - easy,
+            "UHN, string": uhn_keys(groups[0].keys, None),
+        }
+        if given is not None:
+            subsets["UHN, string\nand names"] = uhn_keys(groups[0].keys, given)
+        counts = {name: sum(key in own for key in groups[0].keys) for name, own in subsets.items()}
+        header = ("method", *(f"{name}\n{count:,}" for name, count in counts.items()))
+        rows = []
+        for group in groups:
+            keeps = (np.array([key in own for key in group.keys]) for own in subsets.values())
+            means = map(group.mean_of, keeps)
+            cells = (f"{mean.p1:.2f} / {mean.mrr:.2f}" if mean else DASH for mean in means)
+            rows.append((group.row.name, *cells))
+        grids.append(Grid(f"{model}: P@1 / MRR, mean over relations", header, (tuple(rows),)))
+        if given is None:
+            jobs = loaded.plan.of_row(model, NAMES_RUN)
+            why = "that run failed" if jobs else "no relation is about people"
+            notes.append(f"{model} was not queried for names: {why}.")
+    return Section(
+        "Easy, hard and UHN facts",
+        (
+            "Easy facts are those that the relation's most frequent training object or naive Bayes "
+            "over the subject's words gets right; the others are hard. OptiPrompt (Zhong et al., "
+            "2021), which also counts what tuned models with random weights get right as easy, has "
+            "10,546 easy and 23,493 hard facts. UHN leaves out facts whose object is named in the "
+            "subject and, with names, those about people where the model itself, queried for each "
+            f"word of the name whether it is a common name there, has the object among its first "
+            f"{_TOP}. Relations without facts in a subset are not in its mean.",
+        ),
+        tuple(grids),
+        tuple(notes),
+    )
 
 
 # ---------------------------------------------------------------- figures
@@ -631,54 +651,35 @@ def draw_pictures(
 ) -> dict[str, list[Picture]]:
     """Draw every model's figures into a folder; return what was drawn by section."""
     drawn: dict[str, list[Picture]] = {"methods": [], "candidates": [], "imbalance": []}
-    for model in loaded.plan.models:
-        groups = loaded.of_model(model.name)
-        if not groups:
-            continue
-        about = _about(loaded, model.name)
-        bars = [
-            Bar(
-                group.row.name,
-                METRIC_NAMES[metric],
-                getattr(group.means[OVER_RELATIONS], metric),
-                measured.intervals[group.label][OVER_RELATIONS][metric].low,
-                measured.intervals[group.label][OVER_RELATIONS][metric].high,
-            )
-            for metric in METRICS
-            for group in groups
-        ]
+    for model, groups in loaded.by_model.items():
+        first, seeds = groups[0], max(len(group.seeds) for group in groups)
+        about = (
+            f"Model {model}; {len(set(first.relation.tolist()))} relations, {len(first.keys):,} "
+            f"test facts; realistic ranks; mean over {seeds} seed{'s' if seeds > 1 else ''}."
+        )
+        bars = []
+        for metric, group in itertools.product(METRICS, groups):
+            own = measured[group.label, OVER_RELATIONS, metric, ""]
+            bounds = own.model_dump(include={"value", "low", "high"})
+            bars.append(Bar(group.row.name, METRIC_NAMES[metric], **bounds))
+        title = f"Methods on the model {model}"
         caption = f"{about} Mean over relations, 95 % bootstrap intervals; orange: the best."
-        title = f"Methods on the model {model.name}"
         figure = figures.draw_method_rows(bars, title=title, caption=caption)
-        drawn["methods"].append(_save(figure, folder, f"methods-{model.name}.png", title))
-        if pools.get(model.name):
-            curve = pool_curve(loaded.groups[model.name, SPE], pools[model.name])
-            title = f"SPE on {model.name}: candidates scored by subject prompts"
+        drawn["methods"].append(save_picture(figure, folder, f"methods-{model}.png", title))
+        if pools.get(model):
+            curve = pool_curve(loaded.groups[model, SPE], pools[model])
+            title = f"SPE on {model}: candidates scored by subject prompts"
             caption = f"{about} Weight {curve.shown_weights}. Up to K = 10, P@10 cannot change."
             figure = figures.draw_k_curve(curve, title=title, caption=caption)
-            name = f"candidates-{model.name}.png"
-            drawn["candidates"].append(_save(figure, folder, name, title))
+            picture = save_picture(figure, folder, f"candidates-{model}.png", title)
+            drawn["candidates"].append(picture)
         lines = {
             group.row.name: [None if bin is None else bin.mrr for bin in frequency_bins(group)]
             for group in groups
         }
-        counts = [bin.facts if bin else 0 for bin in frequency_bins(groups[0])]
-        title = f"{model.name}: MRR by frequency of the right object"
+        counts = [bin.facts if bin else 0 for bin in frequency_bins(first)]
+        title = f"{model}: MRR by frequency of the right object"
         caption = f"{about} MRR, mean over the facts of a bin."
         figure = figures.draw_frequency(lines, BINS, counts, title=title, caption=caption)
-        drawn["imbalance"].append(_save(figure, folder, f"imbalance-{model.name}.png", title))
+        drawn["imbalance"].append(save_picture(figure, folder, f"imbalance-{model}.png", title))
     return drawn
-
-
-def _save(figure: object, folder: Path, name: str, about: str) -> Picture:
-    figures.save_figure(figure, folder / name)  # type: ignore[arg-type]
-    return Picture(name, about)
-
-
-def _about(loaded: Loaded, model: str) -> str:
-    group = loaded.of_model(model)[0]
-    seeds = max(len(other.seeds) for other in loaded.of_model(model))
-    return (
-        f"Model {model}; {len(set(group.relation.tolist()))} relations, {len(group.keys):,} test "
-        f"facts; realistic ranks; mean over {seeds} seed{'s' if seeds > 1 else ''}."
-    )

@@ -11,20 +11,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from symprompt.config import flatten, full_key, override
+from symprompt.config import flatten, full_key, nearest, override, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
-from symprompt.papers import records
-from symprompt.papers.executor import Executor, LocalExecutor, run_jobs
-from symprompt.papers.folder import hold_folder, merge_record
-from symprompt.papers.jobs import Job, Outcome, Plan, find_models
-from symprompt.papers.recipes import Config, load_recipe
+from symprompt.papers.executor import Executor, run_plan
+from symprompt.papers.jobs import Config, Job, Outcome, Plan, find_models, load_metrics
+from symprompt.papers.records import show_values
 from symprompt.papers.settings import SweepSettings
+from symprompt.probing.config import RunConfig, load_config
 from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Section
-from symprompt.report.records import deviation, plain_results
-from symprompt.runs.folder import Record
-from symprompt.tasks.config import PatternRunConfig
+from symprompt.report.records import METRIC_NAMES
+from symprompt.runs.folder import Manifest, Record
+from symprompt.runs.statistics import OVER_RELATIONS
+from symprompt.tasks.config import (
+    PatternRunConfig,
+    TuneConfig,
+    is_pattern_config,
+    load_pattern_config,
+    load_tune_config,
+)
 
 # Keys of a config that the sweep sets itself.
 _PLACED = ("model", "out", "seed", "seeds", "device")
@@ -58,13 +64,41 @@ class Sweep:
 
     tried: tuple[Tried, ...]
     outcome: Outcome
-    grid: Grid
     files: tuple[Path, ...]
 
     @property
     def best(self) -> Tried:
         """The setting that is best on dev."""
         return self.tried[0]
+
+    @property
+    def grid(self) -> Grid:
+        """The table of settings."""
+        return _grid(self.tried)
+
+
+def load_recipe(name: str) -> Config:
+    """Load a config of train or tune by its shipped name or its path.
+
+    Raises:
+        ConfigError: no such recipe, or one of another command.
+    """
+    known = {command: shipped_configs(command) for command in ("train", "tune")}
+    if name not in known["train"] | known["tune"] and not Path(name).is_file():
+        near = nearest(name, known["train"] | known["tune"])
+        hint = f" (did you mean {near}?)" if near else ""
+        raise ConfigError(
+            f"recipe {name!r} is neither a file nor a config of train or tune{hint}; symprompt "
+            "configs lists them."
+        )
+    if is_pattern_config(name):
+        return load_pattern_config(name)
+    try:
+        return load_tune_config(name)
+    except ConfigError:
+        if name in known["tune"]:
+            raise
+        return load_config(name)
 
 
 def make_sweep_plan(settings: SweepSettings) -> tuple[Plan[SweepSettings], list[dict[str, Any]]]:
@@ -90,18 +124,20 @@ def make_sweep_plan(settings: SweepSettings) -> tuple[Plan[SweepSettings], list[
     seeds = settings.seeds or (base.seeds if isinstance(base, PatternRunConfig) else (base.seed,))
     if len(set(seeds)) != len(seeds):
         raise ConfigError(f"--seeds has one twice: {', '.join(map(str, seeds))}.")
-    models, _, about = find_models((base.model,))
+    (model,) = find_models((base.model,))
     kept = {key: value for key, value in flatten(base).items() if key not in (*_PLACED, *grid)}
     kept = {key: list(v) if isinstance(v, tuple) else v for key, v in kept.items()}
     tried = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     jobs = []
     for setting in tried:
         for seed in seeds:
-            out = str(Path(settings.out) / "runs" / models[0].name / f"{_name(setting)}-{seed}")
-            config = _with_seed(override(base, **setting, out=out), seed)
-            jobs.append(Job(models[0].name, _name(setting), config))
-    record = merge_record(settings.out, kept, about)
-    return Plan(settings.out, settings, models, tuple(jobs), {}, record), tried
+            out = str(Path(settings.out) / "runs" / model.name / f"{_name(setting)}-{seed}")
+            seeded = {"seeds": (seed,)} if isinstance(base, PatternRunConfig) else {"seed": seed}
+            config = override(base, **setting, **seeded, out=out)
+            jobs.append(Job(model.name, _name(setting), config))
+    name = Path(settings.recipe).stem
+    about = Manifest(command="sweep", model=model.name, method=name, seeds=seeds, details=kept)
+    return Plan(settings.out, settings, (model,), tuple(jobs), about), tried
 
 
 def sweep(
@@ -125,19 +161,18 @@ def sweep(
         >>> sweep(settings).best.setting                                        # doctest: +SKIP
     """
     plan, settings_tried = make_sweep_plan(settings)
-    with hold_folder(Path(settings.out)) as held:
-        plan.write()
-        executor = executor or LocalExecutor(settings.out, settings, held=held)
-        outcome = run_jobs(plan.jobs, executor, tick=tick)
-        found = [_read(plan, setting) for setting in settings_tried]
-        tried = [one for one in found if one is not None]
+    tried: list[Tried] = []
+
+    def make_page(outcome: Outcome) -> Page:
+        found = (_read(plan, setting) for setting in settings_tried)
+        tried.extend(one for one in found if one is not None)
         outcome.require_some(any(one.complete for one in tried))
         # Settings with a run that failed are no better than any other.
         tried.sort(key=lambda one: (not one.complete, -fmean(one.dev)))
-        grid = _grid(tried)
-        page = _page(settings, grid, tried, outcome)
-        files = page.write(Path(settings.out))
-    return Sweep(tuple(tried), outcome, grid, tuple(files))
+        return _page(plan.about.method, tried, outcome)
+
+    outcome, files = run_plan(plan, make_page, executor=executor, tick=tick)
+    return Sweep(tuple(tried), outcome, tuple(files))
 
 
 def _parse(entries: Sequence[str], flag: str) -> dict[str, list[Any]]:
@@ -173,18 +208,12 @@ def _name(setting: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w.=-]+", "_", "-".join(parts))
 
 
-def _with_seed(config: Config, seed: int) -> Config:
-    if isinstance(config, PatternRunConfig):
-        return override(config, seeds=(seed,))
-    return override(config, seed=seed)
-
-
 def _read(plan: Plan[SweepSettings], setting: Mapping[str, Any]) -> Tried | None:
     jobs = plan.of_row(plan.models[0].name, _name(setting))
     done = [job.config for job in jobs if job.finished]
     if not done:
         return None
-    names, dev, test = zip(*map(records.chosen_and_reported, done), strict=True)
+    names, dev, test = zip(*map(chosen_and_reported, done), strict=True)
     seeds = [one.seeds[0] if isinstance(one, PatternRunConfig) else one.seed for one in done]
     return Tried(setting, names[0], tuple(seeds), dev, test, len(jobs))
 
@@ -196,21 +225,16 @@ def _grid(tried: Sequence[Tried]) -> Grid:
     for place, one in enumerate(tried):
         cells = [str(value) for value in one.setting.values()] or ["the recipe's"]
         count = str(len(one.dev)) + ("" if one.complete else f" of {one.wanted}")
-        rows.append((*cells, count, _cell(one.dev), DASH if place else _cell(one.test)))
+        rows.append((*cells, count, show_values(one.dev), DASH if place else show_values(one.test)))
     return Grid("Settings by dev; test of the best alone", header, (tuple(rows),))
 
 
-def _cell(values: Sequence[float]) -> str:
-    spread = f" ± {deviation(values):.2f}" if len(values) > 1 else ""
-    return f"{fmean(values):.2f}{spread}"
-
-
-def _page(settings: SweepSettings, grid: Grid, tried: Sequence[Tried], outcome: Outcome) -> Page:
-    note = f"Recipe {Path(settings.recipe).stem}, {len(tried)} settings, mean ± deviation of seeds."
+def _page(recipe: str, tried: Sequence[Tried], outcome: Outcome) -> Page:
+    note = f"Recipe {recipe}, {len(tried)} settings, mean ± deviation of seeds."
     notes = tuple(f"{job} failed: {why}" for job, why in outcome.failed.items())
-    section = Section("Settings", grids=(grid,), notes=notes)
-    results = plain_results({"note": note}, _records(tried, Path(settings.recipe).stem))
-    return Page("A sweep over settings", (note,), (section,), results)
+    section = Section("Settings", grids=(_grid(tried),), notes=notes)
+    records = list(_records(tried, recipe))
+    return Page("A sweep over settings", (note,), (section,), {"note": note}, records)
 
 
 def _records(tried: Sequence[Tried], recipe: str) -> Iterator[Record]:
@@ -228,3 +252,24 @@ def _records(tried: Sequence[Tried], recipe: str) -> Iterator[Record]:
                     label=_name(one.setting),
                     settings=dict(one.setting),
                 )
+
+
+def chosen_and_reported(config: Config) -> tuple[str, float, float]:
+    """Return a finished run's main metric, its value on the split that chooses, and on the other.
+
+    In percent. Of facts it is what ``learning.select`` names, the mean over relations; of a mixture
+    the mean over its tasks.
+    """
+    metrics = load_metrics(config)
+    if isinstance(config, RunConfig):
+        name = "p1" if config.learning.select == "p@1" else "mrr"
+        means = [metrics[s]["raw"]["realistic"][OVER_RELATIONS][name] for s in ("dev", "test")]
+        return METRIC_NAMES[name], means[0], means[1]
+    if isinstance(config, TuneConfig):
+        tasks = list(metrics.get("tasks", {"": metrics}).values())
+        name = next(iter(tasks[0]["splits"][tasks[0]["reported"]]))
+        chosen = fmean(own["splits"][own["chosen_on"]][name] for own in tasks)
+        return name, chosen, fmean(own["splits"][own["reported"]][name] for own in tasks)
+    name = next(iter(metrics["metrics"]))
+    chosen = metrics["dev"]["accuracy"]["value"]
+    return name, float(chosen), float(metrics["metrics"][name]["value"])

@@ -13,7 +13,6 @@ from typing import Any
 
 from symprompt.config import override, shipped_configs
 from symprompt.errors import ConfigError, DataError
-from symprompt.papers.folder import merge_record
 from symprompt.papers.jobs import Job, Model, Plan, find_models
 from symprompt.papers.settings import (
     ENTITIES,
@@ -22,6 +21,7 @@ from symprompt.papers.settings import (
     ROLES,
     TaskSettings,
 )
+from symprompt.runs.folder import Manifest
 from symprompt.tasks.config import TuneConfig, load_pattern_config, load_tune_config
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.patterns.data import load_verbal
@@ -82,22 +82,21 @@ def find_tasks(settings: TaskSettings) -> Found:
     few: dict[str, Path] = {}
     missing: dict[str, str] = {}
     for task, named in settings.places.items():
+        where = _full_place(data, task, named)
         if settings.paper == PTUNING_V2:
-            where = _full_place(data, task, named)
-            why = _why_not(task, where, data)
-            if where is not None and not why:
+            if where is None:
+                missing[task] = f"no files of it in {data.name or data}"
+            elif load_task(task, where).splits.get("train"):
                 full[task] = where
             else:
-                missing[task] = why
+                missing[task] = f"{where.name} has no training examples"
             continue
-        where = _full_place(data, task, named)
-        if where is not None:
-            load_verbal(task, where)
-            full[task] = where
-        tree = next((data / name for name in _FEWGLUE if _is_few(data / name, task)), None)
-        if tree is not None:
-            load_verbal(task, tree)
-            few[task] = tree
+        below = f"{find_task(task).folder}/{_FEW_FILE}"
+        tree = next((data / name for name in _FEWGLUE if (data / name / below).is_file()), None)
+        for places, place in ((full, where), (few, tree)):
+            if place is not None:
+                load_verbal(task, place)
+                places[task] = place
     return Found(full, few, missing)
 
 
@@ -108,38 +107,15 @@ def _full_place(data: Path, task: str, named: str) -> Path | None:
         if not place.is_dir():
             raise DataError(f"--tasks says that {task} is in {place}, which is no folder.")
         return place
-    for name in (task, *_PLACES[task]):
-        place = data / name
+    places = [data / name for name in (task, *_PLACES[task]) if (data / name).is_dir()]
+    for place in places:
         # Folders of packs may have a task's name and hold its folder: boolq/superglue_boolq.
-        if _has_files(place) and not (place / _FEW_FILE).is_file():
+        if not (place / _FEW_FILE).is_file() and any(own.is_file() for own in place.iterdir()):
             return place
-    return next((data / name for name in (task, *_PLACES[task]) if _nested(data / name)), None)
-
-
-def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(entry.is_file() for entry in folder.iterdir())
-
-
-def _nested(folder: Path) -> bool:
-    """Say whether a folder holds files deeper down, and none of 32 examples."""
-    return (
-        folder.is_dir()
-        and any(entry.is_file() for entry in folder.rglob("*"))
-        and not any(folder.rglob(_FEW_FILE))
-    )
-
-
-def _is_few(tree: Path, task: str) -> bool:
-    return (tree / find_task(task).folder / _FEW_FILE).is_file()
-
-
-def _why_not(task: str, where: Path | None, data: Path) -> str:
-    """Return why a task of P-tuning v2 is not measured; empty if it can be."""
-    if where is None:
-        return f"no files of it in {data.name or data}"
-    if load_task(task, where).splits.get("train"):
-        return ""
-    return f"{where.name} has no training examples"
+    for place in places:
+        if not any(place.rglob(_FEW_FILE)) and any(own.is_file() for own in place.rglob("*")):
+            return place
+    return None
 
 
 # ---------------------------------------------------------------- the plan
@@ -148,6 +124,7 @@ def _why_not(task: str, where: Path | None, data: Path) -> str:
 REPARAMETERISED = ("rte", "boolq", "cb", "conll2003", "conll2004")
 VERBALIZED = ("rte", "boolq", "cb")
 VERBALIZERS = {"pt2-verbalizer": "pt2", "verbalizer": "pt"}
+_ABLATED = {"pt2-mlp": REPARAMETERISED} | dict.fromkeys(VERBALIZERS, VERBALIZED)
 PATTERNS_OF_TABLE_6 = ("agree-1", "agree-2", "named", "truth")
 # Recipes that are not called after their task; tasks without one are trained as one of their kind.
 LIKE = {
@@ -171,9 +148,8 @@ def make_task_plan(settings: TaskSettings) -> Plan[TaskSettings]:
         SympromptError: bad settings, models or data, or a folder that was made with other ones.
     """
     settings.check()
-    models, _, about = find_models(settings.models)
+    models = find_models(settings.models)
     found = find_tasks(settings)
-    record = merge_record(settings.out, settings.kept(), about)
     jobs: list[Job] = []
     missing = dict(found.missing)
     for model in models:
@@ -184,7 +160,14 @@ def make_task_plan(settings: TaskSettings) -> Plan[TaskSettings]:
     if not jobs:
         whys = "; ".join(f"{task}: {why}" for task, why in missing.items())
         raise ConfigError(f"there is nothing to train ({whys or 'no method fits the tasks'}).")
-    return Plan(settings.out, settings, models, tuple(jobs), missing, record)
+    about = Manifest(
+        command="reproduce",
+        method=settings.paper,
+        model=", ".join(model.name for model in models),
+        seeds=settings.all_seeds,
+        details=settings.kept(),
+    )
+    return Plan(settings.out, settings, models, tuple(jobs), about, missing)
 
 
 def task_recipe(task: str, method: str) -> TuneConfig:
@@ -200,12 +183,9 @@ def task_recipe(task: str, method: str) -> TuneConfig:
     config = load_tune_config(f"{LIKE[task]}-{method}")
     own: dict[str, Any] = {"task.name": task}
     if f"{task}-pt2" in shipped_configs():
-        own |= {f"task.{key}": value for key, value in _task_table(f"{task}-pt2").items()}
+        like = load_tune_config(f"{task}-pt2").task
+        own |= {f"task.{key}": value for key, value in vars(like).items()}
     return override(config, **own)
-
-
-def _task_table(recipe: str) -> dict[str, Any]:
-    return vars(load_tune_config(recipe).task)
 
 
 # ---------------------------------------------------------------- P-tuning v2
@@ -216,13 +196,17 @@ def _v2_jobs(
 ) -> Iterator[Job]:
     for task, place in found.full.items():
         for method in settings.all_methods:
-            if method == "mpt2" or not _concerns(method, task):
+            if method == "mpt2" or task not in _ABLATED.get(method, (task,)):
                 continue
             if method in VERBALIZERS:
-                yield _verbalizer_job(settings, model, task, place, method)
+                # Words answer where PT or PT-2 has a head.
+                base = load_pattern_config(f"superglue-{task}-{VERBALIZERS[method]}")
+                changes = _pattern_changes(settings, model, place, f"{task}-{method}")
+                words = override(base, **changes)
+                yield Job(model.name, method, words, tasks=(task,), pattern="ptuning")
                 continue
             for seed in settings.all_seeds:
-                changes = _common(settings, model, f"{task}-{method}-{seed}")
+                changes = _head_changes(settings, model, f"{task}-{method}-{seed}")
                 changes |= {"data": str(place), "seed": seed}
                 config = override(task_recipe(task, method), **changes)
                 yield Job(model.name, method, config, tasks=(task,))
@@ -230,19 +214,10 @@ def _v2_jobs(
         yield from _mixture_jobs(settings, model, found, missing)
 
 
-def _concerns(method: str, task: str) -> bool:
-    if method in VERBALIZERS:
-        return task in VERBALIZED
-    return method != "pt2-mlp" or task in REPARAMETERISED
-
-
-def _common(settings: TaskSettings, model: Model, name: str) -> dict[str, Any]:
+def _head_changes(settings: TaskSettings, model: Model, name: str) -> dict[str, Any]:
     """Return the changes to every recipe of a head, under dotted keys."""
-    changes: dict[str, Any] = {
-        "model": model.place,
-        "out": _out(settings, model, name),
-        "dtype": settings.dtype,
-    }
+    changes: dict[str, Any] = {"model": model.place, "dtype": settings.dtype}
+    changes["out"] = str(Path(settings.out) / "runs" / model.name / name)
     if settings.epochs:
         changes |= {"learning.epochs": settings.epochs, "mixture.epochs": settings.epochs}
     if settings.limit:
@@ -250,8 +225,17 @@ def _common(settings: TaskSettings, model: Model, name: str) -> dict[str, Any]:
     return changes
 
 
-def _out(settings: TaskSettings, model: Model, name: str) -> str:
-    return str(Path(settings.out) / "runs" / model.name / name)
+def _pattern_changes(
+    settings: TaskSettings, model: Model, place: Path, name: str
+) -> dict[str, Any]:
+    """Return the changes to every recipe of a pattern, under dotted keys."""
+    changes: dict[str, Any] = {"model": model.place, "data": str(place)}
+    changes["out"] = str(Path(settings.out) / "runs" / model.name / name)
+    changes |= {"seeds": settings.all_seeds, "pattern.train_limit": settings.limit}
+    changes["pattern.test_limit"] = settings.limit
+    if settings.epochs:
+        changes["learning.epochs"] = settings.epochs
+    return changes
 
 
 def _mixture_jobs(
@@ -268,36 +252,11 @@ def _mixture_jobs(
                 missing[name] = f"a mixture needs two tasks of a kind, and there is {have}"
             continue
         for seed in settings.all_seeds:
-            changes = _common(settings, model, f"{recipe}-{seed}")
+            changes = _head_changes(settings, model, f"{recipe}-{seed}")
             entries = [f"{task}={found.full[task].absolute()}" for task in there]
             changes |= {"data": settings.data, "seed": seed, "mixture.tasks": entries}
             config = override(load_tune_config(recipe), **changes)
             yield Job(model.name, "mpt2", config, tasks=tuple(there))
-
-
-def _verbalizer_job(
-    settings: TaskSettings, model: Model, task: str, place: Path, method: str
-) -> Job:
-    """Return the job whose words answer where PT or PT-2 has a head."""
-    base = load_pattern_config(f"superglue-{task}-{VERBALIZERS[method]}")
-    changes = _pattern_changes(settings, model, place, f"{task}-{method}")
-    if settings.epochs:
-        changes["learning.epochs"] = settings.epochs
-    return Job(model.name, method, override(base, **changes), tasks=(task,), pattern="ptuning")
-
-
-def _pattern_changes(
-    settings: TaskSettings, model: Model, place: Path, name: str
-) -> dict[str, Any]:
-    """Return the changes to every recipe of a pattern, under dotted keys."""
-    return {
-        "model": model.place,
-        "data": str(place),
-        "out": _out(settings, model, name),
-        "seeds": settings.all_seeds,
-        "pattern.train_limit": settings.limit,
-        "pattern.test_limit": settings.limit,
-    }
 
 
 # ---------------------------------------------------------------- P-tuning
@@ -315,7 +274,7 @@ def _ptuning_jobs(
             if task not in places:
                 continue
             for method in settings.all_methods:
-                for pattern in _patterns(method, task, full=full, causal=model.causal):
+                for pattern in _patterns(method, task, full=full, causal=model.source.causal):
                     yield _pattern_job(settings, model, task, places[task], method, pattern, full)
 
 
@@ -356,8 +315,6 @@ def _pattern_job(
         # Tables need no weights, and there would be a model's for each of some hundred runs.
         "keep_weights": False,
     }
-    if settings.epochs:
-        changes["learning.epochs"] = settings.epochs
     if settings.limit:
         # A trial does not search: the first rate and batch of the grid are taken.
         changes["learning.rates"] = base.learning.rates[:1]

@@ -18,7 +18,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
@@ -27,10 +28,11 @@ from transformers.utils import logging as transformers_logging
 from symprompt.errors import SympromptError, is_out_of_memory
 from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
-from symprompt.papers import records
-from symprompt.papers.recipes import Config
+from symprompt.papers.jobs import Config
 from symprompt.probing.config import RunConfig, load_config, model_dtype
+from symprompt.probing.results import PROMPTS
 from symprompt.probing.train import train
+from symprompt.runs.folder import HISTORY, Folder
 from symprompt.tasks.config import load_pattern_config, load_tune_config
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import tune
@@ -45,15 +47,6 @@ _TICK_SECONDS = 0.2
 _GIB = 1 << 30
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A model that was loaded, by what, and what its weights were."""
-
-    key: tuple[str, str]
-    backbone: LanguageModel
-    weights: dict[str, float]
-
-
 class Worker:
     """Runs jobs on one device and keeps the last model and its tasks; final."""
 
@@ -65,7 +58,8 @@ class Worker:
 
     def forget(self) -> None:
         """Let go of models and tasks: two models may not fit, and a failed job may change one."""
-        self._loaded: _Loaded | None = None
+        self._backbone: LanguageModel | None = None
+        self._loaded: tuple[object, ...] = ()
         self._session = Session()
         gc.collect()
         if torch.device(self.device).type == "cuda":
@@ -82,36 +76,32 @@ class Worker:
         self._kept = (type(config), config.model)
         begun = time.perf_counter()
         tick = self._ticks(name)
+        config = replace(config, device=self.device)
         if isinstance(config, RunConfig):
-            self._train(replace(config, device=self.device), source, tick)
+            if source:
+                borrow_prompts(source, config)
+            if not Folder(config.out).finished:
+                train(config, resume=True, tick=tick, backbone=self.load(config))
         else:
-            own = replace(config, device=self.device)
-            tune(own, resume=True, tick=tick, session=self._session)
+            tune(config, resume=True, tick=tick, session=self._session)
         about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}
         about["peak_gib"] = _peak_gib(self.device)
         self.tell({"job": name, "kind": "done", "about": about})
 
-    def _train(self, config: RunConfig, source: str, tick: Tick) -> None:
-        if source:
-            records.borrow_prompts(source, config)
-        if not records.finished(config):
-            train(config, resume=True, tick=tick, backbone=self._backbone(config))
-
-    def _backbone(self, config: RunConfig) -> LanguageModel:
+    def load(self, config: RunConfig) -> LanguageModel:
         """Return the model, loaded anew if it is another one or a method has changed its weights.
 
         Methods that tune the model might leave it so, and the next job must not see that.
         """
         dtype = model_dtype(config.method.name, config.dtype)
         key = (config.model, dtype)
-        last = self._loaded
-        if last is None or last.key != key or _weights(last.backbone) != last.weights:
+        backbone = self._backbone
+        if backbone is None or self._loaded != (*key, _weights(backbone)):
             # The old one goes first: two may not fit.
-            self._loaded = last = None
+            self._backbone = backbone = None
             backbone = LanguageModel.load(config.model, device=config.device, dtype=dtype)
-            self._loaded = _Loaded(key, backbone, _weights(backbone))
-        assert self._loaded is not None
-        return self._loaded.backbone
+            self._backbone, self._loaded = backbone, (*key, _weights(backbone))
+        return backbone
 
     def _ticks(self, name: str) -> Tick:
         last = 0.0
@@ -124,6 +114,18 @@ class Worker:
                 self.tell({"job": name, "kind": "progress", "note": f"{stage} {done}/{total}"})
 
         return tick
+
+
+def borrow_prompts(source: str, config: RunConfig) -> None:
+    """Begin a run with the prompts that another one learned, so that it only queries."""
+    folder = Folder(config.out)
+    if folder.check("train", config, resume=True):
+        return
+    folder.write_config(config)
+    # The prompts last: a run that has them is taken to have learned.
+    for name in (HISTORY, PROMPTS):
+        if not folder.has(name):
+            folder.write(name, (Path(source) / name).read_bytes())
 
 
 def bound_memory(device: str, gib: float) -> None:

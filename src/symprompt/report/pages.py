@@ -5,16 +5,20 @@ from __future__ import annotations
 import html
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symprompt.files.atomic import to_json, write_file
-from symprompt.report.figures import MAP_COLOURS, legend_labels, map_caption
+from symprompt.report.figures import MAP_COLOURS, legend_labels, map_caption, save_figure
 from symprompt.report.grid import Grid
+from symprompt.report.records import plain_results
+from symprompt.runs.folder import Record
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from symprompt.embeddings.sense_map import SenseMap
 
 _STYLE = """
@@ -39,6 +43,12 @@ class Picture:
 
     file: str
     about: str
+
+
+def save_picture(figure: Figure, folder: Path, file: str, about: str) -> Picture:
+    """Write a figure into a folder."""
+    save_figure(figure, folder / file)
+    return Picture(file, about)
 
 
 @dataclass(frozen=True)
@@ -96,17 +106,18 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report: sections under a title, and the values behind them; final.
+    """A whole report: sections under a title, and the results behind them; final.
 
     Attributes:
         text: paragraphs before the sections.
-        results: plain values for results.json, to which the sections are added as "tables".
+        about: what the results are about, such as a note.
     """
 
     title: str
     text: tuple[str, ...]
     sections: tuple[Section, ...]
-    results: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any]
+    records: Sequence[Record]
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""
@@ -126,11 +137,12 @@ class Page:
 
     def write(self, folder: Path) -> list[Path]:
         """Write report.md, report.html and results.json; return them and the figures there."""
-        tables = [section.to_dict() for section in self.sections]
+        results = plain_results(self.about, self.records)
+        results["tables"] = [section.to_dict() for section in self.sections]
         written = {
             folder / "report.md": self.to_markdown().encode(),
             folder / "report.html": self.to_html().encode(),
-            folder / "results.json": to_json({**self.results, "tables": tables}),
+            folder / "results.json": to_json(results),
         }
         for path, content in written.items():
             write_file(path, content)

@@ -150,7 +150,9 @@ def load_runs(paths: Sequence[str], split: str = "") -> Results:
                 told = ", ".join(f"{setting} {value}" for setting, value in differing.items())
                 notes.append(f"{name}: {told}")
             for run in runs:
-                records += _records(run, split, label, differing)
+                for record in run_records(run.folder, split):
+                    changes = {"label": label, "settings": {**record.settings, **differing}}
+                    records.append(record.model_copy(update=changes))
     return Results(tuple(records), {"note": "; ".join(notes)})
 
 
@@ -171,15 +173,22 @@ def _read(paths: Sequence[str]) -> Iterator[_Run]:
         yield _Run(folder, manifest, {k: v for k, v in found.items() if k not in left_out})
 
 
-def _records(run: _Run, split: str, label: str, differing: Mapping[str, Any]) -> list[Record]:
-    """Return a run's figures of a split, then what was trained and how long it took."""
-    own, details = run.manifest, run.manifest.details
+def run_records(folder: Folder, split: str = "") -> list[Record]:
+    """Return a run's figures of a split, then what was trained and how long it took.
+
+    Args:
+        split: empty takes what the run reports.
+
+    Raises:
+        ConfigError: the run has no figures of the split.
+    """
+    own, details = folder.manifest, folder.manifest.details
     splits = list(dict.fromkeys(record.split for record in own.records))
     reported = _reported(own)
     wanted = split or (reported if reported in splits else next(filter(None, splits), ""))
     if wanted and wanted not in splits:
         raise ConfigError(
-            f"{run.folder.path} has no figures of {wanted!r}; --split may be one of: "
+            f"{folder.path} has no figures of {wanted!r}; --split may be one of: "
             f"{', '.join(splits)}, or left out."
         )
     found = [
@@ -193,10 +202,7 @@ def _records(run: _Run, split: str, label: str, differing: Mapping[str, Any]) ->
         found.append(Record(**whole, value=details["trainable_parameters"]))
     if "training" in own.seconds:
         found.append(Record(**whole | {"metric": SECONDS}, value=own.seconds["training"]))
-    return [
-        record.model_copy(update={"label": label, "settings": {**record.settings, **differing}})
-        for record in found
-    ]
+    return found
 
 
 def _names(recipes: Sequence[Sequence[_Run]]) -> list[str]:
@@ -246,7 +252,9 @@ def _grid(title: str, records: Sequence[Record]) -> Grid:
         for row, own in part.items():
             seeds = {seed for found in own.values() for record in found for seed in record.seeds}
             # Three digits for shares and cosines, two for percents.
-            cells = (_cell(own.get(name, []), 3 if largest[name] <= 1 else 2) for name in columns)
+            cells = (
+                figure_cell(own.get(name, []), 3 if largest[name] <= 1 else 2) for name in columns
+            )
             section.append((row, str(len(seeds) or ""), *cells))
         sections.append(tuple(section))
     header = ("method", "seeds", *columns)
@@ -266,7 +274,7 @@ def _column(record: Record) -> str:
     return METRIC_NAMES.get(record.metric, record.metric)
 
 
-def _cell(records: Sequence[Record], digits: int) -> str:
+def figure_cell(records: Sequence[Record], digits: int = 2) -> str:
     """Return a figure: with its interval, or the mean over seeds and their deviation."""
     if not records:
         return ""

@@ -213,14 +213,12 @@ def _remarks(run: RunScores) -> list[str]:
 
 def _mismatch(first: RunScores, other: RunScores) -> str:
     """Return how the facts of two runs differ, or "" if they are the same in the same order."""
-    keys_first = [tuple(key) for key in first.key]
-    keys_other = [tuple(key) for key in other.key]
-    if keys_first == keys_other:
+    if list(first.key) == list(other.key):
         return ""
-    missing = (Counter(keys_first) - Counter(keys_other)).total()
-    added = (Counter(keys_other) - Counter(keys_first)).total()
+    missing = (Counter(first.key) - Counter(other.key)).total()
+    added = (Counter(other.key) - Counter(first.key)).total()
     if not missing and not added:
-        places = sum(a != b for a, b in zip(keys_first, keys_other, strict=True))
+        places = sum(a != b for a, b in zip(first.key, other.key, strict=True))
         return f"the same facts in another order ({places} places differ) than"
     return f"{missing + added} facts differ ({missing} missing, {added} added) from"
 
