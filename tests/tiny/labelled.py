@@ -29,51 +29,63 @@ NLI = [
 ]
 
 
+_ANSWERS = [{"text": "Rome", "idx": 0, "label": 1}, {"text": "Lima.", "idx": 1, "label": 0}]
+_QUESTIONS = [
+    {"question": "Which city is old?", "idx": number, "answers": _ANSWERS} for number in range(2)
+]
+# The example of each number, by task; MultiRC has a passage of two questions.
+_ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "rte": lambda number: {
+        **NLI[number % 3],
+        "label": ("entailment", "not_entailment")[number % 2],
+        "idx": number,
+    },
+    "cb": lambda number: {
+        **NLI[number % 3],
+        "label": ("entailment", "contradiction", "neutral")[number % 3],
+        "idx": number,
+    },
+    "boolq": lambda number: {
+        "passage": "Paris -- Paris is old .",
+        "question": "is paris old",
+        "idx": number,
+        "label": number % 2 == 0,
+    },
+    "wic": lambda number: {
+        "word": "old",
+        "sentence1": "The old river .",
+        "sentence2": "An old city",
+        "idx": number,
+        "label": number % 2 == 0,
+        "start1": 4,
+        "end1": 7,
+        "start2": 3,
+        "end2": 6,
+    },
+    "copa": lambda number: {
+        "premise": "The river is old.",
+        "choice1": "The city lies in it.",
+        "idx": number,
+        "choice2": "It is new.",
+        "question": ("cause", "effect")[number % 2],
+        "label": number % 2,
+    },
+    "wsc": lambda number: {
+        "text": "Rome is old , and it, is the capital .",
+        "target": {"span1_index": 0, "span1_text": "Rome", "span2_index": 5, "span2_text": "it"},
+        "idx": number,
+        "label": number % 2 == 0,
+    },
+    "multirc": lambda number: {
+        "idx": number,
+        "passage": {"text": "Rome is old .", "questions": _QUESTIONS},
+    },
+}
+
+
 def rows_of(task: str) -> list[dict[str, Any]]:
     """Four labelled examples of a task (MultiRC: two passages of two questions each)."""
-    if task in ("rte", "cb"):
-        labels = {
-            "rte": ("entailment", "not_entailment"),
-            "cb": ("entailment", "contradiction", "neutral"),
-        }[task]
-        return [
-            {**NLI[number % 3], "label": labels[number % len(labels)], "idx": number}
-            for number in range(4)
-        ]
-    if task == "boolq":
-        return [
-            {"passage": "Paris -- Paris is old .", "question": "is paris old", "idx": number}
-            | {"label": number % 2 == 0}
-            for number in range(4)
-        ]
-    if task == "wic":
-        return [
-            {"word": "old", "sentence1": "The old river .", "sentence2": "An old city", "idx": n}
-            | {"label": n % 2 == 0, "start1": 4, "end1": 7, "start2": 3, "end2": 6}
-            for n in range(4)
-        ]
-    if task == "copa":
-        return [
-            {"premise": "The river is old.", "choice1": "The city lies in it.", "idx": number}
-            | {"choice2": "It is new.", "question": ("cause", "effect")[number % 2]}
-            | {"label": number % 2}
-            for number in range(4)
-        ]
-    if task == "wsc":
-        target = {"span1_index": 0, "span1_text": "Rome", "span2_index": 5, "span2_text": "it"}
-        return [
-            {"text": "Rome is old , and it, is the capital .", "target": target, "idx": number}
-            | {"label": number % 2 == 0}
-            for number in range(4)
-        ]
-    answers = [{"text": "Rome", "idx": 0, "label": 1}, {"text": "Lima.", "idx": 1, "label": 0}]
-    questions = [
-        {"question": "Which city is old?", "idx": number, "answers": answers} for number in range(2)
-    ]
-    return [
-        {"idx": number, "passage": {"text": "Rome is old .", "questions": questions}}
-        for number in range(2)
-    ]
+    return [_ROWS[task](number) for number in range(2 if task == "multirc" else 4)]
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

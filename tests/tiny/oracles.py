@@ -51,39 +51,33 @@ def slow_loss(logits: list[float], label: int) -> float:
     return math.log(total) - logits[label]
 
 
-def slow_bert_layer(layer: Any, hidden: Tensor) -> Tensor:
-    """Post-norm attention and feed-forward, head by head, from the layer's weights alone."""
-    own = layer.attention.self
+def _attended(three: Sequence[Tensor], heads: int, later: Tensor | None = None) -> Tensor:
+    """Attention of queries, keys and values [b, t, h], head by head."""
     parts = []
-    for head in range(4):
-        here = slice(8 * head, 8 * head + 8)
-        query, key, value = (part(hidden)[..., here] for part in (own.query, own.key, own.value))
-        share = (query @ key.mT / 8**0.5).softmax(-1)
-        parts.append(share @ value)
-    output = layer.attention.output
-    hidden = output.LayerNorm(output.dense(torch.cat(parts, -1)) + hidden)
+    for query, key, value in zip(*(own.chunk(heads, -1) for own in three), strict=True):
+        raw = query @ key.mT / query.shape[-1] ** 0.5
+        raw = raw if later is None else raw.masked_fill(later, -torch.inf)
+        parts.append(raw.softmax(-1) @ value)
+    return torch.cat(parts, -1)
+
+
+def slow_bert_layer(layer: Any, hidden: Tensor) -> Tensor:
+    """Post-norm attention and feed-forward, from the layer's weights alone."""
+    own, output = layer.attention.self, layer.attention.output
+    found = _attended([part(hidden) for part in (own.query, own.key, own.value)], 4)
+    hidden = output.LayerNorm(output.dense(found) + hidden)
     inner = nn.functional.gelu(layer.intermediate.dense(hidden))
-    found: Tensor = layer.output.LayerNorm(layer.output.dense(inner) + hidden)
-    return found
+    return layer.output.LayerNorm(layer.output.dense(inner) + hidden)  # type: ignore[no-any-return]
 
 
 def slow_gpt2_layer(layer: Any, hidden: Tensor, backbone: LanguageModel) -> Tensor:
-    """Pre-norm causal attention and feed-forward, head by head."""
-    heads, width = backbone.model.config.n_head, hidden.shape[-1]
-    size = width // heads
-    attention = layer.attn
-    query, key, value = attention.c_attn(layer.ln_1(hidden)).split(width, -1)
+    """Pre-norm causal attention and feed-forward."""
+    three = layer.attn.c_attn(layer.ln_1(hidden)).split(hidden.shape[-1], -1)
     later = torch.ones(hidden.shape[1], hidden.shape[1]).triu(1).bool()
-    parts = []
-    for head in range(heads):
-        here = slice(size * head, size * head + size)
-        raw = query[..., here] @ key[..., here].mT / size**0.5
-        parts.append(raw.masked_fill(later, -torch.inf).softmax(-1) @ value[..., here])
-    hidden = hidden + attention.c_proj(torch.cat(parts, -1))
-    mlp = layer.mlp
-    inner = mlp.act(mlp.c_fc(layer.ln_2(hidden)))
-    found: Tensor = hidden + mlp.c_proj(inner)
-    return found
+    found = _attended(three, backbone.model.config.n_head, later)
+    hidden = hidden + layer.attn.c_proj(found)
+    inner = layer.mlp.act(layer.mlp.c_fc(layer.ln_2(hidden)))
+    return hidden + layer.mlp.c_proj(inner)  # type: ignore[no-any-return]
 
 
 def reranked_ranks(
