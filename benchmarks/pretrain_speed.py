@@ -26,7 +26,7 @@ from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corruption import count_positions
 from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
-from symprompt.pretraining.training import Pretrainer, Pretraining, make_model
+from symprompt.pretraining.training import Pretraining
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
 
@@ -96,29 +96,16 @@ def step_operations(config: PretrainConfig) -> float:
 def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
     """Train for the config's steps; return what was measured."""
     with join_group(config.device) as group:
-        model = make_model(
-            config.shape,
-            vocabulary=config.vocabulary.size,
-            specials=SPECIALS,
-            length=config.corpus.length,
-            objective=config.objective,
-            seed=config.seed,
-        )
-        pretrainer = Pretrainer(
-            model, config.objective, span_limit=config.corruption.span_limit, seed=config.seed
-        )
         frequencies = torch.ones(config.vocabulary.size)
         frequencies[:5] = 0
         feed = Feed(make_sequences(config), config.learning.batch)
         training = Pretraining(
-            pretrainer,
             config,
             feed,
             None,
             specials=SPECIALS,
             frequencies=frequencies / frequencies.sum(),
             group=group,
-            padded=config.corpus.packing != "blocks",
             mode=mode,
         )
         steps, device = config.learning.steps, group.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from symprompt.embeddings.isotropy import (
     Moments,
     Occurrence,
     Standardiser,
-    check_standardiser,
     compare,
     cosine_by_frequency,
     draw_lines,
@@ -59,11 +59,11 @@ def test_moments_are_those_of_all_at_once() -> None:
     moments = Moments()
     for part in np.array_split(vectors, 7):
         moments.add(part)
-    found = moments.standardiser({"model": "x"})
+    found = moments.standardiser()
     np.testing.assert_allclose(found.mean, vectors.mean(axis=0), atol=1e-10)
     np.testing.assert_allclose(found.deviation, vectors.std(axis=0), atol=1e-10)
     assert np.isfinite(found.apply(vectors)).all()
-    standard = found.at(1).apply(vectors[:, 1])
+    standard = found.apply(vectors)[:, 1]
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(standard.std(axis=0), 1, atol=1e-9)
 
@@ -71,10 +71,10 @@ def test_moments_are_those_of_all_at_once() -> None:
 def test_standardising_on_one_corpus_makes_another_isotropic(tmp_path: Path) -> None:
     moments = Moments()
     moments.add(rogue(5000, seed=1))
-    fitted = moments.standardiser({"layers": "all"})
+    fitted = moments.standardiser()
     fitted.save(tmp_path / "fitted.safetensors")
     again = Standardiser.load(tmp_path / "fitted.safetensors")
-    assert again.about == {"layers": "all", "words": 5000}
+    assert again.about == {"words": 5000}
     rows = measure_isotropy([rogue(500, 2), rogue(500, 3)], again, ["0", "1"])
     assert rows[1].before > 0.9
     assert abs(rows[1].after) < 0.02
@@ -108,7 +108,7 @@ def test_two_occurrences_are_compared(bert: LanguageModel, tmp_path: Path) -> No
     with pytest.raises(RunError, match="layers 'last', not 'sum-last-2'"):
         compare([Occurrence.parse(marked[0])], bert, Choice("sum-last-2"), scaled)
     with pytest.raises(RunError, match="shape"):
-        check_standardiser(scaled, Choice(), 7, bert.fingerprint)
+        compare([Occurrence.parse(marked[0])], bert, Choice(), replace(scaled, mean=np.ones(7)))
 
 
 @pytest.mark.parametrize("text", ["no mark", "[two] [marks]", "[two words]", "half[word]", "[ ]"])

@@ -249,12 +249,12 @@ def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -
 def test_running_text_is_tagged(learned: Path, bert: LanguageModel, wordnet: WordNet) -> None:
     texts = ["The old river bank lies located .", "The Paris bank in France .", "of the Now"]
     first, second, third = tag_texts(SenseVectors.load(learned), texts, bert, wordnet)
-    assert [word.word for word in first] == ["old", "bank", "lies"]
-    assert (first[1].sense, second[0].sense) == (RIVER, MONEY)
-    assert first[1].gloss == "land beside a river"
-    assert 0 < (first[1].confidence or 0) <= 1
-    assert (third[0].lemma, third[0].pos, third[0].how) == ("now", "adv", "first")
-    assert first[1].start == texts[0].index("bank")
+    assert [word["word"] for word in first] == ["old", "bank", "lies"]
+    assert (first[1]["sense"], second[0]["sense"]) == (RIVER, MONEY)
+    assert first[1]["gloss"] == "land beside a river"
+    assert 0 < (first[1]["confidence"] or 0) <= 1
+    assert (third[0]["lemma"], third[0]["pos"], third[0]["how"]) == ("now", "adv", "first")
+    assert first[1]["start"] == texts[0].index("bank")
     assert tag_texts(SenseVectors.load(learned), ["of"], bert, wordnet) == [[]]
 
 
@@ -266,7 +266,7 @@ def test_standardised_vectors_serve_too(
     assert again.standardiser is not None
     assert again.scoring == made.scoring
     found = tag_texts(again, ["The old river bank lies located ."], bert, wordnet)
-    assert found[0][1].sense == RIVER
+    assert found[0][1]["sense"] == RIVER
 
 
 def test_an_interrupted_training_goes_on(

@@ -125,24 +125,24 @@ def test_windows_cover_all_and_leave_most_context(
     last = np.cumsum(sizes)
     first = last - np.array(sizes)
     tokens = Tokens(np.arange(last[-1]), first, last)
-    windows = make_windows(tokens, size, causal=causal)
+    starts, ends, of_word = make_windows(tokens, size, causal=causal)
     count = int(last[-1])
-    assert windows.starts[0] == 0
-    assert windows.ends[-1] == count
-    assert (windows.ends - windows.starts <= size).all()
-    assert (windows.starts[1:] <= windows.ends[:-1]).all()
-    for begin, end, own in zip(first, last, windows.of_word, strict=True):
+    assert starts[0] == 0
+    assert ends[-1] == count
+    assert (ends - starts <= size).all()
+    assert (starts[1:] <= ends[:-1]).all()
+    for begin, end, own in zip(first, last, of_word, strict=True):
         if end == begin:
             continue
         rooms = []
-        for start, stop in zip(windows.starts, windows.ends, strict=True):
+        for start, stop in zip(starts, ends, strict=True):
             left = 999 if start == 0 else begin - start
             right = 999 if stop == count or causal else stop - end
             whole = start <= begin and end <= stop
             rooms.append(min(left, right) if whole else -1)
         if max(rooms) >= 0:
             assert rooms[own] == max(rooms)
-        assert max(begin, windows.starts[own]) < min(end, windows.ends[own])
+        assert max(begin, starts[own]) < min(end, ends[own])
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "roberta"])
@@ -154,10 +154,10 @@ def test_a_long_text_is_read_in_windows(
     found = embed([text], model=backbone)
     (tokens,) = tokenise(backbone.vocabulary, found.texts)
     size = backbone.max_length - len(backbone.vocabulary.prefix) - len(backbone.vocabulary.suffix)
-    windows = make_windows(tokens, size, causal=backbone.causal)
-    assert len(windows.starts) > 3
+    starts, ends, of_word = make_windows(tokens, size, causal=backbone.causal)
+    assert len(starts) > 3
     word = len(found.words()) // 2 + 1
-    start, end = (int(side[windows.of_word[word]]) for side in (windows.starts, windows.ends))
+    start, end = (int(side[of_word[word]]) for side in (starts, ends))
     ids = [*backbone.vocabulary.prefix, *tokens.ids[start:end], *backbone.vocabulary.suffix]
     with torch.no_grad():
         states = backbone.model.base_model(input_ids=torch.tensor([ids])).last_hidden_state[0]

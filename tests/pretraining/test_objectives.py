@@ -208,27 +208,6 @@ def test_sbo_follows_equations_11_17_to_11_20(family: str) -> None:
     assert float(both.detach()) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize(("family", "objective"), CASES)
-def test_micro_batches_add_up_to_the_gradient_of_the_batch(family: str, objective: str) -> None:
-    pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
-    is_next = BATCH.is_next
-    counts = count_asked(corrupted, objective)
-    whole = combine(losses_of(pretrainer, corrupted), counts)
-    whole.backward()
-    expected = {name: weight.grad for name, weight in pretrainer.named_parameters()}
-    assert all(gradient is not None for gradient in expected.values())
-    pretrainer.zero_grad()
-    total = 0.0
-    for rows in (slice(0, 1), slice(1, 4), slice(4, 6)):
-        losses = losses_of(pretrainer, corrupted[rows], is_next=is_next[rows])
-        part = combine(losses, counts)
-        part.backward()
-        total += float(part.detach())
-    assert total == pytest.approx(float(whole.detach()), rel=1e-12)
-    for name, weight in pretrainer.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name], rtol=1e-9, atol=1e-12)
-
-
 def test_unused_places_and_padding_do_not_matter() -> None:
     pretrainer, corrupted = make_pretrainer("bert", "mlm+sbo"), make_corrupted()
     unused, padding = ~corrupted.asked, torch.arange(LENGTH) >= corrupted.lengths[:, None]
@@ -271,14 +250,10 @@ def test_bfloat16_keeps_losses_in_float32(objective: str) -> None:
     pretrainer, corrupted = make_pretrainer("bert", objective), make_corrupted()
     exact = losses_of(pretrainer, corrupted)
     low = losses_of(pretrainer.bfloat16(), corrupted)
-    pretrainer.float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = losses_of(pretrainer, corrupted)
     for name, loss in exact.items():
-        assert low[name].dtype == mixed[name].dtype == torch.float32
+        assert low[name].dtype == torch.float32
         expected = loss.detach().float()
         torch.testing.assert_close(low[name].detach(), expected, rtol=0.03, atol=0)
-        torch.testing.assert_close(mixed[name].detach(), expected, rtol=0.03, atol=0)
 
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("electra", "mlm+sbo")])

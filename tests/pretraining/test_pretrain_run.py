@@ -142,38 +142,11 @@ def test_the_work_folder_is_gone_and_the_config_repeats_the_run(
     assert again.training["inputs"] == learned.training["inputs"]
 
 
-def test_a_finished_run_is_recognised_and_not_redone(
-    learned: PretrainResult, text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "_train", lambda *_: pytest.fail("trained again"))
+def test_a_finished_run_of_other_text_is_refused(learned: PretrainResult, text: Path) -> None:
     config = load_pretrain_config(str(learned.folder / "config.toml"))
-    config = replace(config, out=str(learned.folder))
-    assert pretrain(config, [str(text)]).training == learned.training
-    with pytest.raises(RunError, match=r"holds a run with another seed"):
-        pretrain(replace(config, seed=2), [str(text)])
     other = write_text(text.parent / "more.txt", seed=5)
     with pytest.raises(RunError, match="made with another text than is there now"):
-        pretrain(config, [str(other)])
-
-
-def test_languages_are_counted_before_and_after_sampling(tmp_path: Path) -> None:
-    large = write_text(tmp_path / "large.txt", documents=90)
-    small = write_text(tmp_path / "small.txt", documents=30, seed=2)
-    config = pretrain_config(
-        tmp_path / "m", corpus={"alpha": 0.3}, learning={"steps": 2}, save_dtype="bfloat16"
-    )
-    # There is nothing to resume: it just begins.
-    made = pretrain(config, [f"en={large}", f"xx={small}"], resume=True)
-    stored = load_file(made.folder / "model.safetensors")
-    assert {value.dtype for value in stored.values()} == {torch.bfloat16}
-    rows = {row["language"]: row for row in made.training["corpus"]["languages"]}
-    assert set(rows) == {"en", "xx"}
-    assert sum(row["after"] for row in rows.values()) == made.training["corpus"]["sequences"]
-    assert rows["xx"]["after"] > rows["xx"]["before"]
-    assert rows["xx"]["share"] > rows["xx"]["prior"]
-    card = (made.folder / "README.md").read_text()
-    assert f"| xx | {rows['xx']['before']:,} |" in card
-    assert "language:\n- en\n- xx\n" in card
+        pretrain(replace(config, out=str(learned.folder)), [str(other)])
 
 
 def test_listed_words_and_a_given_tokenizer_are_taken(
@@ -206,7 +179,9 @@ def test_resuming_with_another_config_text_or_tokenizer_is_refused(
 ) -> None:
     own = tmp_path / "own.txt"
     shutil.copy(text, own)
-    config = pretrain_config(tmp_path / "m")
+    words = tmp_path / "words.txt"
+    words.write_text("mauve\n")
+    config = pretrain_config(tmp_path / "m", vocabulary={"whole_words": str(words)})
     work = unfinished(config, own)
     kept = (work / "state.safetensors").read_bytes()
     changed = replace(config, learning=replace(config.learning, rate=1.0))
@@ -217,20 +192,14 @@ def test_resuming_with_another_config_text_or_tokenizer_is_refused(
     with pytest.raises(RunError, match="another text than is there now"):
         pretrain(config, [str(own)], resume=True)
     shutil.copy(text, own)
+    words.write_text("beige\n")
+    with pytest.raises(RunError, match="another list of whole words"):
+        pretrain(config, [str(own)], resume=True)
+    words.write_text("mauve\n")
     assert (work / "state.safetensors").read_bytes() == kept
     # What does not change the recipe may change.
     made = pretrain(replace(config, checkpoint_seconds=1.0), [str(own)], resume=True)
     assert made.training["steps"] == 12
-
-
-def test_resuming_with_a_changed_word_list_is_refused(tmp_path: Path, text: Path) -> None:
-    words = tmp_path / "words.txt"
-    words.write_text("mauve\n")
-    config = pretrain_config(tmp_path / "m", vocabulary={"whole_words": str(words)})
-    unfinished(config, text)
-    words.write_text("beige\n")
-    with pytest.raises(RunError, match="another list of whole words"):
-        pretrain(config, [str(text)], resume=True)
 
 
 def test_what_was_prepared_before_a_kill_is_taken_up(
@@ -248,25 +217,13 @@ def test_what_was_prepared_before_a_kill_is_taken_up(
 # ---------------------------------------------------------------------------------------- refusals
 
 
-def test_a_folder_of_something_else_is_refused_before_anything_is_done(
-    tmp_path: Path, text: Path
-) -> None:
-    out = tmp_path / "m"
-    out.mkdir()
-    config = pretrain_config(out, learning={"steps": 1})
-    (out / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="exists and is not a run folder"):
-        pretrain(config, ["nowhere.txt"])
-    (out / "notes.txt").unlink()
+def test_a_work_folder_of_something_else_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     work = tmp_path / "m.work"
     work.mkdir()
     (work / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match=r"m\.work exists and is not a run folder"):
-        pretrain(config, ["nowhere.txt"])
+        pretrain(pretrain_config(tmp_path / "m"), ["nowhere.txt"])
     assert [path.name for path in work.iterdir()] == ["notes.txt"]
-    (work / "notes.txt").unlink()
-    # Both empty now: that is no reason to refuse.
-    assert pretrain(config, [str(text)]).folder == out
 
 
 def test_too_little_text_says_how_much_there_is(tmp_path: Path) -> None:
@@ -282,13 +239,6 @@ def test_too_little_text_says_how_much_there_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="empty"):
         pretrain(replace(config, out=str(tmp_path / "n")), [str(text)])
     assert not (tmp_path / "n.work").exists()
-
-
-def test_a_missing_out_and_a_bad_dtype_are_refused() -> None:
-    with pytest.raises(ConfigError, match="--out is missing"):
-        pretrain(pretrain_config(), ["text"])
-    with pytest.raises(ConfigError, match="dtype is 'float16'"):
-        pretrain_config(dtype="float16")
 
 
 def test_a_full_disk_at_the_end_leaves_no_half_model_and_loses_nothing(
@@ -456,10 +406,19 @@ def test_the_command_prepares_and_trains(
     assert not (tmp_path / "texts.work").exists()
     flags = ["--prepared", str(tmp_path / "texts"), "--out", str(tmp_path / "m"), "--steps", "2"]
     flags += ["--hidden", "16", "--heads", "2", "--batch", "8", "--device", "cpu"]
-    cli.main(["pretrain", "pretrain-tiny", *flags])
+    # There is nothing to resume: it just begins.
+    cli.main(["pretrain", "pretrain-tiny", *flags, "--save-dtype", "bfloat16", "--resume"])
     assert "sequences of each language" in capsys.readouterr().out
     stored = load_training(tmp_path / "m")
     assert stored["vocabulary"]["size"] == 110
+    rows = {row["language"]: row for row in stored["corpus"]["languages"]}
+    assert sum(row["after"] for row in rows.values()) == stored["corpus"]["sequences"]
+    assert rows["xx"]["after"] > rows["xx"]["before"]
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert f"| xx | {rows['xx']['before']:,} |" in card
+    assert "language:\n- en\n- xx\n" in card
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.bfloat16}
     with pytest.raises(SystemExit) as ended:
         cli.main(["pretrain", "pretrain-tiny", *flags, "--vocabulary.size", "90"])
     assert ended.value.code == 2

@@ -24,7 +24,6 @@ from symprompt.pretraining.tokenizer import (
     LearnedTokenizer,
     draw_repeated,
     find_specials,
-    language_shares,
     learn_tokenizer,
     load_tokenizer,
     plan_sampling,
@@ -281,24 +280,8 @@ def test_missing_and_damaged_tokenizers_are_refused(
 def test_shares_are_those_of_the_equation(
     counts: tuple[int, ...], alpha: float, expected: tuple[float, ...]
 ) -> None:
-    shares = language_shares(dict(zip("abcd", counts, strict=False)), alpha)
-    assert tuple(shares.values()) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("counts", "alpha", "error", "message"),
-    [
-        *(({"a": 1}, alpha, ConfigError, "alpha is") for alpha in (-0.1, 1.1, float("nan"))),
-        ({}, 0.3, DataError, "at least one is needed"),
-        ({"a": 0}, 0.3, DataError, "at least one is needed"),
-        ({"a": -1, "b": 2}, 0.3, DataError, "at least one is needed"),
-    ],
-)
-def test_what_cannot_be_sampled_is_refused(
-    counts: dict[str, int], alpha: float, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        language_shares(counts, alpha)
+    plan = plan_sampling(dict(zip("abcd", counts, strict=False)), alpha)
+    assert tuple(share.share for share in plan) == pytest.approx(expected, abs=1e-6)
 
 
 @given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from symprompt.cli.flags import EmbedFlags, IsotropyFlags, SimilarityFlags
@@ -68,7 +67,7 @@ def run_isotropy(flags: IsotropyFlags) -> None:
     """Run ``symprompt isotropy TEXT --measure TEXT --out FOLDER``."""
     backbone = LanguageModel.load(flags.model, device=flags.device)
     with show_progress() as tick:
-        report = measure_model(
+        plain = measure_model(
             backbone,
             flags.text,
             flags.measure,
@@ -78,7 +77,6 @@ def run_isotropy(flags: IsotropyFlags) -> None:
             seed=flags.seed,
             tick=tick,
         )
-    plain = asdict(report)
     drawn = NO_PICTURE
     if can_draw():
         picture = Path(flags.out) / "isotropy.png"
@@ -90,5 +88,5 @@ def run_isotropy(flags: IsotropyFlags) -> None:
     show(isotropy_table(plain))
     show(frequency_table(plain))
     print(drawn)
-    for layers, path in report.standardisers.items():
+    for layers, path in plain["standardisers"].items():
         print(f"standardiser: {path} (symprompt similarity --layers {layers} --standardise ...)")

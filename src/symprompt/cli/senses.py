@@ -112,16 +112,11 @@ def run_tag(flags: SensesTagFlags) -> None:
         discourse=flags.discourse,
     )
     if flags.json:
-        print_json(
-            [
-                {"text": text, "words": [asdict(word) for word in own]}
-                for text, own in zip(texts, found, strict=True)
-            ]
-        )
+        print_json([{"text": text, "words": own} for text, own in zip(texts, found, strict=True)])
         return
     for own in found:
         if own:
-            show(tags_table([asdict(word) for word in own]))
+            show(tags_table(own))
     if not any(found):
         print("no content word that WordNet knows.")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from symprompt.runs.folder import Folder, Manifest, Record
 Floats = npt.NDArray[np.float64]
 _ROWS = 8192
 _LAST = 4
+_TOP = 3
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
@@ -90,10 +91,6 @@ class Standardiser:
                 f"{path} holds no mean and deviation; give a file that symprompt isotropy wrote."
             ) from None
 
-    def at(self, layer: int) -> Standardiser:
-        """Return one layer's part of a standardiser of all layers."""
-        return Standardiser(self.mean[layer], self.deviation[layer], {**self.about, "layer": layer})
-
 
 @dataclass(frozen=True)
 class Occurrence:
@@ -132,7 +129,7 @@ def compare(
     """Return the cosine of every two occurrences, [n, n].
 
     Raises:
-        RunError: the standardiser was fitted on another width or other layers.
+        RunError: the standardiser was fitted with another model, layers, pooling or width.
     """
     texts = [occurrence.text for occurrence in occurrences]
     found = embed(texts, model=backbone, layers=choice.layers, pool=choice.pool)
@@ -140,30 +137,19 @@ def compare(
     rows = firsts + [occurrence.word for occurrence in occurrences]
     vectors: npt.NDArray[np.floating] = found.vectors[rows].astype(np.float64)
     if standardiser is not None:
-        check_standardiser(standardiser, choice, vectors.shape[1], backbone.fingerprint)
+        about, fitted = standardiser.about, standardiser.mean.shape
+        own = {"fingerprint": backbone.fingerprint, "layers": choice.layers, "pool": choice.pool}
+        for key, value in own.items():
+            if about.get(key) != value:
+                raise RunError(
+                    f"the standardiser was fitted with {key} {about.get(key)!r}, not {value!r}; "
+                    "fit one with: symprompt isotropy."
+                )
+        if fitted != vectors.shape[1:]:
+            raise RunError(f"the standardiser has shape {fitted}, not {vectors.shape[1:]}.")
         vectors = standardiser.apply(vectors)
     ready = unit(vectors)
     return np.asarray(ready @ ready.T, dtype=np.float64)
-
-
-def check_standardiser(
-    standardiser: Standardiser, choice: Choice, width: int, fingerprint: str
-) -> None:
-    """Refuse a standardiser that was fitted on other vectors.
-
-    Raises:
-        RunError: model, layers, pooling or width differ.
-    """
-    about = standardiser.about
-    wanted = {"fingerprint": fingerprint, "layers": choice.layers, "pool": choice.pool}
-    for key, value in wanted.items():
-        if about.get(key) != value:
-            raise RunError(
-                f"the standardiser was fitted with {key} {about.get(key)!r}, not {value!r}; "
-                "fit one with: symprompt isotropy."
-            )
-    if standardiser.mean.shape != (width,):
-        raise RunError(f"the standardiser has shape {standardiser.mean.shape}, not ({width},).")
 
 
 class Moments:
@@ -194,7 +180,7 @@ class Moments:
             self._mean = self._mean + step * (count / total)
             self.count = total
 
-    def standardiser(self, about: dict[str, Any] | None = None) -> Standardiser:
+    def standardiser(self) -> Standardiser:
         """Return mean and deviation of what was added.
 
         Raises:
@@ -202,8 +188,7 @@ class Moments:
         """
         if self.count < 2:
             raise DataError(f"{self.count} words are too few to standardise by; give more text.")
-        deviation = np.sqrt(self._squares / self.count)
-        return Standardiser(self._mean, deviation, {**(about or {}), "words": self.count})
+        return Standardiser(self._mean, np.sqrt(self._squares / self.count), {"words": self.count})
 
 
 class Directions:
@@ -255,8 +240,6 @@ def measure_isotropy(
     chunks: Iterable[npt.NDArray[np.floating]],
     standardiser: Standardiser,
     names: Sequence[str],
-    *,
-    top: int = 3,
 ) -> tuple[LayerIsotropy, ...]:
     """Return each layer's expected cosine before and after standardising.
 
@@ -264,7 +247,6 @@ def measure_isotropy(
         chunks: vectors [n, layers, h] of another corpus than the standardiser was fitted on.
         standardiser: [layers, h].
         names: of the layers.
-        top: how many dimensions to name.
     """
     plain, scaled = Directions(), Directions()
     for vectors in chunks:
@@ -275,7 +257,7 @@ def measure_isotropy(
     after = scaled.contributions().sum(axis=-1)
     found = []
     for number, (name, terms) in enumerate(zip(names, plain.contributions(), strict=True)):
-        order = np.argsort(terms)[::-1][:top]
+        order = np.argsort(terms)[::-1][:_TOP]
         total = float(terms.sum())
         shares = tuple((int(place), float(terms[place] / total)) for place in order)
         found.append(LayerIsotropy(name, total, float(after[number]), shares))
@@ -367,23 +349,6 @@ def cosine_by_frequency(
     return tuple(bands)
 
 
-@dataclass(frozen=True)
-class IsotropyReport:
-    """What was measured, layer by layer and by word frequency, and where the files are.
-
-    Attributes:
-        layers: every layer from the embeddings on, then the sum of the last ones.
-        before, after: cosines by word frequency of the sum of the last layers.
-        standardisers: name of the layers -> file.
-    """
-
-    layers: tuple[LayerIsotropy, ...]
-    before: tuple[FrequencyBand, ...]
-    after: tuple[FrequencyBand, ...]
-    standardisers: dict[str, str]
-    about: dict[str, Any]
-
-
 def draw_lines(sources: Sequence[str], limit: int, seed: int = 0) -> list[Text]:
     """Return lines drawn from all over a corpus, with about so many words together; 0 takes all.
 
@@ -413,7 +378,7 @@ def measure_model(
     limit: int = 100_000,
     seed: int = 0,
     tick: Tick = silent,
-) -> IsotropyReport:
+) -> dict[str, Any]:
     """Fit standardisers on one text and measure how isotropic the model is on another.
 
     Written to OUT: ``isotropy.json``, and a standardiser for the last layer and for the sum of the
@@ -428,6 +393,11 @@ def measure_model(
         limit: at most so many words of each, in lines drawn from all over it; 0 takes all.
         seed: of the draw.
         tick: called with the words done, stages "fit" and "measure".
+
+    Returns:
+        What is written to ``isotropy.json``: "layers", a `LayerIsotropy` for every layer from the
+        embeddings on and for the sum of the last ones; "before" and "after", a `FrequencyBand` for
+        cosines of the sum by word frequency; "standardisers", name of the layers -> file.
 
     Raises:
         ConfigError: the limit is negative.
@@ -471,19 +441,24 @@ def measure_model(
 
     layers = measure_isotropy(measured(), fitted, names)
     about = {"model": backbone.source, "fingerprint": backbone.fingerprint, "pool": pool}
-    paths = {}
-    for place, name in ((-2, "last"), (-1, names[-1])):
-        path = folder.path / f"standardiser-{name}.safetensors"
-        own = {**about, "layers": name, "words": moments.count}
-        replace(fitted.at(place), about=own).save(path)
-        paths[name] = str(path)
+    fits = {
+        name: Standardiser(
+            fitted.mean[place],
+            fitted.deviation[place],
+            {**about, "layers": name, "words": moments.count},
+        )
+        for place, name in ((-2, "last"), (-1, names[-1]))
+    }
+    paths = {name: folder.path / f"standardiser-{name}.safetensors" for name in fits}
+    for name, own in fits.items():
+        own.save(paths[name])
     whole = np.concatenate(sums)
-    report = IsotropyReport(
-        layers,
-        cosine_by_frequency(words, whole),
-        cosine_by_frequency(words, whole, fitted.at(-1)),
-        paths,
-        {
+    report = {
+        "layers": [asdict(layer) for layer in layers],
+        "before": [asdict(band) for band in cosine_by_frequency(words, whole)],
+        "after": [asdict(band) for band in cosine_by_frequency(words, whole, fits[names[-1]])],
+        "standardisers": {name: str(path) for name, path in paths.items()},
+        "about": {
             "model": backbone.source,
             "pool": pool,
             "seed": seed,
@@ -493,8 +468,8 @@ def measure_model(
             "measured on": [Path(name).name for name in measure_on],
             "environment": describe_environment(backbone.device),
         },
-    )
-    folder.write_json("isotropy.json", asdict(report))
+    }
+    folder.write_json("isotropy.json", report)
     kinds = {"expected cosine": "before", "expected cosine, standardised": "after"}
     records = [
         Record(metric=metric, value=getattr(layer, key), n=len(words), label=layer.layer)

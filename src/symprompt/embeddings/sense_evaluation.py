@@ -63,26 +63,6 @@ class FoundWord:
     names: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class TaggedWord:
-    """A content word with its sense.
-
-    Attributes:
-        how: "vector", or "first" where no sense of it occurs in the tagged text.
-        confidence: probability among the candidates; None where the first sense was taken.
-    """
-
-    word: str
-    start: int
-    end: int
-    lemma: str
-    pos: str
-    sense: str
-    gloss: str
-    confidence: float | None
-    how: str
-
-
 def find_words(text: str, wordnet: WordNet) -> list[FoundWord]:
     """Return the content words of a text that WordNet knows."""
     read = Text.running(text)
@@ -371,7 +351,7 @@ def tag_texts(
     rule: Rule = "fitted",
     coverage: Coverage = "seen",
     discourse: bool = False,
-) -> list[list[TaggedWord]]:
+) -> list[list[dict[str, Any]]]:
     """Tag every content word of running texts with sense, gloss and confidence.
 
     Lemma and part of speech are not known here: every base form that Morphy's rules give, as every
@@ -385,6 +365,11 @@ def tag_texts(
         rule: see ``SenseTagger``.
         coverage: see ``SenseTagger``.
         discourse: give a word one sense in each text.
+
+    Returns:
+        The content words of each text: word, start, end, lemma, pos, sense, gloss; how, "vector" or
+        "first" where no sense of it occurs in the tagged text; and confidence, the probability
+        among the candidates, None where the first sense was taken.
     """
     check_model(senses, backbone)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
@@ -399,21 +384,21 @@ def tag_texts(
     flat = [word for own in found for word in own]
     groups = [number for number, own in enumerate(found) for _ in own]
     tags = tagger.tag([word.names for word in flat], vectors, groups if discourse else None)
-    tagged: list[list[TaggedWord]] = [[] for _ in texts]
+    tagged: list[list[dict[str, Any]]] = [[] for _ in texts]
     for place, word, tag in zip(groups, flat, tags, strict=True):
         sense = tag.sense
         assert sense is not None, "words that WordNet does not know are not looked for"
         tagged[place].append(
-            TaggedWord(
-                word=word.word,
-                start=word.start,
-                end=word.end,
-                lemma=sense.lemma,
-                pos=PARTS[sense.pos],
-                sense=sense.key,
-                gloss=wordnet.gloss(sense),
-                confidence=tag.confidence,
-                how=tag.how,
-            )
+            {
+                "word": word.word,
+                "start": word.start,
+                "end": word.end,
+                "lemma": sense.lemma,
+                "pos": PARTS[sense.pos],
+                "sense": sense.key,
+                "gloss": wordnet.gloss(sense),
+                "confidence": tag.confidence,
+                "how": tag.how,
+            }
         )
     return tagged

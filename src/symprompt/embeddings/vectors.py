@@ -97,21 +97,6 @@ class Tokens:
     last: Ints
 
 
-@dataclass(frozen=True)
-class Windows:
-    """The stretches of a text's tokens that the model reads, and the one each word is taken from.
-
-    Attributes:
-        starts: [windows], the first token of each.
-        ends: [windows], the token after each.
-        of_word: [words], the window in which a word has most context.
-    """
-
-    starts: Ints
-    ends: Ints
-    of_word: Ints
-
-
 def tokenise(vocabulary: Vocabulary, texts: Sequence[Text]) -> Iterator[Tokens]:
     """Yield each text's tokens, aligned with its words by their characters in the text.
 
@@ -143,7 +128,7 @@ def tokenise(vocabulary: Vocabulary, texts: Sequence[Text]) -> Iterator[Tokens]:
         yield Tokens(np.array(ids, dtype=np.int64), first, last)
 
 
-def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> Windows:
+def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> tuple[Ints, Ints, Ints]:
     """Cut tokens into windows of at most ``size`` that overlap by half.
 
     A word is taken from the window in which the nearer of its two edges is farthest; an edge at
@@ -153,11 +138,15 @@ def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> Windows:
         tokens: of one text.
         size: most tokens of a window.
         causal: whether only what comes before a word is its context.
+
+    Returns:
+        [windows], the first token of each; [windows], the token after each; [words], the window in
+        which a word has most context.
     """
     count = len(tokens.ids)
     if count <= size:
         whole = np.zeros(1, dtype=np.int64)
-        return Windows(whole, whole + count, np.zeros(len(tokens.first), dtype=np.int64))
+        return whole, whole + count, np.zeros(len(tokens.first), dtype=np.int64)
     starts = np.append(np.arange(0, count - size, max(1, size // 2)), count - size)
     ends = starts + size
     far = np.int64(count + 1)
@@ -168,7 +157,7 @@ def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> Windows:
     right = np.where(((ends == count) | causal) & (right >= 0), far, right)
     # A word longer than a window's half may lie in none as a whole: the least cut one is taken.
     context = np.where(inside, far, 0) + np.minimum(left, right)
-    return Windows(starts, ends, context.argmax(axis=1))
+    return starts, ends, context.argmax(axis=1)
 
 
 @dataclass(frozen=True)
@@ -346,15 +335,17 @@ class _Plan:
         starts, sizes, first, last, owner = [], [], [], [], []
         offset = windows = 0
         for entry in tokens:
-            cut = make_windows(entry, choice.window or most, causal=backbone.causal)
-            begin, end = cut.starts[cut.of_word], cut.ends[cut.of_word]
-            starts.append(cut.starts + offset)
-            sizes.append(cut.ends - cut.starts)
+            opens, closes, window = make_windows(
+                entry, choice.window or most, causal=backbone.causal
+            )
+            begin, end = opens[window], closes[window]
+            starts.append(opens + offset)
+            sizes.append(closes - opens)
             first.append(np.maximum(entry.first, begin) - begin)
             last.append(np.minimum(entry.last, end) - begin)
-            owner.append(cut.of_word + windows)
+            owner.append(window + windows)
             offset += len(entry.ids)
-            windows += len(cut.starts)
+            windows += len(opens)
         owners = np.concatenate(owner)
         order = np.argsort(owners, kind="stable")
         return cls(

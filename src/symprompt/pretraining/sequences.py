@@ -249,7 +249,8 @@ class Pairs(Sequences):
 
     def __init__(self, part: Part, config: CorpusConfig, specials: Specials, seed: int) -> None:
         super().__init__(part, config, specials, seed)
-        self._find_ranges()
+        if len(self):
+            self._find_ranges()
 
     def _index(self, shard: Shard) -> np.ndarray:
         """Return each stretch: first sentence, how many, its document, where that ends [n, 4]."""
@@ -273,8 +274,6 @@ class Pairs(Sequences):
 
     def _find_ranges(self) -> None:
         """Find, for every sequence, its document's range and the range to draw another from."""
-        if not len(self):
-            return
         ranges = []
         languages = [shard.language for shard in self.shards]
         for number, found in enumerate(self.index):

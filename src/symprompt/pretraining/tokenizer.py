@@ -10,9 +10,11 @@ import json
 import re
 import unicodedata
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +32,7 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from symprompt.errors import ConfigError, DataError, ModelError
+from symprompt.errors import ConfigError, ModelError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import load_text
 from symprompt.files.text import Document, split_sentences
@@ -64,38 +66,20 @@ class LanguageShare:
     after: int
 
 
-def language_shares(counts: Mapping[str, int], alpha: float) -> dict[str, float]:
-    """Return q_i = p_i^alpha / sum_j p_j^alpha with p_i = n_i / sum_k n_k (equation 11.7).
-
-    Args:
-        counts: sentences of each language, n_i; a language without any gets 0.
-        alpha: 1 leaves the languages as they are; 0 makes them equal.
-
-    Raises:
-        ConfigError: alpha is not between 0 and 1.
-        DataError: a count is negative, or there is nothing to sample from.
-    """
-    if not 0 <= alpha <= 1:
-        raise ConfigError(f"alpha is {alpha}; it must be from 0 to 1.")
-    if any(count < 0 for count in counts.values()) or not any(counts.values()):
-        raise DataError(f"the languages have {dict(counts)} sentences; at least one is needed.")
-    total = sum(counts.values())
-    raised = {name: (count / total) ** alpha if count else 0.0 for name, count in counts.items()}
-    whole = sum(raised.values())
-    return {name: value / whole for name, value in raised.items()}
-
-
 def plan_sampling(counts: Mapping[str, int], alpha: float) -> tuple[LanguageShare, ...]:
     """Return how many sentences each language gives; together they are as many as there are.
 
+    The shares are q_i = p_i^alpha / sum_j p_j^alpha with p_i = n_i / sum_k n_k (equation 11.7).
     Numbers are rounded by largest remainder, so the total is kept.
 
     Args:
-        counts: sentences of each language.
-        alpha: the exponent of equation 11.7.
+        counts: sentences of each language, n_i; a language without any gets none.
+        alpha: 1 leaves the languages as they are; 0 makes them equal.
     """
-    shares = language_shares(counts, alpha)
     total = sum(counts.values())
+    raised = {name: (count / total) ** alpha if count else 0.0 for name, count in counts.items()}
+    whole = sum(raised.values())
+    shares = {name: value / whole for name, value in raised.items()}
     exact = {name: share * total for name, share in shares.items()}
     after = {name: int(value) for name, value in exact.items()}
     # A remainder is given to the largest fraction first; names settle ties.
@@ -553,13 +537,9 @@ def _choose_alphabet(characters: Counter[str], always: str, size: int) -> frozen
     limit = min(size // 4, max(1000, size // 16))
     ordered = sorted(characters, key=lambda letter: (-characters[letter], letter))
     always += "".join(letter for letter in characters if letter.isascii())
-    total = characters.total()
-    seen = 0
-    for kept, letter in enumerate(ordered):
-        if kept >= limit or seen >= total * _COVERAGE:
-            return frozenset(ordered[:kept]) | frozenset(always)
-        seen += characters[letter]
-    return frozenset(ordered) | frozenset(always)
+    sums = list(accumulate(characters[letter] for letter in ordered))
+    kept = min(limit, bisect_left(sums, characters.total() * _COVERAGE) + 1)
+    return frozenset(ordered[:kept]) | frozenset(always)
 
 
 def _feed(
@@ -576,17 +556,14 @@ def _feed(
     for document in documents():
         share = shares.get(document.language)
         for line in document.lines:
-            text = rare.sub(" ", line) if rare and not line.isascii() else line
-            if share is None:
-                yield text
-                continue
-            for sentence in split_sentences(line):
-                times = repeats_at(
-                    passed[share.language], share.before, share.after, starts[share.language]
-                )
-                passed[share.language] += 1
-                for _ in range(times):
-                    yield rare.sub(" ", sentence) if rare else sentence
+            for text in (line,) if share is None else split_sentences(line):
+                times = 1
+                if share is not None:
+                    name = share.language
+                    times = repeats_at(passed[name], share.before, share.after, starts[name])
+                    passed[name] += 1
+                clean = rare.sub(" ", text) if rare and not text.isascii() else text
+                yield from repeat(clean, times)
 
 
 def _wrap(backend: Tokenizer, kind: Kind, length: int) -> PreTrainedTokenizerFast:

@@ -28,7 +28,7 @@ from symprompt.pretraining.folder import (
 )
 from symprompt.pretraining.sequences import Feed
 from symprompt.pretraining.tokenizer import find_specials
-from symprompt.pretraining.training import Pretrainer, Pretraining, make_model
+from symprompt.pretraining.training import Pretraining
 from symprompt.runs.environment import DTYPES, made_with
 from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 
@@ -98,7 +98,15 @@ def pretrain(
 def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tick: Tick) -> None:
     """Train from where the work folder is; the first process writes the model folder."""
     prepared = load_prepared(config, folders.text)
-    training = make_training(config, prepared, group)
+    validation, unigrams = prepared.validation, torch.from_numpy(prepared.corpus.unigrams).double()
+    training = Pretraining(
+        config,
+        Feed(prepared.train, config.learning.batch),
+        None if validation is None else validation.to(group.device),
+        specials=find_specials(prepared.tokenizer),
+        frequencies=unigrams / unigrams.sum(),
+        group=group,
+    )
     tick("acceleration", 1, 1, training.acceleration)
     loop = Loop(
         training,
@@ -115,33 +123,6 @@ def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tic
         with suppress(RunError):
             loop.save()
         _finish(config, folders, prepared, training, progress)
-
-
-def make_training(config: PretrainConfig, prepared: Prepared, group: ProcessGroup) -> Pretraining:
-    """Return the model with fresh weights, its optimiser and its batches, on the group's device."""
-    specials = find_specials(prepared.tokenizer)
-    model = make_model(
-        config.shape,
-        vocabulary=len(prepared.corpus.unigrams),
-        specials=specials,
-        length=config.corpus.length,
-        objective=config.objective,
-        seed=config.seed,
-    )
-    pretrainer = Pretrainer(
-        model, config.objective, span_limit=config.corruption.span_limit, seed=config.seed
-    )
-    validation, unigrams = prepared.validation, torch.from_numpy(prepared.corpus.unigrams).double()
-    return Pretraining(
-        pretrainer,
-        config,
-        Feed(prepared.train, config.learning.batch),
-        None if validation is None else validation.to(group.device),
-        specials=specials,
-        frequencies=unigrams / unigrams.sum(),
-        group=group,
-        padded=config.corpus.packing != "blocks",
-    )
 
 
 def _finish(

@@ -91,15 +91,20 @@ def make_model(
         kind = ElectraForMaskedLM
     elif objective == "mlm+nsp":
         kind = BertForPreTraining
-    config.vocab_size = vocabulary
-    config.hidden_size = shape.hidden
-    config.num_hidden_layers = shape.layers
-    config.num_attention_heads = shape.heads
-    config.intermediate_size = shape.feedforward or 4 * shape.hidden
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = shape.dropout
-    config.max_position_embeddings = length
-    config.pad_token_id = specials.pad
-    config._attn_implementation = "sdpa"
+    sizes = {
+        "vocab_size": vocabulary,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.feedforward or 4 * shape.hidden,
+        "hidden_dropout_prob": shape.dropout,
+        "attention_probs_dropout_prob": shape.dropout,
+        "max_position_embeddings": length,
+        "pad_token_id": specials.pad,
+        "_attn_implementation": "sdpa",
+    }
+    for name, value in sizes.items():
+        setattr(config, name, value)
     # Only the CPU's generator is seeded, so only that one has to be put back.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(derive_seed(seed, "weights"))
@@ -363,17 +368,16 @@ class Pretraining:
     """Trains a model with its objectives; final, an engine's Trainable.
 
     Args:
-        pretrainer: model and objectives, on the CPU, in float32; becomes part of the training.
         config: the run's.
         feed: the batches.
         validation: a fixed batch for the validation loss; None gives none.
         specials: ids of the special tokens.
         frequencies: [v] unigram probabilities, zero for special tokens.
         group: the processes that share every batch.
-        padded: whether sequences may hold padding before they are corrupted.
         mode: torch.compile's mode where that is not the config's.
 
     Attributes:
+        pretrainer: the model, with fresh weights, and its objectives.
         acceleration: what the steps are accelerated by, for people to read.
         tokens: tokens seen, padding left out.
         steady_tokens: those of all steps but each process's first, which compiles.
@@ -383,7 +387,6 @@ class Pretraining:
 
     def __init__(
         self,
-        pretrainer: Pretrainer,
         config: PretrainConfig,
         feed: Feed,
         validation: Batch[Tensor] | None,
@@ -391,9 +394,18 @@ class Pretraining:
         specials: Specials,
         frequencies: Tensor,
         group: ProcessGroup,
-        padded: bool,
         mode: str | None = None,
     ) -> None:
+        model = make_model(
+            config.shape,
+            vocabulary=len(frequencies),
+            specials=specials,
+            length=config.corpus.length,
+            objective=config.objective,
+            seed=config.seed,
+        )
+        span_limit = config.corruption.span_limit
+        pretrainer = Pretrainer(model, config.objective, span_limit=span_limit, seed=config.seed)
         self.pretrainer = pretrainer.train().to(group.device)
         self.config = config
         self.feed = feed
@@ -404,7 +416,7 @@ class Pretraining:
         self.specials = specials
         self.frequencies = frequencies.to(self.device)
         # Deletion leaves padding in rows that were full.
-        self.padded = padded or config.corruption.kind == "deletion"
+        self.padded = config.corpus.packing != "blocks" or config.corruption.kind == "deletion"
         self.parts = tuple(config.objective.split("+"))
         self.steps = config.learning.steps
         self.optimizer = FlatAdamW(
