@@ -112,7 +112,8 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         warm = min(5, steps - 1)
         begun = first = steady = time.perf_counter()
         tokens = 0
-        for number, (batch, size) in enumerate(feed.run(0, steps, device)):
+        for number in range(steps):
+            batch, size = feed.take(number, steps, device)
             with training.training():
                 training.learn(number, batch)
             if number == 0:
@@ -123,6 +124,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
                 steady = time.perf_counter()
             elif number >= warm:
                 tokens += size
+        feed.close()
         loss, _, _ = training.read()
         wait(device)
         seconds = time.perf_counter() - steady

@@ -61,10 +61,14 @@ def learned(
     return folder
 
 
+@pytest.fixture(scope="module")
+def senses(learned: Path) -> SenseVectors:
+    return SenseVectors.load(learned)
+
+
 def test_a_sense_is_the_mean_of_its_occurrences(
-    learned: Path, bert: LanguageModel, wordnet: WordNet, semcor: Path
+    senses: SenseVectors, bert: LanguageModel, wordnet: WordNet, semcor: Path
 ) -> None:
-    senses = SenseVectors.load(learned)
     own: dict[str, list[np.ndarray]] = {}
     for sentence in load_sense_corpus(semcor, wordnet.senses).sentences:
         found = embed([sentence.words], model=bert, layers="sum-last-2")
@@ -80,8 +84,7 @@ def test_a_sense_is_the_mean_of_its_occurrences(
         np.testing.assert_allclose(senses.vectors[row], expected, rtol=0.01, atol=0.01)
 
 
-def test_the_nearest_sense_is_taken(learned: Path, wordnet: WordNet) -> None:
-    senses = SenseVectors.load(learned)
+def test_the_nearest_sense_is_taken(senses: SenseVectors, wordnet: WordNet) -> None:
     tagger = SenseTagger(senses, wordnet, rule="nearest")
     points = np.random.default_rng(0).normal(size=(30, 32))
     tags = tagger.tag([[("bank", "n")]] * 30, points)
@@ -105,8 +108,8 @@ def test_the_nearest_sense_is_taken(learned: Path, wordnet: WordNet) -> None:
     assert {tag.sense.key for tag in tags if tag.sense} == {MONEY}
 
 
-def test_without_a_vector_the_first_sense_is_taken(learned: Path, wordnet: WordNet) -> None:
-    tagger = SenseTagger(SenseVectors.load(learned), wordnet)
+def test_without_a_vector_the_first_sense_is_taken(senses: SenseVectors, wordnet: WordNet) -> None:
+    tagger = SenseTagger(senses, wordnet)
     (tag,) = tagger.tag([[("slope", "n")]], np.ones((1, 32)))
     assert tag.sense is not None
     assert (tag.sense.key, tag.confidence, tag.how) == ("slope%1:17:00::", None, "first")
@@ -118,8 +121,7 @@ def test_without_a_vector_the_first_sense_is_taken(learned: Path, wordnet: WordN
     assert tag.sense.key == "now%4:02:00::"
 
 
-def test_relations_reach_every_sense(learned: Path, wordnet: WordNet) -> None:
-    senses = SenseVectors.load(learned)
+def test_relations_reach_every_sense(senses: SenseVectors, wordnet: WordNet) -> None:
     units = senses.vectors / np.linalg.norm(senses.vectors, axis=1, keepdims=True)
     relations = Relations(wordnet, senses.index, units)
 
@@ -143,8 +145,7 @@ def test_relations_reach_every_sense(learned: Path, wordnet: WordNet) -> None:
     np.testing.assert_allclose(vector("tool%1:06:00::"), [0.6, 0.8])
 
 
-def test_one_sense_per_discourse(learned: Path, wordnet: WordNet) -> None:
-    senses = SenseVectors.load(learned)
+def test_one_sense_per_discourse(senses: SenseVectors, wordnet: WordNet) -> None:
     tagger = SenseTagger(senses, wordnet, rule="nearest")
     money, river = (senses.vectors[senses.index[key]] for key in (MONEY, RIVER))
     vectors = np.stack([money, money, 0.55 * river + 0.45 * money, river])
@@ -195,13 +196,13 @@ def test_weights_are_those_that_serve_held_out_words() -> None:
 
 
 def test_context_beats_the_most_frequent_sense(
-    learned: Path, bert: LanguageModel, wordnet: WordNet, tmp_path: Path
+    senses: SenseVectors, bert: LanguageModel, wordnet: WordNet, tmp_path: Path
 ) -> None:
     """The learning test: other sentences than those learned from, told apart by their words."""
     rows = bank_sentences(shift=3)
     data = write_test_set(tmp_path, "semeval2007", rows[:13])
     write_test_set(tmp_path, "senseval3", rows[13:])
-    found = evaluate_senses(SenseVectors.load(learned), data, bert, wordnet, draws=500)
+    found = evaluate_senses(senses, data, bert, wordnet, draws=500)
     assert [score.name for score in found.sets] == ["senseval3", "semeval2007"]
     gold = Counter(w[2] for row in rows for w in row if not isinstance(w, str))
     expected = 100 * (gold[MONEY] + gold["happen%2:30:00::"]) / 25
@@ -212,33 +213,28 @@ def test_context_beats_the_most_frequent_sense(
     assert found.seen.instances == found.all.instances == 25
     assert {score.name: score.instances for score in found.parts} == {"n": 24, "v": 1}
     assert found.about["rule"] == "fitted"
-    one = evaluate_senses(
-        SenseVectors.load(learned), data, bert, wordnet, sets=["senseval3"], discourse=True, draws=9
-    )
+    one = evaluate_senses(senses, data, bert, wordnet, sets=["senseval3"], discourse=True, draws=9)
     assert len(one.sets) == 1
     # A set that is not there is refused, also beside one that is.
     with pytest.raises(
         DataError, match=r"no test set semeval2013, .* among senseval3, semeval2007"
     ):
-        evaluate_senses(
-            SenseVectors.load(learned), data, bert, wordnet, sets=["senseval3", "semeval2013"]
-        )
+        evaluate_senses(senses, data, bert, wordnet, sets=["senseval3", "semeval2013"])
 
 
 def test_what_is_left_out_of_the_scores_is_told(
-    learned: Path, bert: LanguageModel, wordnet: WordNet, tmp_path: Path
+    senses: SenseVectors, bert: LanguageModel, wordnet: WordNet, tmp_path: Path
 ) -> None:
     rows = [*bank_sentences(shift=3)[:8], [("bank", "bank", "bank%1:99:00::"), "in", "Lima"]]
     data = write_test_set(tmp_path, "semeval2007", rows)
-    found = asdict(evaluate_senses(SenseVectors.load(learned), data, bert, wordnet, draws=9))
+    found = asdict(evaluate_senses(senses, data, bert, wordnet, draws=9))
     assert found["about"]["wordnet"] == "WordNet's files"
     first, second = senses_notes(found)
     assert first == "not there, so not in all: senseval2, senseval3, semeval2013, semeval2015"
     assert second == "words of semeval2007 left out: 1 (sense not in WordNet)"
 
 
-def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -> None:
-    senses = SenseVectors.load(learned)
+def test_the_baseline_counts_in_the_same_text(senses: SenseVectors, wordnet: WordNet) -> None:
     assert most_frequent_sense(senses, wordnet, "bank", "n") == MONEY
     more = replace(senses, counts=np.where(np.array(senses.keys) == RIVER, 99, senses.counts))
     assert most_frequent_sense(more, wordnet, "bank", "n") == RIVER
@@ -246,16 +242,18 @@ def test_the_baseline_counts_in_the_same_text(learned: Path, wordnet: WordNet) -
     assert most_frequent_sense(senses, wordnet, "unknown", "n") == ""
 
 
-def test_running_text_is_tagged(learned: Path, bert: LanguageModel, wordnet: WordNet) -> None:
+def test_running_text_is_tagged(
+    senses: SenseVectors, bert: LanguageModel, wordnet: WordNet
+) -> None:
     texts = ["The old river bank lies located .", "The Paris bank in France .", "of the Now"]
-    first, second, third = tag_texts(SenseVectors.load(learned), texts, bert, wordnet)
+    first, second, third = tag_texts(senses, texts, bert, wordnet)
     assert [word["word"] for word in first] == ["old", "bank", "lies"]
     assert (first[1]["sense"], second[0]["sense"]) == (RIVER, MONEY)
     assert first[1]["gloss"] == "land beside a river"
     assert 0 < (first[1]["confidence"] or 0) <= 1
     assert (third[0]["lemma"], third[0]["pos"], third[0]["how"]) == ("now", "adv", "first")
     assert first[1]["start"] == texts[0].index("bank")
-    assert tag_texts(SenseVectors.load(learned), ["of"], bert, wordnet) == [[]]
+    assert tag_texts(senses, ["of"], bert, wordnet) == [[]]
 
 
 def test_standardised_vectors_serve_too(
@@ -294,13 +292,12 @@ def test_an_interrupted_training_goes_on(
 
 
 def test_what_cannot_be_done_is_told(
-    learned: Path,
+    senses: SenseVectors,
     bert: LanguageModel,
     wordnet: WordNet,
     tmp_path: Path,
     load_family: Callable[..., LanguageModel],
 ) -> None:
-    senses = SenseVectors.load(learned)
     with pytest.raises(RunError, match="symprompt senses train"):
         SenseVectors.load(tmp_path)
     with pytest.raises(ConfigError, match="nearest or fitted"):

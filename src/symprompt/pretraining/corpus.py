@@ -184,11 +184,6 @@ class Part:
     shards: tuple[Shard, ...]
 
     @property
-    def tokens(self) -> int:
-        """Tokens, separators included."""
-        return sum(len(shard.tokens) for shard in self.shards)
-
-    @property
     def documents(self) -> int:
         """Documents."""
         return sum(len(shard.documents) - 1 for shard in self.shards)
@@ -228,7 +223,7 @@ class Corpus:
             "documents": self.train.documents + self.valid.documents,
             "held_out_documents": self.valid.documents,
             "empty_documents": self.empty,
-            "tokens": self.train.tokens + self.valid.tokens,
+            "tokens": sum(len(shard.tokens) for shard in (*self.train.shards, *self.valid.shards)),
         }
 
 

@@ -53,14 +53,6 @@ class RunFolders:
         # Where tokenizer and corpus are: made by another run, or in this one's work folder.
         self.text = Path(config.prepared) if config.prepared else self.work.path
 
-    def has_model(self) -> bool:
-        """Return whether the finished model of this very config is there already.
-
-        Raises:
-            RunError: what is there is a model of another config, or something else.
-        """
-        return self.out.check(COMMAND, portable(self.config), resume=True)
-
     def open(self, text: Sequence[str], tick: Tick, *, finished: bool, resume: bool) -> None:
         """Begin the work folder and prepare the text, or go on with both; refuse another run's.
 
@@ -358,7 +350,7 @@ def prepare_pretraining(
     finished = out.finished and out.manifest.command == PREPARE
     if finished:
         _refuse_change(config, out.path)
-    elif folders.has_model():
+    elif out.check(COMMAND, portable(config), resume=True):
         raise RunError(f"{out.path} holds a model; choose another --out.")
     folders.open(text, tick, finished=finished, resume=False)
     if not finished:

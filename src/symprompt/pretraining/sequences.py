@@ -6,10 +6,10 @@ Sequences are blocks, whole sentences or sentence pairs. Batches are made ahead 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -388,8 +388,8 @@ class Feed:
         self._sequences = sequences
         self._batch = batch
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
-        self._running: Generator[tuple[Batch[Tensor], int]] | None = None
-        self._next = 0
+        self._thread: ThreadPoolExecutor | None = None
+        self._waiting: dict[int, Future[tuple[Batch[Tensor], int]]] = {}
 
     def rows(self, step: int) -> list[tuple[int, np.ndarray]]:
         """Return the sequences of a step by epoch; mostly that is one."""
@@ -398,10 +398,11 @@ class Feed:
         pieces = []
         while begin < end:
             epoch, place = divmod(begin, size)
-            if self._order[0] != epoch:
-                self._order = (epoch, self._sequences.order(epoch))
+            order = self._order
+            if order[0] != epoch:
+                order = self._order = (epoch, self._sequences.order(epoch))
             taken = min(size - place, end - begin)
-            pieces.append((epoch, self._order[1][place : place + taken]))
+            pieces.append((epoch, order[1][place : place + taken]))
             begin += taken
         return pieces
 
@@ -420,36 +421,19 @@ class Feed:
         Args:
             last: how many steps there are.
         """
-        if self._running is None or self._next != step:
+        if self._thread is None or step not in self._waiting:
             self.close()
-            self._running = self.run(step, last, device)
-        self._next = step + 1
-        return next(self._running)
+            # A thread starts on the first GPU, whichever one its process uses.
+            enter = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
+            self._thread = ThreadPoolExecutor(1, "batches", initializer=enter)
+        for number in range(step, min(step + 1 + _AHEAD, last)):
+            if number not in self._waiting:
+                self._waiting[number] = self._thread.submit(self.make, number, device)
+        return self._waiting.pop(step).result()
 
     def close(self) -> None:
         """End the thread that makes batches ahead: it holds the corpus."""
-        if self._running is not None:
-            self._running.close()
-            self._running = None
-
-    def run(
-        self, first: int, last: int, device: torch.device
-    ) -> Generator[tuple[Batch[Tensor], int]]:
-        """Yield the batches of steps ``first`` to ``last`` - 1, made ahead by another thread."""
-
-        def enter() -> None:
-            # A thread starts on the first GPU, whichever one its process uses.
-            if device.type == "cuda":
-                torch.cuda.set_device(device)
-
-        waiting: deque[Future[tuple[Batch[Tensor], int]]] = deque()
-        executor = ThreadPoolExecutor(1, "batches", initializer=enter)
-        try:
-            for step in range(first, last):
-                waiting.append(executor.submit(self.make, step, device))
-                if len(waiting) > _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+            self._thread = None
+        self._waiting.clear()

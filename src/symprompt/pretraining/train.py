@@ -86,8 +86,9 @@ def pretrain(
         group.share(config.learning.batch)
         tick = tick if group.is_first else silent
         # One process looks and prepares; the others wait until they know what it found.
-        finished = group.is_first and folders.has_model()
+        finished = False
         if group.is_first:
+            finished = folders.out.check(COMMAND, portable(config), resume=True)
             folders.open(text, tick, finished=finished, resume=resume)
         if not group.any(finished):
             _train(config, folders, group, tick)

@@ -148,23 +148,16 @@ def take(hidden: Tensor, positions: Tensor) -> Tensor:
     return found.view(*positions.shape, size)
 
 
-def count_asked(corrupted: Corrupted, objective: str) -> dict[str, Tensor]:
-    """Return how many predictions each part of the objective has, to weigh micro-batches by."""
+def count_asked(corrupted: Corrupted, objective: str) -> Tensor:
+    """Return how many predictions each part of the objective has in a batch, at least 1 [parts].
+
+    The objective is the sum of the parts' losses, each divided by this (equation 11.17 for MLM and
+    SBO). So the gradients of micro-batches add up to the gradient of the whole batch.
+    """
     asked = corrupted.asked.sum()
     rows = torch.full_like(asked, len(corrupted.ids))
-    return {part: rows if part == "nsp" else asked for part in objective.split("+")}
-
-
-def combine(losses: dict[str, Tensor], counts: dict[str, Tensor]) -> Tensor:
-    """Return the sum over the objectives of their mean losses (equation 11.17 for MLM and SBO).
-
-    Args:
-        losses: summed, of a batch or a micro-batch.
-        counts: of the whole batch (``count_asked``), so that the gradients of the micro-batches
-            add up to the gradient of the whole batch.
-    """
-    means = [loss / counts[name].clamp(min=1) for name, loss in losses.items()]
-    return torch.stack(means).sum()
+    counts = [rows if part == "nsp" else asked for part in objective.split("+")]
+    return torch.stack(counts).clamp(min=1)
 
 
 class SpanBoundaryHead(nn.Module):
@@ -261,8 +254,8 @@ class Pretrainer(nn.Module):
         is_next: Tensor,
         *,
         padded: bool,
-    ) -> dict[str, Tensor]:
-        """Return the loss of each objective, summed in float32: "mlm", and "nsp" or "sbo".
+    ) -> Tensor:
+        """Return the loss of each part of the objective, summed in float32 [parts].
 
         The vocabulary product runs in the model's dtype, the softmax and the sums in float32. Call
         as ``pretrainer(**vars(corrupted), is_next=batch.is_next, padded=...)``.
@@ -283,25 +276,25 @@ class Pretrainer(nn.Module):
         with_next = isinstance(self.model, BertForPreTraining)
         if with_next:
             wanted.append(torch.zeros_like(positions[:, :1]))
-        body = self._body()
+        body = cast(Any, self.model.base_model)
         state = self._embed(body.embeddings, ids, segments)
         if hasattr(body, "embeddings_project"):
             state = body.embeddings_project(state)
         hidden = encode_at(body.encoder, state, mask, torch.cat(wanted, dim=1))
         answers = torch.where(asked, targets, _IGNORED).flatten()
         masked = hidden[:, :places].flatten(0, 1)
-        losses = {"mlm": _cross_entropy(self._predict(masked), answers)}
+        losses = [_cross_entropy(self._predict(masked), answers)]
         if with_next:
             # The logits W_NSP h (11.2.2), h being the pooled [CLS] as in BERT. In transformers
             # class 0 is "follows", class 1 "does not".
             follows = cast(Any, self.model).cls.seq_relationship(body.pooler(hidden[:, -1:]))
-            losses["nsp"] = _cross_entropy(follows, (~is_next).long())
+            losses.append(_cross_entropy(follows, (~is_next).long()))
         if self.span_boundary is not None:
             before = hidden[:, places : 2 * places].flatten(0, 1)
             after = hidden[:, 2 * places : 3 * places].flatten(0, 1)
             logits = self.span_boundary(before, after, offset.flatten(), self._embedding())
-            losses["sbo"] = _cross_entropy(logits, answers)
-        return losses
+            losses.append(_cross_entropy(logits, answers))
+        return torch.stack(losses)
 
     def save(self, folder: Path | str, dtype: torch.dtype = torch.float32) -> None:
         """Write the masked language model as transformers does, and other heads beside it.
@@ -324,10 +317,6 @@ class Pretrainer(nn.Module):
         }
         if heads:
             save_file(heads, Path(folder) / HEADS_FILE, metadata={"format": "pt"})
-
-    def _body(self) -> Any:
-        model = self.model
-        return model.electra if isinstance(model, ElectraForMaskedLM) else model.bert
 
     def _embed(self, tables: Any, ids: Tensor, segments: Tensor) -> Tensor:
         """Return the sum of word, position and segment embeddings, normalised, [b, t, e].
@@ -511,7 +500,11 @@ class Pretraining:
         self.optimizer.extra.copy_(sums)
         self.optimizer.set_rates([self.rate(number)] * len(self.optimizer.groups))
         norm = self.optimizer.update()
-        self._add(number, self.optimizer.extra, counts, norm)
+        values = torch.cat([self.optimizer.extra / counts, norm[None]])
+        self._window[:-1] += values
+        bad = ~values.isfinite().all() & (self._window[-1] == 0)
+        self._window[-1] += bad * (number + 1)
+        self._window_steps += 1
 
     def rate(self, number: int) -> float:
         """Return the learning rate of a step."""
@@ -530,12 +523,10 @@ class Pretraining:
             generator=generator,
         )
 
-    def _losses(
-        self, inputs: dict[str, Tensor], counts: dict[str, Tensor]
-    ) -> tuple[Tensor, Tensor]:
+    def _losses(self, inputs: dict[str, Tensor], counts: Tensor) -> tuple[Tensor, Tensor]:
         """Return what is minimised, and the summed loss of each part."""
         losses = self.pretrainer(**inputs, padded=self.padded)
-        return combine(losses, counts), torch.stack([losses[part] for part in self.parts])
+        return (losses / counts).sum(), losses
 
     def _pieces(self, rows: slice) -> Iterator[slice]:
         """Cut rows into pieces of at most ``micro_batch``, as equal as can be."""
@@ -545,15 +536,6 @@ class Pretraining:
             yield slice(
                 rows.start + piece * size // pieces, rows.start + (piece + 1) * size // pieces
             )
-
-    def _add(self, number: int, sums: Tensor, counts: dict[str, Tensor], norm: Tensor) -> None:
-        """Add a step's mean losses and norm to what the next reading returns."""
-        means = sums / torch.stack(list(counts.values())).clamp(min=1)
-        values = torch.cat([means, norm[None]])
-        self._window[:-1] += values
-        bad = ~values.isfinite().all() & (self._window[-1] == 0)
-        self._window[-1] += bad * (number + 1)
-        self._window_steps += 1
 
     # ------------------------------------------------------------------------------ readings
 
@@ -629,8 +611,7 @@ class Pretraining:
             for rows in self._pieces(slice(0, len(batch))):
                 sums += self._losses(_inputs(corrupted, batch, rows), counts)[1]
         self.pretrainer.train()
-        means = sums / torch.stack(list(counts.values())).clamp(min=1)
-        return dict(zip(self.parts, means.tolist(), strict=True))
+        return dict(zip(self.parts, (sums / counts).tolist(), strict=True))
 
     def failure(self) -> str:
         """Return what to say if a loss or its gradient was not finite."""
