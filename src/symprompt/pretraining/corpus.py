@@ -262,11 +262,8 @@ def make_corpus(
         )
     try:
         with making_folder(final) as part:
-            writer = _Writer(part, tokenizer, shard_tokens)
-            for number, (document, sentences) in enumerate(tokenise(documents, writer.tokenizer)):
-                draw = derive_seed("held out", seed, number) / 2**63
-                writer.add("valid" if draw < held_out else "train", document.language, sentences)
-            writer.close(held_out, seed)
+            about = {"seed": seed, "held_out": held_out}
+            _write_shards(part, documents, tokenizer, about, shard_tokens)
             if final.exists():
                 shutil.rmtree(final)
     except OSError as error:
@@ -320,67 +317,58 @@ def fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
 # -- writing --------------------------------------------------------------------------------------
 
 
-class _Writer:
-    """Collects documents by part and language, and appends them to shards on disk."""
-
-    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerFast, limit: int) -> None:
-        self.folder = folder
-        self.limit = limit
-        self.tokenizer = make_reader(tokenizer)
-        self.fingerprint = fingerprint(tokenizer)
-        self.separator = find_specials(tokenizer).sep
-        # Ids of a foreign tokenizer may have gaps.
-        self.size = max(len(tokenizer), 1 + max(self.tokenizer.get_vocab().values()))
-        self.dtype = np.dtype("<u2") if self.size < 1 << 16 else np.dtype("<u4")
-        self.unigrams = np.zeros(self.size, dtype=np.int64)
-        self.open: dict[tuple[str, str], OpenShard] = {}
-        self.closed: list[tuple[str, dict[str, Any]]] = []
-        self.empty = 0
-        self.documents = 0
-
-    def add(self, part: str, language: str, document: Tokenised) -> None:
-        """Append a document; one without tokens is counted and left out."""
-        self.documents += 1
-        if not len(document[0]):
-            self.empty += 1
-            return
-        key = (part, language)
-        if key not in self.open:
-            name = f"{part}-{len(self.closed) + len(self.open):05d}"
-            counted = self.unigrams if part == "train" else None
-            self.open[key] = OpenShard(self.folder / name, language, self.dtype, counted)
-        shard = self.open[key]
-        shard.add(document, self.separator)
-        if shard.tokens >= self.limit:
-            self.closed.append((part, self.open.pop(key).close()))
-
-    def close(self, held_out: float, seed: int) -> None:
-        """Close every shard and write the card, which is what makes a corpus of the files."""
-        for (part, _), shard in self.open.items():
-            self.closed.append((part, shard.close()))
-        if not any(part == "train" for part, _ in self.closed):
-            raise DataError(
-                f"{self.documents} documents gave no tokens to train on ({self.empty} were empty); "
-                "give more text, or lower corpus.held_out."
-            )
-        # Text gives no separators: those that were counted stand between documents.
-        self.unigrams[self.separator] = 0
-        self.unigrams.astype("<i8").tofile(self.folder / UNIGRAMS)
-        # Shards of one language stand together, so that its documents are one range.
-        ordered = sorted(self.closed, key=lambda own: (own[1]["language"], own[1]["name"]))
-        card: dict[str, Any] = {
-            "format": FORMAT,
-            "fingerprint": self.fingerprint,
-            "vocabulary": self.size,
-            "dtype": self.dtype.str,
-            "separator": self.separator,
-            "seed": seed,
-            "held_out": held_out,
-            "empty": self.empty,
-        }
-        for name in PARTS:
-            card[name] = [shard for part, shard in ordered if part == name]
-        (self.folder / CARD).write_bytes(to_json(card))
+def _write_shards(
+    folder: Path,
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerFast,
+    about: Mapping[str, Any],
+    limit: int,
+) -> None:
+    """Append documents to shards by part and language; the card makes a corpus of the files."""
+    reader, separator = make_reader(tokenizer), find_specials(tokenizer).sep
+    # Ids of a foreign tokenizer may have gaps.
+    size = max(len(tokenizer), 1 + max(reader.get_vocab().values()))
+    dtype = np.dtype("<u2") if size < 1 << 16 else np.dtype("<u4")
+    unigrams = np.zeros(size, dtype=np.int64)
+    opened: dict[tuple[str, str], OpenShard] = {}
+    closed: list[tuple[str, dict[str, Any]]] = []
+    count = empty = 0
+    for count, (document, tokens) in enumerate(tokenise(documents, reader), start=1):
+        if not len(tokens[0]):
+            empty += 1
+            continue
+        draw = derive_seed("held out", about["seed"], count - 1) / 2**63
+        part = "valid" if draw < about["held_out"] else "train"
+        key = (part, document.language)
+        if key not in opened:
+            path = folder / f"{part}-{len(closed) + len(opened):05d}"
+            counted = unigrams if part == "train" else None
+            opened[key] = OpenShard(path, document.language, dtype, counted)
+        opened[key].add(tokens, separator)
+        if opened[key].tokens >= limit:
+            closed.append((part, opened.pop(key).close()))
+    closed += [(part, shard.close()) for (part, _), shard in opened.items()]
+    if not any(part == "train" for part, _ in closed):
+        raise DataError(
+            f"{count} documents gave no tokens to train on ({empty} were empty); give more text, "
+            "or lower corpus.held_out."
+        )
+    # Text gives no separators: those that were counted stand between documents.
+    unigrams[separator] = 0
+    unigrams.astype("<i8").tofile(folder / UNIGRAMS)
+    # Shards of one language stand together, so that its documents are one range.
+    closed.sort(key=lambda own: (own[1]["language"], own[1]["name"]))
+    card = {
+        "format": FORMAT,
+        "fingerprint": fingerprint(tokenizer),
+        "vocabulary": size,
+        "dtype": dtype.str,
+        "separator": separator,
+        **about,
+        "empty": empty,
+        **{name: [shard for part, shard in closed if part == name] for name in PARTS},
+    }
+    (folder / CARD).write_bytes(to_json(card))
 
 
 # -- reading --------------------------------------------------------------------------------------
