@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from symprompt.pretraining.folder import load_training
 from symprompt.probing.results import load_asked, load_metrics, load_weights, to_records
 from symprompt.runs.folder import Folder
-from symprompt.tasks import folder as tasks
+from symprompt.tasks import predict as tasks
 
 # Times, versions and places: they say how a run was made, not what came of it.
 _LEFT_OUT = {"seconds", "versions", "recording", "recorded", "environment", "speed", "inputs"}

@@ -27,7 +27,7 @@ from symprompt.tasks.data.examples import (
 )
 from symprompt.tasks.features import Features, Sheet
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.trainables import TRAINABLES, Gathered, TaskModel, figures, make_task_head
+from symprompt.tasks.trainables import TRAINABLES, TaskModel, figures, gather, make_task_head
 from tiny.labelled import write_toy
 from tiny.models import PLAIN_WORDS
 from tiny.tasks import run_toy, tuned
@@ -245,11 +245,11 @@ def check_training(kind: str, method: str, backbone: LanguageModel) -> None:
     other.heads["task"].load_state_dict(model.heads["task"].state_dict())
     scores = model.scores("task", batch)
     assert torch.equal(other.scores("task", batch), scores)
-    gathered = Gathered(own, features)
+    parts = []
     for rows in torch.arange(len(batch)).flip(0).split(2):
         width = int(batch.lengths[rows].max())
-        gathered.add(rows, model.scores("task", batch.select(rows, width)))
-    found = gathered.scores().numpy()
+        parts.append((rows, model.scores("task", batch.select(rows, width))))
+    found = gather(own, features, parts).numpy()
     predictions = own.decode(found, features, case.examples, case.target, threshold=0.0)
     measured = figures(own, case.examples, predictions)
     assert all(np.isfinite(value) for value in measured.values())

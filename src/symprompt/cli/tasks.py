@@ -10,8 +10,7 @@ from symprompt.report.grid import show
 from symprompt.report.records import load_runs, run_notes
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
-from symprompt.tasks.folder import load_metrics
-from symprompt.tasks.predict import predict_file
+from symprompt.tasks.predict import load_metrics, predict_file
 from symprompt.tasks.train import tune
 
 _SHOWN = 20

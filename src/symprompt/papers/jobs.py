@@ -17,7 +17,7 @@ from symprompt.models.loading import Source, find_model, fingerprint
 from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
 from symprompt.runs.folder import CONFIG, LOCK, MANIFEST, Folder, Manifest
-from symprompt.tasks import folder as tasks
+from symprompt.tasks import predict as tasks
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
 try:

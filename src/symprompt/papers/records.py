@@ -30,7 +30,7 @@ from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import OVER_RELATIONS, Summary
 from symprompt.runs.statistics import summarise as summarise_ranks
-from symprompt.tasks.folder import COMMAND
+from symprompt.tasks.predict import COMMAND
 
 if TYPE_CHECKING:
     from symprompt.papers.fact_jobs import Row

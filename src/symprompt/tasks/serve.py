@@ -18,7 +18,7 @@ from symprompt.tasks.data.examples import Example
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds.base import Head
 from symprompt.tasks.predict import StoredPrompt
-from symprompt.tasks.trainables import Gathered
+from symprompt.tasks.trainables import gather
 
 
 class Server:
@@ -95,7 +95,7 @@ class Server:
         owner = np.repeat(list(asked), [len(own) for own in asked.values()])
         place = np.concatenate([np.arange(len(own)) for own in asked.values()])
         inputs = {task: own.batch().to(self.backbone.device) for task, own in asked.items()}
-        found = {task: Gathered(self.prompts[task].kind, own) for task, own in asked.items()}
+        found: dict[str, list[tuple[Tensor, Tensor]]] = {task: [] for task in asked}
         widest = max(int(own.ids.shape[1]) for own in asked.values())
         width = partial(few_widths, widest=widest)
         for step in make_batches(lengths, max_tokens, width=width, order="longest"):
@@ -105,7 +105,9 @@ class Server:
                 if task in owner[step.rows]
             }
             self._pass(inputs, parts, step.width, found)
-        return {task: gathered.scores() for task, gathered in found.items()}
+        return {
+            task: gather(self.prompts[task].kind, asked[task], own) for task, own in found.items()
+        }
 
     @torch.no_grad()
     def _pass(
@@ -113,7 +115,7 @@ class Server:
         inputs: Mapping[str, Batch],
         parts: Mapping[str, np.ndarray],
         width: int,
-        found: Mapping[str, Gathered],
+        found: Mapping[str, list[tuple[Tensor, Tensor]]],
     ) -> None:
         """Run one batch of rows of several tasks, and put the scores where they belong."""
         batches, chosen = [], []
@@ -144,7 +146,7 @@ class Server:
         ):
             seen = int(batch.ids.shape[1])
             scores = self.heads[task].scores(own[:, :seen], batch)
-            found[task].add(places, scores)
+            found[task].append((places, scores))
 
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

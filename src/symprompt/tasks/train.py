@@ -36,7 +36,8 @@ from symprompt.models import LanguageModel
 from symprompt.runs.environment import derive_seed, made_with, send
 from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 from symprompt.tasks.config import LearningConfig, PatternRunConfig, TuneConfig, check_settings
-from symprompt.tasks.folder import (
+from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.predict import (
     CARD,
     COMMAND,
     PROMPT,
@@ -44,7 +45,6 @@ from symprompt.tasks.folder import (
     load_metrics,
     open_task,
 )
-from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.prepare import PreparedTask, Session
 from symprompt.tasks.trainables import (
     TRAINABLES,
@@ -306,11 +306,6 @@ class TaskTraining(Training):
         steps = len(self._plan)
         self._begin(steps=config.epochs * steps, interval=steps, patience=config.patience)
 
-    @property
-    def best_epoch(self) -> int:
-        """The epoch that dev chose, counted from 1."""
-        return int(self.stopping.best[0])
-
     def training(self) -> AbstractContextManager[Any]:
         """Return a context in which dropout is on."""
         return self.model.training()
@@ -359,11 +354,6 @@ class TaskTraining(Training):
             f"learning.rate (now {self.config.rate}), set learning.clip (now {self.config.clip}), "
             "or use dtype float32."
         )
-
-    def load_best(self) -> None:
-        """Put the weights of the best epoch in place, and let go of what was recorded."""
-        super().load_best()
-        self.close()
 
 
 # ------------------------------------------------------------------------------ queries
@@ -626,9 +616,10 @@ def _train(
         checkpoint_seconds=config.checkpoint_seconds,
         tick=tick,
     ).run()
+    training.close()
     return {
         "epochs": progress.history,
-        "best_epoch": training.best_epoch,
+        "best_epoch": int(training.stopping.best[0]),
         "seconds": round(progress.seconds, 3),
         "recording": round(progress.recording, 3),
         "recorded": training.recorder.active,

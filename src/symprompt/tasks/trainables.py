@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -546,33 +546,29 @@ def make_task_head(
     return head.to(backbone.device).eval()
 
 
-class Gathered:
-    """The scores of all rows of a split, put together pass by pass; final."""
+def gather(
+    kind: Kind[Any, Any], features: Features, parts: Iterable[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Return the scores of all rows of a split, on the CPU, from those of each pass.
 
-    def __init__(self, kind: Kind[Any, Any], features: Features) -> None:
-        self.kind = kind
-        self.features = features
-        self._found: Tensor | None = None
-
-    def add(self, rows: Tensor, scores: Tensor) -> None:
-        """Put the scores of some rows, perhaps narrower than the widest, in their places."""
-        scores = self.kind.kept(scores)
-        if self._found is None:
-            shape = [len(self.features), *scores.shape[1:]]
-            if self.kind.per_token:
-                shape[1] = int(self.features.ids.shape[1])
-            floor = -torch.inf if scores.is_floating_point() else 0
-            self._found = scores.new_full(shape, floor)
-        if scores.shape[1:] == self._found.shape[1:]:
-            self._found[rows] = scores
+    Args:
+        parts: rows, and their scores, perhaps narrower than the widest.
+    """
+    found: Tensor | None = None
+    for rows, scores in parts:
+        kept = kind.kept(scores)
+        if found is None:
+            shape = [len(features), *kept.shape[1:]]
+            if kind.per_token:
+                shape[1] = int(features.ids.shape[1])
+            found = kept.new_full(shape, -torch.inf if kept.is_floating_point() else 0)
+        if kept.shape[1:] == found.shape[1:]:
+            found[rows] = kept
         else:
-            self._found[rows, : scores.shape[1]] = scores
-
-    def scores(self) -> Tensor:
-        """Return all scores, on the CPU."""
-        if self._found is None:
-            raise ValueError("no row has been queried")
-        return self._found.cpu()
+            found[rows, : kept.shape[1]] = kept
+    if found is None:
+        raise ValueError("no row has been queried")
+    return found.cpu()
 
 
 def ask(
@@ -601,12 +597,14 @@ def ask(
     widths = partial(few_widths, widest=int(features.ids.shape[1]))
     most = max_tokens or backbone.token_budget()
     plan = list(make_batches(features.lengths, most, width=widths, order="longest"))
-    gathered = Gathered(kind, features)
-    for number, step in enumerate(plan):
-        rows = torch.from_numpy(step.rows).to(backbone.device)
-        gathered.add(rows, model.scores(task, inputs.select(rows, step.width)))
-        tick(stage, number + 1, len(plan), "")
-    return gathered.scores()
+
+    def parts() -> Iterator[tuple[Tensor, Tensor]]:
+        for number, step in enumerate(plan):
+            rows = torch.from_numpy(step.rows).to(backbone.device)
+            yield rows, model.scores(task, inputs.select(rows, step.width))
+            tick(stage, number + 1, len(plan), "")
+
+    return gather(kind, features, parts())
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,12 @@ from symprompt.tasks.config import SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_examples, load_task
 from symprompt.tasks.features import Features, first_words
-from symprompt.tasks.folder import CARD, Card
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
     LOWEST,
     SpanPrediction,
 )
-from symprompt.tasks.predict import predict_file
+from symprompt.tasks.predict import CARD, Card, predict_file
 from tiny.labelled import write_spans, write_toy
 from tiny.models import PLAIN_WORDS
 from tiny.oracles import seqeval_scores

@@ -29,15 +29,15 @@ from symprompt.files.progress import Tick
 from symprompt.runs.environment import derive_seed
 from symprompt.runs.folder import STATE, Folder, Record
 from symprompt.tasks.config import PatternLearningConfig, PatternRunConfig
-from symprompt.tasks.folder import (
+from symprompt.tasks.patterns.data import load_verbal
+from symprompt.tasks.patterns.model import ClassHead, VerbalModel, VerbalProblem
+from symprompt.tasks.predict import (
     WEIGHTS,
-    load_seed,
+    SeedOutcome,
     on_dev,
     prompt_file,
     seed_file,
 )
-from symprompt.tasks.patterns.data import load_verbal
-from symprompt.tasks.patterns.model import ClassHead, VerbalModel, VerbalProblem
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import Step, Training, count_parameters, describe_run
 from symprompt.tasks.trainables import Outcome
@@ -360,7 +360,7 @@ def tune_seeds(
     for row in _run_seeds(folder, config, problem, missing):
         done = sum(folder.has(seed_file(seed)) for seed in seeds)
         tick("seeds", done, len(seeds), f"{main} {row['val'][main]:.1f}")
-    _finish(folder, problem, [load_seed(folder, seed) for seed in seeds])
+    _finish(folder, problem, [folder.load(seed_file(seed), SeedOutcome) for seed in seeds])
 
 
 def _run_seeds(
@@ -417,7 +417,9 @@ def _keep_weights(folder: Folder, training: PatternTraining, row: Mapping[str, A
         before = int(folder.read_tensors(WEIGHTS)[1]["seed"])
         # A kill may have come between a seed's weights and what came of it.
         there = folder.has(seed_file(before))
-        if there and on_dev(load_seed(folder, before)["dev"]) >= on_dev(row["dev"]):
+        if there and on_dev(folder.load(seed_file(before), SeedOutcome)["dev"]) >= on_dev(
+            row["dev"]
+        ):
             return
     # A prompt is stored by itself; a head is nothing without the model it was learned with.
     kinds = ("model.",) if training.problem.config.traits.prompt else ("model.", "extra.")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from symprompt.models import LanguageModel
-from symprompt.prompts import FreeVectors
+from symprompt.errors import ModelError
+from symprompt.models import Inputs, LanguageModel
+from symprompt.prompts import FreeVectors, PrefixEncoder
 from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.layout import (
     VECTOR,
@@ -31,6 +33,8 @@ from symprompt.tasks.patterns.model import (
 )
 from symprompt.tasks.patterns.pattern import Pattern
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
+from tiny.prefix import by_cache, by_pairs, by_tokens
+from tiny.tasks import TEXT, make_problem
 
 PREMISES = ("Rome is old .", "Paris", "The old river lies in Peru .", "San Marino")
 EXAMPLES = [
@@ -40,7 +44,7 @@ EXAMPLES = [
 # One token each; and one, two and three tokens, two of which begin alike.
 SHORT = ("Rome", "Lima")
 LONG = ("New York river", "New York", "Kenya")
-TEXT = "<1> {premise} is <2> the city [MASK] ."
+PATTERN = "<1> {premise} is <2> the city [MASK] ."
 ALL = [*FAMILIES, *CAUSAL_FAMILIES]
 
 
@@ -94,7 +98,7 @@ def laid(
     spans: Spans = "together",
     average: Average = "sum",
 ) -> tuple[Writer, VerbalLayout]:
-    writer = Writer(Pattern.parse(TEXT), backbone.vocabulary, words, max_length=48)
+    writer = Writer(Pattern.parse(PATTERN), backbone.vocabulary, words, max_length=48)
     return writer, tensorise(EXAMPLES, writer, spans=spans, average=average)
 
 
@@ -241,3 +245,82 @@ def test_half_precision_keeps_the_weights_and_the_last_product_whole(
     assert not torch.equal(found[True], found[False])
     torch.testing.assert_close(found[True], found[False], rtol=0.2, atol=0.5)
     assert all(value.dtype == torch.float32 for value in backbone.model.parameters())
+
+
+REFUSED = "mpnet"
+BESIDE = ("albert", "distilbert", "modernbert")
+SERVED = [name for name in (*FAMILIES, *CAUSAL_FAMILIES) if name != REFUSED]
+EXACT = ("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "gpt2")
+PLAIN = TEXT.replace("<1> ", "")
+# One token, and several: the sentences differ in length.
+WORDS = ("Rome", "New York river")
+FEW = [
+    VerbalExample(str(number), {"premise": text}, number % 2)
+    for number, text in enumerate(("Paris", "The old river lies in Peru .", "San Marino"))
+]
+
+
+def prefixed_logits(
+    backbone: LanguageModel, tokens: list[int], states: Tensor, name: str
+) -> Tensor:
+    """All logits of one sentence [t, v], its body's states made without the interface."""
+    ids = torch.tensor([tokens])
+    embeddings = backbone.model.get_input_embeddings()(ids)
+    slow = by_tokens if name in BESIDE else by_pairs if "deberta" in name else by_cache
+    inputs = Inputs(embeddings, torch.ones_like(ids, dtype=torch.bool))
+    hidden = slow(backbone, inputs, states, shift=False)
+
+    def exchange(_module: Any, _args: Any, output: Any) -> Any:
+        return type(output)(last_hidden_state=hidden)
+
+    handle = backbone.model.base_model.register_forward_hook(exchange)
+    try:
+        logits: Tensor = backbone.model(inputs_embeds=embeddings).logits[0]
+    finally:
+        handle.remove()
+    return logits.log_softmax(-1)
+
+
+@pytest.mark.parametrize("name", SERVED)
+@torch.no_grad()
+def test_scores_are_those_of_passes_without_the_interface(
+    name: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(name)
+    encoder = PrefixEncoder(("rte",), backbone.prefix_shape, 3, scale=1.0, dropout=0.5)
+    model = VerbalModel(backbone, encoder)
+    pattern = Pattern.parse("{premise} is the city [MASK] .")
+    writer = Writer(pattern, backbone.vocabulary, WORDS, max_length=40)
+    found = score_split(model, tensorise(FEW, writer), max_tokens=60)
+    states, mask = encoder()[0], backbone.vocabulary.mask_id
+    for row, example in enumerate(FEW):
+        written = writer.write(example)
+        for slot, answer in enumerate(written.answers):
+            middle = answer if mask is None else [mask] * len(answer)
+            after = [] if mask is None else written.after
+            tokens = [*written.before, *middle, *after]
+            logits = prefixed_logits(backbone, tokens, states, name)
+            start = len(written.before) - (mask is None)
+            wanted = sum(float(logits[start + at, token]) for at, token in enumerate(answer))
+            within = 1e-9 if name in EXACT else 1e-3
+            assert float(found[row, slot]) == pytest.approx(wanted, rel=1e-5, abs=within)
+
+
+def test_the_prefix_is_dropped_in_training_alone(bert: LanguageModel) -> None:
+    problem = make_problem(bert, method="pt2", template=PLAIN, prefix_dropout=0.5)
+    model = problem.make_model(1)
+    layout = problem.layouts["train"]
+    rows, width = torch.arange(4), int(layout.ids.shape[2])
+    plain = model.loss(layout, rows, width)
+    assert torch.equal(model.loss(layout, rows, width), plain)
+    with model.training(dropout=False):
+        assert not torch.equal(model.loss(layout, rows, width), plain)
+    assert torch.equal(model.loss(layout, rows, width), plain)
+
+
+def test_a_family_that_would_not_read_it_is_refused(
+    load_family: Callable[..., LanguageModel],
+) -> None:
+    problem = make_problem(load_family(REFUSED), method="pt2", template=PLAIN)
+    with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
+        problem.make_model(1)

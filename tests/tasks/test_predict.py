@@ -17,13 +17,14 @@ from symprompt.files.atomic import read_json, read_tensors, write_json
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
-from symprompt.tasks import folder as patterns
+from symprompt.tasks import predict as patterns
 from symprompt.tasks.config import PatternRunConfig
 from symprompt.tasks.patterns.pattern import TASKS
-from symprompt.tasks.predict import predict_file
+from symprompt.tasks.predict import CARD, Card, predict_file
 from symprompt.tasks.train import tune
-from tiny.labelled import rows_of, write_lines, write_task
+from tiny.labelled import rows_of, write_lines, write_task, write_toy
 from tiny.runs import Call, unfinish
+from tiny.tasks import run_toy
 
 TEXTS = {
     "ptuning": "{hypothesis} <1> {premise} <1> [MASK]",
@@ -128,27 +129,6 @@ def test_probabilities_are_the_words_shares(
     assert found["prediction"] == TASKS["rte"].labels[int(label)]
 
 
-@pytest.mark.parametrize("task", list(TASKS))
-@pytest.mark.parametrize("method", ["zero-shot", "cls"])
-def test_every_task_is_answered(
-    task: str, method: str, family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = write_task(tmp_path / "data", task)
-    field = TASKS[task].fields[0]
-    text = "" if method == "cls" else f"{{{field}}} [MASK]"
-    words = WORDS if TASKS[task].kind == "labels" else ()
-    words = ("Kenya", "Japan", "Peru") if task == "cb" else words
-    changes = {"task": task, "method": method, "template": text, "words": list(words)}
-    tune(config_of(family_folder("bert"), folder, tmp_path / "run", **changes))
-    found = predict_file(tmp_path / "run", folder / "val.jsonl", device="cpu")
-    metrics = patterns.load_metrics(Folder(tmp_path / "run"))
-    assert list(found.metrics) == list(metrics["metrics"])
-    assert all(row["prediction"] in TASKS[task].labels for row in found.rows)
-    written = task == "wsc" and method != "cls"
-    assert all(("written" in row) == written for row in found.rows)
-    assert all(("probability" in row) != written for row in found.rows)
-
-
 def test_the_weights_kept_are_those_of_the_best_seed(made: Made) -> None:
     folder = Folder(made("mp"))
     assert read_tensors(folder.path / "weights.safetensors")[1]["seed"] == patterns.best_seed(
@@ -205,14 +185,6 @@ def test_what_is_cut_is_told(made: Made, tmp_path: Path) -> None:
     (note,) = found.notes
     assert note.startswith("examples longer than 40 tokens: 1;")
     assert len(found.rows) == 5
-
-
-def test_half_precision_answers_nearly_the_same(made: Made, data: Path) -> None:
-    run, val = made("pt2"), data / "val.jsonl"
-    whole = predict_file(run, val, dtype="float32", device="cpu")
-    half = predict_file(run, val, dtype="bfloat16", device="cpu")
-    pairs = zip(whole.rows, half.rows, strict=True)
-    assert all(abs(one["probability"] - two["probability"]) < 0.2 for one, two in pairs)
 
 
 @pytest.mark.parametrize(
@@ -295,26 +267,61 @@ def test_tables_have_runs_through_patterns(made: Made) -> None:
         load_runs(runs, "test")
 
 
-def test_the_command_line_predicts_and_compares(
-    call: Call, made: Made, data: Path, tmp_path: Path
+@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("method", ["zero-shot", "mp", "cls"])
+def test_every_task_is_answered(
+    task: str, method: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    run = made("pt2")
-    code, said, error = call("predict", run, data / "val.jsonl", "--device", "cpu")
-    assert code == 0, error
-    assert "accuracy:" in said
-    code, said, _ = call("predict", run, data / "val.jsonl", "--device", "cpu", "--json")
-    assert len(json.loads(said)["predictions"]) == 4
-    out = tmp_path / "out.jsonl"
-    code, said, _ = call("predict", run, data / "val.jsonl", "--device", "cpu", "--out", out)
-    assert f"4 predictions: {out}" in said
-    code, said, error = call("table", run, made("cls"))
-    assert code == 0, error
-    assert "PT-2, verbalizer" in said
-    assert "[CLS] fine-tuning" in said
-    code, said, _ = call("table", run, "--markdown")
-    assert "| PT-2, verbalizer | 3 |" in said
-    code, _, error = call("table", run, tmp_path)
-    assert (code, len(error.splitlines())) == (2, 1)
-    assert "is not a run folder" in error
-    code, _, error = call("predict", run, tmp_path / "no.jsonl", "--device", "cpu")
-    assert (code, len(error.splitlines())) == (2, 1)
+    folder = write_task(tmp_path / "data", task)
+    text = "" if method == "cls" else f"{{{TASKS[task].fields[0]}}} [MASK]"
+    words = (*WORDS, "Peru")[: len(TASKS[task].labels)] if TASKS[task].kind == "labels" else ()
+    changes = {"task": task, "method": method, "template": text, "words": list(words)}
+    config = config_of(family_folder("bert"), folder, tmp_path / "run", **changes)
+    metrics = tune(replace(config, seeds=(1, 2))).metrics
+    assert metrics["seeds"] == ([1] if method == "zero-shot" else [1, 2])
+    assert set(metrics["cut"]) == {"train", "dev", "val"}
+    assert not (tmp_path / "run" / "prompts").exists()
+    found = predict_file(tmp_path / "run", folder / "val.jsonl", device="cpu")
+    assert list(found.metrics) == list(metrics["metrics"])
+    assert all(row["prediction"] in TASKS[task].labels for row in found.rows)
+    written = task == "wsc" and method != "cls"
+    assert all(("written" in row) == written for row in found.rows)
+    assert all(("probability" in row) != written for row in found.rows)
+
+
+def test_the_command_line_predicts_in_any_precision(call: Call, made: Made, data: Path) -> None:
+    words = ("predict", made("pt2"), data / "val.jsonl", "--device", "cpu")
+    assert "accuracy:" in call(*words)[1]
+    shares = []
+    for dtype in ("float32", "bfloat16"):
+        code, said, error = call(*words, "--dtype", dtype, "--json")
+        assert code == 0, error
+        shares.append([row["probability"] for row in json.loads(said)["predictions"]])
+    assert shares[0] == pytest.approx(shares[1], abs=0.2)
+
+
+# ------------------------------------------------------------------------------ prompts and heads
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("tagged"), "tagging")
+
+
+@pytest.mark.parametrize("method", ["pt2", "pt", "lora", "ft"])
+def test_predictions_for_a_file_are_those_of_the_run(
+    method: str, tagged: Path, tmp_path: Path, family_folder: Callable[[str], Path]
+) -> None:
+    bert, out, file = family_folder("bert"), tmp_path / "p.jsonl", tagged / "test.jsonl"
+    run = run_toy(tagged, bert, tmp_path / "run", "tagging", method=method, learning__epochs=2)
+    found = predict_file(tmp_path / "run", file, device="cpu", out=str(out))
+    stored = run.folder.read_rows("predictions/test.jsonl")
+    assert [row["prediction"] for row in found.rows] == [row["prediction"] for row in stored]
+    assert found.metrics == run.metrics["splits"]["test"]
+    assert len(out.read_text().splitlines()) == 24
+    with pytest.raises(RunError, match="learned for another model"):
+        predict_file(tmp_path / "run", file, model=str(family_folder("electra")), device="cpu")
+    for name in (run.folder.load(CARD, Card)["file"], CARD):
+        (tmp_path / "run" / name).write_text("{}")
+        with pytest.raises(RunError, match=name):
+            predict_file(tmp_path / "run", file, device="cpu")

@@ -1,9 +1,10 @@
-"""Bodies: what every method trains of every family, and that nothing else moves."""
+"""What every method trains of every family, frozen layers among it, and that nothing else moves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,16 +12,19 @@ from torch import Tensor
 
 from symprompt.config import build
 from symprompt.engine.loop import Loop
-from symprompt.errors import ModelError, RunError
+from symprompt.errors import ConfigError, ModelError, RunError
+from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.models.language_model import Inputs
 from symprompt.tasks.config import LearningConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.predict import predict_file
 from symprompt.tasks.train import TaskTraining
-from symprompt.tasks.trainables import TaskModel, TunedModel, make_task_head
-from tiny.tasks import full_weights, tuned
+from symprompt.tasks.trainables import TaskModel, TunedModel, make_task_head, trained_parameters
+from tiny.labelled import write_toy
+from tiny.tasks import full_weights, run_toy, tuned
 
 TARGET = Target(LabelSet.of_tags(["B-X"]))
 METHODS = ("ft", "pt", "pt2", "lora")
@@ -41,8 +45,8 @@ def make_batch(backbone: LanguageModel, *, rows: int = 6, width: int = 5) -> Bat
     return Batch(ids, lengths, targets={"labels": labels})
 
 
-def make_model(backbone: LanguageModel, method: str, batch: Batch) -> TaskModel:
-    body = tuned(backbone, config_of(method), seed=1)
+def make_model(backbone: LanguageModel, config: TuneConfig, batch: Batch) -> TaskModel:
+    body = tuned(backbone, config, seed=1)
     head = make_task_head(KINDS["tagging"], TARGET, backbone, seed=(1,))
     return TaskModel(body, {"toy": head}, {"toy": batch})
 
@@ -59,12 +63,12 @@ def test_every_method_learns_on_every_family(
         with pytest.raises(ModelError, match="attention"):
             tuned(backbone, config_of(method), seed=1)
         return
-    _learns(backbone, method)
+    _learns(backbone, config_of(method))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_on_every_causal_family(causal: LanguageModel, method: str) -> None:
-    _learns(causal, method)
+    _learns(causal, config_of(method))
 
 
 def _losses(model: TaskModel, batch: Batch, learning: LearningConfig) -> list[float]:
@@ -79,12 +83,12 @@ def _losses(model: TaskModel, batch: Batch, learning: LearningConfig) -> list[fl
     return [row["loss"] for row in Loop(training).run().history]
 
 
-def _learns(backbone: LanguageModel, method: str) -> None:
+def _learns(backbone: LanguageModel, config: TuneConfig) -> None:
     before, batch = weights_of(backbone), make_batch(backbone)
-    model = make_model(backbone, method, batch)
+    model = make_model(backbone, config, batch)
     started = {key: value.clone() for key, value in model.tensors("toy").items()}
-    config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
-    losses = _losses(model, batch, replace(config.learning, batch=3))
+    rate = 1e-3 if config.method == "ft" else 1e-2
+    losses = _losses(model, batch, replace(config.learning, rate=rate, epochs=8, batch=3))
     assert losses[-1] < losses[0]
     moved = model.tensors("toy")
     assert all(not torch.equal(moved[key], started[key]) for key in moved if "prompt" in key)
@@ -92,6 +96,11 @@ def _learns(backbone: LanguageModel, method: str) -> None:
     after = backbone.model.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert not any(value.requires_grad for value in backbone.model.parameters())
+    if config.dtype == "bfloat16":
+        with torch.no_grad():
+            half = model.tuned.states(batch).dtype
+        assert half == (torch.float32 if config.method == "ft" else torch.bfloat16)
+        assert all(own.dtype == torch.float32 for own in model.tuned.parameters().values())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -99,16 +108,7 @@ def test_every_method_learns_in_half_precision_with_numbers_kept_in_float32(
     load_family: Callable[..., LanguageModel], method: str
 ) -> None:
     backbone = load_family("bert", "float32" if method == "ft" else "bfloat16")
-    batch = make_batch(backbone)
-    body = tuned(backbone, config_of(method, dtype="bfloat16"), seed=1)
-    head = make_task_head(KINDS["tagging"], TARGET, backbone, seed=(1,))
-    model = TaskModel(body, {"toy": head}, {"toy": batch})
-    config = config_of(method, learning={"rate": 1e-3 if method == "ft" else 1e-2, "epochs": 8})
-    with torch.no_grad():
-        assert body.states(batch).dtype == (torch.float32 if method == "ft" else torch.bfloat16)
-    losses = _losses(model, batch, replace(config.learning, batch=3))
-    assert losses[-1] < losses[0]
-    assert all(value.dtype == torch.float32 for value in body.parameters().values())
+    _learns(backbone, config_of(method, dtype="bfloat16"))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -192,5 +192,100 @@ def test_trainable_numbers_are_counted(bert: LanguageModel) -> None:
         "ft": sum(value.numel() for value in bert.model.base_model.parameters()),
     }
     for method, size in sizes.items():
-        model = make_model(bert, method, make_batch(bert))
+        model = make_model(bert, config_of(method), make_batch(bert))
         assert model.size == size + 3 * hidden + 3
+
+
+# One module called twice: its weights are both layers'.
+SHARED = "albert"
+
+
+def gradients(body: TunedModel) -> set[str]:
+    """Return the names of the weights that a loss moves."""
+    ids = torch.tensor([[5, 6, 7, 8]])
+    batch = Batch(ids, torch.tensor([4]))
+    draws = torch.Generator().manual_seed(0)
+    width = int(body.backbone.model.config.get_text_config().hidden_size)
+    probe = torch.randn(width, generator=draws, dtype=torch.float64)
+    loss = (body.states(batch) @ probe).square().sum()
+    named = body.parameters()
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {
+        name
+        for name, value in zip(named, found, strict=True)
+        if value is not None and bool(value.abs().max() > 1e-12)
+    }
+
+
+def check_last_layer(backbone: LanguageModel) -> None:
+    """Hold the last layer's weights against what a gradient of all weights says."""
+    everything = full_weights(backbone)
+    last = full_weights(backbone, 1)
+    two = full_weights(backbone, 2)
+    names = [set(body.parameters()) for body in (last, two, everything)]
+    assert names[0] < names[1] < names[2]
+    assert gradients(last) == gradients(everything) & names[0]
+    frozen = names[2] - names[0]
+    body = last.backbone.model.base_model
+    assert not any(body.get_parameter(n.removeprefix("body.")).requires_grad for n in frozen)
+    embedding = backbone.model.get_input_embeddings().weight
+    trained = two.parameters().values()
+    assert not any(value.shape == embedding.shape and value.dim() > 1 for value in trained)
+
+
+def test_the_last_layers_of_every_family_are_trained_alone(
+    backbone: LanguageModel, family: str
+) -> None:
+    if family == SHARED:
+        with pytest.raises(ModelError, match="weights of their own"):
+            full_weights(backbone, 1)
+        return
+    check_last_layer(backbone)
+
+
+def test_the_last_layers_of_every_causal_family_are_trained_alone(causal: LanguageModel) -> None:
+    check_last_layer(causal)
+    body = full_weights(causal, 1)
+    # The norm after the last layer is nearer to the head than the layer is.
+    assert {"body.norm.weight", "body.ln_f.weight"} & set(body.parameters())
+
+
+def test_a_frozen_model_keeps_nothing_for_a_gradient(
+    load_family: Callable[..., LanguageModel],
+) -> None:
+    body = full_weights(load_family("bert"), 0)
+    assert body.parameters() == {}
+    states = body.states(Batch(torch.tensor([[5, 6]]), torch.tensor([2])))
+    assert not states.requires_grad
+
+
+def test_more_layers_than_there_are_is_refused(load_family: Callable[..., LanguageModel]) -> None:
+    with pytest.raises(ConfigError, match=r"weights\.layers is 3, and the model has 2"):
+        trained_parameters(load_family("bert"), 3)
+    with pytest.raises(ConfigError, match=r"weights\.layers is -2"):
+        build(TuneConfig, {"method": "ft", "weights": {"layers": -2}})
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_a_run_trains_and_stores_only_what_is_not_frozen(
+    layers: int, knowing_bert: LanguageModel, tmp_path: Path
+) -> None:
+    model, data = Path(knowing_bert.source), write_toy(tmp_path / "data", "tagging")
+    run = run_toy(
+        data,
+        model,
+        tmp_path / "run",
+        "tagging",
+        method="ft",
+        weights__layers=layers,
+        learning__rate=2e-2 if layers == 0 else 3e-3,
+        learning__epochs=12,
+    )
+    tensors, _ = read_tensors(run.folder.path / "weights.safetensors")
+    body = {name for name in tensors if name.startswith("body.")}
+    assert bool(body) == bool(layers)
+    assert all(".1." in name for name in body)
+    assert run.metrics["trainable_parameters"] == sum(v.numel() for v in tensors.values())
+    assert run.metrics["splits"]["test"]["f1"] > 60
+    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
+    assert found.metrics == run.metrics["splits"]["test"]

@@ -1,0 +1,454 @@
+"""Runs on labelled tasks: steps against a plain loop, what is learned, mixtures, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from symprompt import cli
+from symprompt.config import build, shipped_configs
+from symprompt.engine.loop import Loop, Progress
+from symprompt.errors import ConfigError, DataError, RunError, TrainingError
+from symprompt.files.atomic import read_tensors
+from symprompt.models import LanguageModel
+from symprompt.runs.folder import Folder
+from symprompt.tasks.config import LearningConfig, TaskConfig, TuneConfig, load_tune_config
+from symprompt.tasks.data.load import SETS
+from symprompt.tasks.predict import CARD, Card, load_metrics
+from symprompt.tasks.prepare import Session, read_task
+from symprompt.tasks.train import Score, TaskTraining, plan_epoch, tune
+from tiny.labelled import write_entities, write_toy
+from tiny.tasks import KINDS, run_toy, toy_config
+
+
+class Lines:
+    """Two linear maps as body and head, and inputs with classes: a model for the loop."""
+
+    def __init__(self, seed: int = 0, rows: int = 37) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.inputs = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
+        self.classes = (self.inputs[:, 0] > 0).long()
+        self.weights = torch.randint(1, 4, (rows,), generator=generator).double()
+        self.body = nn.Parameter(torch.randn(5, 3, generator=generator, dtype=torch.float64))
+        self.head = nn.Parameter(torch.randn(3, 2, generator=generator, dtype=torch.float64))
+        self.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
+        self.on = False
+        parameters = {"body": self.body, "unused": self.unused}
+        backbone = SimpleNamespace(device=torch.device("cpu"))
+        self.tuned = SimpleNamespace(parameters=lambda: parameters, backbone=backbone)
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        return {"head": self.head}
+
+    def loss(self, task: str, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        assert self.on
+        scores = self.inputs[rows] @ self.body @ self.head
+        losses = functional.cross_entropy(scores, self.classes[rows], reduction="none")
+        return losses, self.weights[rows]
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        self.on = True
+        yield
+        self.on = False
+
+
+def train_lines(
+    model: Lines, config: LearningConfig, score: Score | None = None
+) -> tuple[TaskTraining, Progress]:
+    """Train the lines; without a score the last epoch is the best, so it is what stays."""
+    lengths = np.arange(len(model.inputs)) % 20 + 1
+    rising = iter(range(100))
+    score = score or (lambda: (float(next(rising)), 0.0, {}))
+    training = TaskTraining(model, {"toy": lengths}, {"toy": 20}, config, score, seed=5)
+    return training, Loop(training).run()
+
+
+@pytest.mark.parametrize("schedule", ["linear", "exponential", "constant"])
+@pytest.mark.parametrize("warmup", [0.0, 0.3])
+def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) -> None:
+    config = LearningConfig(
+        rate=0.03,
+        head_rate=0.01,
+        weight_decay=0.1,
+        schedule=schedule,  # type: ignore[arg-type]
+        warmup=warmup,
+        clip=0.5,
+        batch=8,
+        epochs=3,
+    )
+    model, other = Lines(), Lines()
+    train_lines(model, config)
+    plain = torch.optim.AdamW(
+        [{"params": [other.body], "lr": 0.03}, {"params": [other.head], "lr": 0.01}],
+        weight_decay=0.1,
+    )
+    steps = 5
+    for epoch in range(3):
+        from symprompt.runs.environment import derive_seed
+
+        lengths = np.arange(len(model.inputs)) % 20 + 1
+        seed = derive_seed(5, "epoch", epoch)
+        plan = plan_epoch({"toy": lengths}, batch=8, widest={"toy": 20}, seed=seed)
+        assert len(plan) == steps
+        for place, step in enumerate(plan):
+            done, total = epoch * steps + place, 3 * steps
+            rising = warmup * total
+            share = {
+                "linear": min(1.0, (total - done) / (total - rising)),
+                "exponential": 0.95**epoch,
+                "constant": 1.0,
+            }[schedule]
+            rise = min(1.0, (done + 1) / rising) if rising else 1.0
+            share = min(share, rise) if schedule == "linear" else share * rise
+            for group, rate in zip(plain.param_groups, (0.03, 0.01), strict=True):
+                group["lr"] = rate * share
+            rows = torch.from_numpy(step.rows)
+            other.on = True
+            losses, weights = other.loss("toy", rows, step.width)
+            plain.zero_grad()
+            ((losses * weights).sum() / weights.sum()).backward()
+            nn.utils.clip_grad_norm_([other.body, other.head], 0.5)
+            plain.step()
+    torch.testing.assert_close(model.body, other.body, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(model.head, other.head, rtol=1e-5, atol=1e-7)
+
+
+def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
+    scores = iter([1.0, 3.0, 3.0, 2.0])
+    model = Lines()
+    kept: list[Tensor] = []
+
+    def score() -> tuple[float, float, dict[str, float]]:
+        kept.append(model.body.detach().clone())
+        return next(scores), 0.0, {}
+
+    training, _ = train_lines(model, LearningConfig(rate=0.1, batch=8, epochs=4), score)
+    assert training.stopping.best[0] == 2
+    assert torch.equal(model.body, kept[1])
+
+
+def test_dev_is_looked_at_as_often_as_asked() -> None:
+    model = Lines()
+    config = LearningConfig(batch=8, epochs=5, choose_every=2)
+    _, progress = train_lines(model, config, lambda: (0.0, 0.0, {"accuracy": 1.0}))
+    seen = [entry["epoch"] for entry in progress.history if "dev" in entry]
+    assert seen == [2, 4, 5]
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=300), st.integers(1, 33))
+def test_an_epoch_has_every_input_once_in_few_widths(lengths: list[int], batch: int) -> None:
+    given = {"a": np.array(lengths), "b": np.array(lengths[:5])}
+    widest = {name: int(own.max()) for name, own in given.items()}
+    plan = plan_epoch(given, batch=batch, widest=widest, seed=1)
+    for name, own in given.items():
+        rows = np.concatenate([step.rows for step in plan if step.task == name])
+        assert sorted(rows.tolist()) == list(range(len(own)))
+    assert all(given[s.task][s.rows].max() <= s.width <= widest[s.task] for s in plan)
+    assert all(0 < len(step.rows) <= batch for step in plan)
+    assert len({step.width for step in plan}) <= 17
+
+
+def test_other_epochs_and_seeds_have_other_orders() -> None:
+    lengths = {"a": np.arange(1, 60)}
+    orders = set()
+    for seed in range(20):
+        plan = plan_epoch(lengths, batch=4, widest={"a": 60}, seed=seed)
+        orders.add(tuple(plan[0].rows.tolist()))
+    assert len(orders) > 5
+
+
+MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1"}
+
+
+@pytest.fixture(scope="module")
+def bert(knowing_bert: LanguageModel) -> Path:
+    return Path(knowing_bert.source)
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("tagged"), "tagging")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_p_tuning_v2_learns_every_kind_of_task(kind: str, bert: Path, tmp_path: Path) -> None:
+    # What [CLS] says takes more examples to learn than what a word is.
+    train, epochs, least = (192, 20, 70) if kind in ("sequence", "pair") else (96, 12, 80)
+    data = write_toy(tmp_path / "data", kind, sizes={"train": train, "dev": 16, "test": 48})
+    run = run_toy(data, bert, tmp_path / "run", kind, learning__epochs=epochs)
+    history = run.folder.read_json("history.json")["epochs"]
+    assert history[-1]["loss"] < 0.5 * history[0]["loss"]
+    assert run.metrics["splits"]["test"][MAIN.get(kind, "f1")] > least
+    assert run.metrics["reported"] == "test"
+    assert run.metrics["chosen_on"] == "dev"
+    rows = (run.folder.path / "predictions/test.jsonl").read_text().splitlines()
+    assert len(rows) == 48
+    assert {"id", "prediction", "gold"} <= set(json.loads(rows[0]))
+
+
+def test_runs_of_one_session_share_model_and_data(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    session = Session()
+    config = toy_config(tagged, bert, tmp_path / "a", "tagging", learning__epochs=1)
+    one = tune(config, session=session)
+    backbone = session.backbone(config)
+    laid = session.task(config, backbone)
+    again = tune(replace(config, out=str(tmp_path / "b")), session=session)
+    assert session.task(config, backbone) is laid
+    assert session.backbone(config) is backbone
+    assert again.metrics["splits"] == one.metrics["splits"]
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_sentence(
+    bert: Path, tagged: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingError, match="not finite at epoch 1, step"):
+        run_toy(
+            tagged,
+            bert,
+            tmp_path / "run",
+            "tagging",
+            learning__rate=1e30,
+            learning__clip=0.0,
+            learning__schedule="constant",
+        )
+
+
+def test_training_goes_on_from_another_run(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    first = run_toy(tagged, bert, tmp_path / "a", "tagging", learning__epochs=8)
+    second = run_toy(
+        tagged, bert, tmp_path / "b", "tagging", learning__epochs=1, start_from=str(tmp_path / "a")
+    )
+    losses = [run.folder.read_json("history.json")["epochs"][0]["loss"] for run in (first, second)]
+    assert losses[1] < losses[0]
+    with pytest.raises(RunError, match="trained by pt2, not by pt"):
+        run_toy(
+            tagged, bert, tmp_path / "c", "tagging", method="pt", start_from=str(tmp_path / "a")
+        )
+
+
+def test_the_part_held_out_chooses_where_there_is_no_test_split(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "sequence", sizes={"train": 40, "dev": 10})
+    run = run_toy(data, bert, tmp_path / "run", "sequence", learning__epochs=1)
+    assert run.metrics["chosen_on"] == "held-out"
+    assert run.metrics["reported"] == "dev"
+    assert run.metrics["counts"] == {"train": 36, "dev": 10, "held-out": 4}
+    as_paper = run_toy(
+        data, bert, tmp_path / "paper", "sequence", learning__epochs=1, task__held_out=0.0
+    )
+    assert as_paper.metrics["chosen_on"] == as_paper.metrics["reported"] == "dev"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"data": "nowhere"}, DataError, "nowhere"),
+        ({"task__columns": ["tags"]}, ConfigError, "role=column"),
+        ({"task__columns": ["tags=missing"]}, DataError, "missing"),
+        ({"learning__choose": "bleu"}, ConfigError, "measures: f1"),
+        ({"prefix__length": 60, "method": "pt"}, DataError, r"prefix\.length"),
+        ({"method": "mpt2"}, ConfigError, r"mixture\.tasks"),
+        ({"method": "mpt2", "mixture__tasks": ["a", "a=x"]}, ConfigError, "twice"),
+        ({"out": ""}, ConfigError, "--out"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    changes: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    bert: Path,
+    tagged: Path,
+    tmp_path: Path,
+) -> None:
+    rest = {key: value for key, value in changes.items() if key not in ("data", "out")}
+    own = {key: changes[key] for key in ("data", "out") if key in changes}
+
+    def run() -> None:
+        tune(replace(toy_config(tagged, bert, tmp_path / "run", "tagging", **rest), **own))
+
+    with pytest.raises(error, match=words):
+        run()
+    # Nothing is left behind that a mended command would stumble over.
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_set_without_its_training_file_says_what_is_missing(tmp_path: Path) -> None:
+    answer = {"text": "Rome", "answer_start": 0}
+    asked = {"id": "1", "question": "Where?", "answers": [answer], "is_impossible": False}
+    paragraphs = [{"context": "Rome it is.", "qas": [asked]}]
+    (tmp_path / "dev-v2.0.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    message = "squad2 has no training examples, only 1 of dev; put its training file into"
+    with pytest.raises(DataError, match=message):
+        read_task(TaskConfig(name="squad2"), str(tmp_path))
+
+
+def test_a_label_that_training_lacks_is_refused(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "sequence")
+    with (data / "dev.jsonl").open("a") as stream:
+        stream.write(json.dumps({"text": "the", "label": "river"}) + "\n")
+    with pytest.raises(DataError, match="river"):
+        run_toy(data, bert, tmp_path / "run", "sequence")
+
+
+def mixture_config(data: Path, model: Path, out: Path, **changes: Any) -> TuneConfig:
+    return build(
+        TuneConfig,
+        {
+            "method": "mpt2",
+            "model": str(model),
+            "data": str(data),
+            "out": str(out),
+            "device": "cpu",
+            "task": {"max_length": 32, "stride": 4},
+            "mixture": {"tasks": ["conll2003", "conll2004"], "epochs": 2},
+            "prefix": {"length": 3},
+            "learning": {"rate": 1e-2, "batch": 4, "epochs": 2},
+            "checkpoint_seconds": 0.0,
+        }
+        | changes,
+    )
+
+
+def test_a_mixture_does_not_train_what_it_cannot_go_on_from(bert: Path, tmp_path: Path) -> None:
+    data = write_entities(tmp_path / "data")
+    prefix = {"length": 3, "encoder": "mlp"}
+    config = mixture_config(data, bert, tmp_path / "run", prefix=prefix)
+    stages: list[str] = []
+    with pytest.raises(ConfigError, match=r"prefix\.encoder is 'mlp'.*and the method is 'mpt2'"):
+        tune(config, tick=lambda stage, *_: stages.append(stage))
+    assert not any("training" in stage for stage in stages)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) -> None:
+    data = write_entities(tmp_path / "data")
+    run = tune(mixture_config(data, bert, tmp_path / "run"))
+    assert set(run.metrics["tasks"]) == {"conll2003", "conll2004"}
+    shared, _ = read_tensors(tmp_path / "run/shared/prompt.safetensors")
+    assert {key.split(".")[1] for key in shared if key.startswith("head.")} == {
+        "conll2003",
+        "conll2004",
+    }
+    history = Folder(tmp_path / "run/shared").read_json("history.json")
+    assert set(history["epochs"][0]["dev"]) == {"conll2003", "conll2004"}
+    prefixes = []
+    for name in ("conll2003", "conll2004"):
+        folder = Folder(tmp_path / "run" / name)
+        assert folder.load(CARD, Card)["method"] == "mpt2"
+        prefixes.append(folder.read_tensors("prompt.safetensors")[0]["prompt.prefix"])
+    # Each went on from the shared prefix, and away from it.
+    assert not torch.equal(*prefixes)
+    apart = (prefixes[0] - shared["prompt.prefix"]).abs().max()
+    assert 0 < float(apart) < 1
+    assert tune(mixture_config(data, bert, tmp_path / "run")).metrics == run.metrics
+    one = {"name": "conll2004", "max_length": 32, "stride": 4}
+    run = tune(mixture_config(data, bert, tmp_path / "one", task=one))
+    assert set(run.metrics["tasks"]) == {"conll2004"}
+
+
+OWN = [
+    name
+    for name, path in shipped_configs("tune").items()
+    if "pattern" not in tomllib.loads(path.read_text())
+]
+
+
+def test_every_task_of_the_paper_has_a_config() -> None:
+    wanted = {"rte-pt2", "boolq-pt2", "cb-pt2", "sst2-pt2", "mnli-pt2", "squad-pt2", "squad2-pt2"}
+    measured = ("rte", "boolq", "sst2", "conll2003", "conll2004", "squad", "srl")
+    wanted |= {f"{task}-{method}" for task in measured for method in ("ft", "pt", "pt2", "lora")}
+    assert wanted | {"ner-mpt2", "squad-mpt2", "srl-mpt2"} <= set(OWN)
+
+
+# Configs of the chapter on fine-tuning, which has no figures: named after what reads the labels.
+CHAPTER = ["conll2003-bio", "conll2003-crf", "conll2003-spans", "conll2004-relations"]
+
+
+def test_every_head_of_the_chapter_has_a_config() -> None:
+    assert set(CHAPTER) <= set(OWN)
+    heads = [load_tune_config(name).head.decoder for name in CHAPTER]
+    assert heads == ["softmax", "crf", "softmax", "softmax"]
+    kinds = [load_tune_config(name).task.kind for name in CHAPTER]
+    assert kinds == ["tagging", "tagging", "spans", "relations"]
+    assert {load_tune_config(name).method for name in CHAPTER} == {"ft"}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_shipped_config_is_named_by_its_method_and_task(name: str) -> None:
+    config = load_tune_config(name)
+    assert name.endswith(f"-{config.method}") or name in CHAPTER or name.startswith("my-")
+    named = [entry.partition("=")[0] for entry in config.mixture.tasks] or [config.task.name]
+    assert set(named) <= {*SETS, ""}
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if re.match(r"conll|ner", name)])
+def test_a_shipped_config_trains_from_end_to_end(
+    name: str,
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = write_entities(tmp_path / "data")
+    place = ["--model", str(family_folder("bert")), "--data", str(data), "--out"]
+    words = ["--learning.epochs", "1", "--mixture.epochs", "1", "--device", "cpu"]
+    if name == "ner-mpt2":
+        words += ["--tasks", "conll2003", "conll2004"]
+    cli.main(["tune", name, *place, str(tmp_path / "run"), *words])
+    assert f"run folder: {tmp_path / 'run'}" in capsys.readouterr().out
+    folder = tmp_path / "run" / ("conll2004" if name == "ner-mpt2" else "")
+    assert Folder(folder).finished
+
+
+@pytest.mark.parametrize("method", ["ft", "pt", "lora"])
+def test_other_methods_learn_to_tag(method: str, bert: Path, tagged: Path, tmp_path: Path) -> None:
+    learning = {"learning__rate": 3e-3 if method == "ft" else 2e-2, "learning__epochs": 12}
+    run = run_toy(tagged, bert, tmp_path / "run", "tagging", method=method, **learning)
+    assert run.metrics["splits"]["test"]["f1"] > 70
+    assert run.metrics["method"] == method
+
+
+def test_a_run_folder_says_how_it_was_made_and_is_read_back(
+    bert: Path, tagged: Path, tmp_path: Path
+) -> None:
+    # A setting of spans that is the default does no harm.
+    config = toy_config(tagged, bert, tmp_path / "run", "tagging", span__length=8)
+    config = replace(config, learning=replace(config.learning, epochs=1))
+    run = tune(config)
+    card, metrics = run.folder.load(CARD, Card), load_metrics(run.folder)
+    assert card["labels"] == ["O", "B-LAND", "I-LAND", "B-TONGUE", "I-TONGUE"]
+    assert card["file"] == "prompt.safetensors"
+    assert run.folder.manifest.acceleration.startswith("plain: rows are packed on CUDA alone")
+    assert {"symprompt", "torch", "transformers"} <= set(metrics["versions"])
+    assert metrics["trainable_parameters"] < metrics["model_parameters"]
+    assert metrics["counts"] == {"train": 96, "dev": 16, "test": 24}
+    assert metrics["device"] == "cpu"
+    tensors, _ = read_tensors(run.folder.path / "prompt.safetensors")
+    assert set(tensors) == {"prompt.prefix", "head.output.weight", "head.output.bias"}
+    assert not run.folder.has("state.safetensors")
+    assert tune(config).metrics == run.metrics
+    assert load_tune_config(str(run.folder.path / "config.toml")) == config
+    with pytest.raises(RunError, match=r"another learning\.epochs"):
+        tune(replace(config, learning=replace(config.learning, epochs=2)))
+
+
+def test_early_stopping_keeps_the_best_epoch(bert: Path, tagged: Path, tmp_path: Path) -> None:
+    learning = {"learning__epochs": 40, "learning__patience": 2, "learning__rate": 1e-7}
+    run = run_toy(tagged, bert, tmp_path / "run", "tagging", **learning)
+    history = run.folder.read_json("history.json")
+    assert len(history["epochs"]) < 40
+    assert history["best_epoch"] == len(history["epochs"]) - 2
