@@ -144,6 +144,8 @@ class Training(ABC):
         self.optimizer = FlatAdamW(groups, clip=clip)
         self.recorder = Recorder(device, wanted=record)
         self._loss = torch.zeros((), device=device)
+        # Not every device has float64.
+        self._real = np.float64 if self.optimizer.dtype == torch.float64 else np.float32
         self._inputs: dict[int, tuple[Tensor, Tensor]] = {}
         self._replays: dict[object, Replay] = {}
 
@@ -190,12 +192,12 @@ class Training(ABC):
             size = len(chosen)
             if size not in self._inputs:
                 rows = torch.zeros(size, dtype=torch.long, device=self.device)
-                share = torch.zeros(size, dtype=torch.float64, device=self.device)
+                share = torch.zeros(size, dtype=self.optimizer.dtype, device=self.device)
                 self._inputs[size] = rows, share
             rows, share = self._inputs[size]
             # In place before a pass is recorded: of longer rows, places beyond it would be read.
             rows.copy_(send(chosen, self.device), non_blocking=True)
-            share.copy_(send(shares, self.device), non_blocking=True)
+            share.copy_(send(shares.astype(self._real), self.device), non_blocking=True)
             work = partial(self._collect, task, width, rows, share)
             self._replay((task, width, size), work)
         self.optimizer.set_rates(self._rates(number))

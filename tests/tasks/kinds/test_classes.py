@@ -22,7 +22,7 @@ from symprompt.tasks.data.examples import LabelSet, TextExample
 from symprompt.tasks.features import Batch, Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.classes import ClassPrediction
-from symprompt.tasks.metrics import macro_f1, matthews, multirc_scores
+from symprompt.tasks.kinds.metrics import macro_f1, matthews, multirc_scores
 from tiny.oracles import WIDTH, generator, make_states, slow_logits, slow_loss
 from tiny.tasks import tensorise
 

@@ -28,7 +28,7 @@ from symprompt.tasks.features import (
     something,
 )
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, take_at
-from symprompt.tasks.metrics import accuracy, macro_f1, matthews
+from symprompt.tasks.kinds.metrics import accuracy, macro_f1, matthews
 
 
 @dataclass(frozen=True)

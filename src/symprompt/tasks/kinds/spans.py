@@ -31,7 +31,7 @@ from symprompt.tasks.data.spans import read_spans
 from symprompt.tasks.data.tags import IN_COLUMNS, read_words, with_spans
 from symprompt.tasks.features import Batch, Features, Ints, Sheet, first_words, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, make_linear, take_at
-from symprompt.tasks.metrics import set_scores
+from symprompt.tasks.kinds.metrics import set_scores
 
 NULL = 0
 LOWEST = -8.0

@@ -34,7 +34,7 @@ from symprompt.tasks.data.examples import (
 from symprompt.tasks.data.tags import read_words
 from symprompt.tasks.features import Batch, Features, Sheet, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Target, take_at
-from symprompt.tasks.metrics import accuracy, set_scores
+from symprompt.tasks.kinds.metrics import accuracy, set_scores
 
 PREDICATE = "V"
 FORBIDDEN = -1e4

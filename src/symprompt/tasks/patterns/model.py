@@ -21,7 +21,7 @@ from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, PrefixEnco
 from symprompt.runs.environment import make_generator
 from symprompt.tasks.config import PatternConfig
 from symprompt.tasks.data.examples import draw_limited
-from symprompt.tasks.metrics import accuracy, macro_f1, multirc_scores
+from symprompt.tasks.kinds.metrics import accuracy, macro_f1, multirc_scores
 from symprompt.tasks.patterns.data import VerbalData, VerbalExample
 from symprompt.tasks.patterns.layout import VerbalLayout, Writer, tensorise, tensorise_for_head
 from symprompt.tasks.patterns.pattern import (
