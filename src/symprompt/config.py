@@ -170,6 +170,29 @@ class EpochLearningConfig(LearningConfig):
     """Stop after this many epochs without a better dev score; 0 never stops early."""
 
 
+@settings
+class ModelRunConfig:
+    """What every run on a language model takes."""
+
+    model: Common[str] = "shipped"
+    """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
+    one in the package."""
+    data: Common[str] = ""
+    """Folder or file of the data."""
+    out: Common[Incidental[str]] = ""
+    """Run folder to write."""
+    device: Common[Incidental[str]] = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    max_tokens: Incidental[Count] = 0
+    """Most tokens in one pass of queries; 0 chooses by device."""
+    checkpoint_seconds: Incidental[Amount] = 60.0
+    """Least time between two checkpoints of an unfinished run."""
+    compile: Common[Incidental[Compile]] = "auto"
+    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
+    there where training is long enough to pay for it; off does neither; max-autotune tries more
+    kernels first (minutes)."""
+
+
 # ---- loading and comparing
 
 Command = Literal["train", "pretrain", "tune"]

@@ -9,10 +9,10 @@ from pydantic import Field
 from symprompt.config import (
     Amount,
     Common,
-    Compile,
     Count,
     EpochLearningConfig,
     Incidental,
+    ModelRunConfig,
     Positive,
     Rate,
     Seed,
@@ -190,30 +190,17 @@ def model_dtype(method: str, dtype: str) -> str:
 
 
 @settings
-class RunConfig:
+class RunConfig(ModelRunConfig):
     """One run: a model, facts, a method. Flags override the config file."""
 
-    model: Common[str] = "shipped"
-    """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
-    one in the package."""
     data: Common[str] = "world"
     """Folder or file of facts, or "world" for the facts about countries and cities."""
-    out: Common[Incidental[str]] = ""
-    """Run folder to write."""
     seed: Common[Seed] = 34
     """Seed of vectors and shuffling."""
-    device: Common[Incidental[str]] = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64."""
     max_tokens: Incidental[Count] = 0
     """Most tokens in one pass through the model; 0 chooses by device. Bounds memory."""
-    checkpoint_seconds: Incidental[Amount] = 60.0
-    """Least time between two checkpoints of an unfinished run."""
-    compile: Common[Incidental[Compile]] = "auto"
-    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
-    there where training is long enough to pay for it; off does neither; max-autotune tries more
-    kernels first (minutes)."""
     keep_encoder: Incidental[bool] = True
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: Common[str] = ""

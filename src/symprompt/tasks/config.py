@@ -16,12 +16,12 @@ from pydantic import Field
 from symprompt.config import (
     Amount,
     Common,
-    Compile,
     Count,
     Different,
     EpochLearningConfig,
     Factor,
     Incidental,
+    ModelRunConfig,
     Positive,
     Rate,
     Seed,
@@ -54,29 +54,6 @@ class ExamplesConfig:
     """Most examples that the epoch or step is chosen on; 0 takes all."""
     test_limit: Count = 0
     """Most examples that are reported, for a trial; 0 takes all."""
-
-
-@settings
-class TaskRunConfig:
-    """What every run on a labelled task takes."""
-
-    model: Common[str] = "shipped"
-    """Folder or hub name of a masked or causal language model, or a GGUF file; "shipped" is the
-    one in the package."""
-    data: Common[str] = ""
-    """Folder the task's files are in, or a file of your own."""
-    out: Common[Incidental[str]] = ""
-    """Run folder to write."""
-    device: Common[Incidental[str]] = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    max_tokens: Incidental[Count] = 0
-    """Most tokens in one pass of queries; 0 chooses by device."""
-    checkpoint_seconds: Incidental[Amount] = 60.0
-    """Least time between two checkpoints of an unfinished run."""
-    compile: Common[Incidental[Compile]] = "auto"
-    """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
-    there where training is long enough to pay for it; off does neither; max-autotune tries more
-    kernels first (minutes)."""
 
 
 @settings
@@ -217,9 +194,11 @@ class MixtureConfig:
 
 
 @settings
-class TuneConfig(TaskRunConfig):
+class TuneConfig(ModelRunConfig):
     """One run on a labelled task: a model, data, a method. Flags override the config file."""
 
+    data: Common[str] = ""
+    """Folder the task's files are in, or a file of your own."""
     method: Common[TuneMethod] = "pt2"
     """ft (the weights), pt (prompts at the input layer), pt2 (a prefix at every layer), lora, or
     mpt2 (a prefix that several tasks learned first)."""
@@ -415,7 +394,7 @@ class PatternLearningConfig(BasicLearningConfig):
 
 
 @settings
-class PatternRunConfig(TaskRunConfig):
+class PatternRunConfig(ModelRunConfig):
     """One run through a pattern: a model, data, a method. Flags override the config file."""
 
     data: Common[str] = ""
