@@ -87,7 +87,7 @@ def test_an_independent_load_gives_the_same_logits(
 ) -> None:
     # Tied or not, normed, scaled and capped as transformers itself does it.
     model: Any = AutoModelForCausalLM.from_pretrained(
-        family_folder(causal_family), dtype=torch.float64
+        family_folder(causal_family), dtype=torch.float64, attn_implementation="eager"
     ).eval()
     ids, mask = make_batch(causal, LENGTHS)
     with torch.no_grad():
