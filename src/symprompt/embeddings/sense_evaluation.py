@@ -195,7 +195,7 @@ class SetScore:
 
     Attributes:
         baseline: of the most frequent sense in the same tagged text.
-        difference: F1 minus baseline, its 95 % interval and one-sided p by paired bootstrap.
+        difference: F1 minus baseline, its 95 % interval and two-sided p by paired bootstrap.
     """
 
     name: str

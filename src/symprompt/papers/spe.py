@@ -40,6 +40,7 @@ from symprompt.report.records import METRIC_NAMES, figure_cell, unfilled_notes
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import (
+    ABOUT_P,
     METRICS,
     OVER_FACTS,
     OVER_RELATIONS,
@@ -158,9 +159,9 @@ def table_1(loaded: Loaded, measured: Measured) -> Section:
         (
             "Percent, realistic ranks, raw (other true objects count as wrong), mean over the "
             "seeds; in brackets the 95 % interval of a bootstrap over facts within relations "
-            f"({loaded.plan.settings.draws:,} draws). The columns named “published” hold the "
-            "papers' own figures, P@1 / P@10 / MRR, for other models: [S] is SPE's Table 1, "
-            "[P] is P-tuning's Table 2 (P@1 alone). The two print different figures for the same "
+            f"({loaded.plan.settings.draws:,} draws); {ABOUT_P} The columns named "
+            "“published” hold the papers' own figures, P@1 / P@10 / MRR, for other models: [S] is "
+            "SPE's Table 1, [P] is P-tuning's Table 2 (P@1 alone). The two print different figures for the same "
             "methods, and mix averages over relations and over facts.",
         ),
         tuple(grids),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from symprompt.report.grid import Grid, stack
+from symprompt.runs.statistics import ABOUT_P
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -200,7 +201,7 @@ def senses_table(evaluation: Mapping[str, Any]) -> Grid:
 def senses_notes(evaluation: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know beside the table: sets and words that are not in it."""
     about = evaluation["about"]
-    notes = []
+    notes = [ABOUT_P]
     if about["sets that are not there"]:
         notes.append(f"not there, so not in all: {', '.join(about['sets that are not there'])}")
     for name, dropped in about["words left out"].items():

@@ -116,6 +116,8 @@ def comparison(
         )
         row = {"name": run.name, "title": run.title, "to": first.name}
         differences.append(row | _plain(changes))
+    if differences:
+        notes.append(averages.ABOUT_P)
     values: dict[str, Any] = {
         "runs": [_run_row(run, draws, seed) for run in runs],
         "differences": differences,

@@ -15,6 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 OVER_RELATIONS = "mean over relations"
 OVER_FACTS = "mean over facts"
 METRICS = ("p1", "p10", "mrr")
+ABOUT_P = "p is two-sided, by a paired bootstrap."
 
 # Indices held at once while resampling; small enough that the gathers stay in the cache.
 _CHUNK = 1 << 16
@@ -44,8 +45,8 @@ class Interval:
 class Difference:
     """A paired difference (b minus a) in percentage points, its interval and a p-value.
 
-    ``p`` is the share of draws in which b is no better than a, counting the observed one, so it is
-    never smaller than 1 / (draws + 1).
+    ``p`` is two-sided: twice the share of draws on the rarer side of zero (b no better than a, or b
+    no worse), counting the observed one, so it is never smaller than 2 / (draws + 1).
     """
 
     difference: float
@@ -118,7 +119,7 @@ def paired_bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> dict[str, dict[str, Difference]]:
-    """Return b minus a per averaging and metric, with interval and one-sided p-value.
+    """Return b minus a per averaging and metric, with interval and two-sided p-value.
 
     Args:
         rank_a: ``[facts]`` or ``[seeds, facts]``; metrics are averaged over seeds first.
@@ -140,7 +141,7 @@ def paired_bootstrap(
             metric: Difference(
                 float(observed[averaging][index]),
                 *_bounds(means[index], level),
-                float((1 + np.count_nonzero(means[index] <= _ZERO)) / (1 + draws)),
+                _two_sided(means[index]),
             )
             for index, metric in enumerate(METRICS)
         }
@@ -177,6 +178,11 @@ def _bounds(means: FloatArray, level: float) -> tuple[float, float]:
         raise SympromptError(f"level is {level}, allowed is a number between 0 and 1.")
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _two_sided(means: FloatArray) -> float:
+    no_better, no_worse = np.count_nonzero(means <= _ZERO), np.count_nonzero(means >= -_ZERO)
+    return float(min(1.0, 2 * (1 + min(no_better, no_worse)) / (1 + means.size)))
 
 
 def _resample(
