@@ -161,8 +161,8 @@ def table_1(loaded: Loaded, measured: Measured) -> Section:
             "seeds; in brackets the 95 % interval of a bootstrap over facts within relations "
             f"({loaded.plan.settings.draws:,} draws); {ABOUT_P} The columns named "
             "“published” hold the papers' own figures, P@1 / P@10 / MRR, for other models: [S] is "
-            "SPE's Table 1, [P] is P-tuning's Table 2 (P@1 alone). The two print different figures for the same "
-            "methods, and mix averages over relations and over facts.",
+            "SPE's Table 1, [P] is P-tuning's Table 2 (P@1 alone). The two print different figures "
+            "for the same methods, and mix averages over relations and over facts.",
         ),
         tuple(grids),
         tuple(_notes(loaded)),
