@@ -149,11 +149,11 @@ def _load_context_files(folder: Path, known: Collection[str]) -> SenseCorpus:
 def _context_sentences(
     name: str, text: str, known: Collection[str], dropped: Counter[str]
 ) -> Iterator[Sentence]:
-    sentence = _Builder(name, known, dropped)
+    entries: list[_Entry] = []
     for line in [*text.splitlines(), "</s>"]:
-        if line.startswith("</s") and sentence.words:
-            yield sentence.build()
-            sentence = _Builder(name, known, dropped)
+        if line.startswith("</s") and entries:
+            yield _make_sentence(name, entries, known, dropped)
+            entries = []
         match = _TAGGED.match(line)
         if match is None:
             continue
@@ -164,7 +164,7 @@ def _context_sentences(
         if "lexsn" in tags:
             senses = _MARK.sub("", tags["lexsn"]).split(";")
             keys = [f"{tags['lemma'].lower()}%{sense}" for sense in senses]
-        sentence.add(html.unescape(match[2]).split("_"), keys)
+        entries.append((html.unescape(match[2]).split("_"), keys, None))
 
 
 def _load_unified(path: Path, known: Collection[str]) -> SenseCorpus:
@@ -176,55 +176,42 @@ def _load_unified(path: Path, known: Collection[str]) -> SenseCorpus:
     try:
         for document in ElementTree.fromstring(load_text(path).encode()):
             for node in document:
-                sentence = _Builder(f"{name}.{document.get('id')}", known, dropped)
+                entries: list[_Entry] = []
                 for entry in node:
-                    own = re.split(r"[ _]", entry.text or "")
+                    own, tags = re.split(r"[ _]", entry.text or ""), entry.attrib
                     if entry.tag == "instance":
-                        tags = entry.attrib
                         lemma = (tags["lemma"].lower(), _POS[tags["pos"]])
-                        sentence.add(own, gold[tags["id"]], lemma)
+                        entries.append((own, gold[tags["id"]], lemma))
                     else:
-                        sentence.add(own)
-                sentences.append(sentence.build())
+                        entries.append((own, None, None))
+                place = f"{name}.{document.get('id')}"
+                sentences.append(_make_sentence(place, entries, known, dropped))
     except (ElementTree.ParseError, KeyError) as error:
         raise DataError(f"{path} is garbled ({error}); give the file as it was released.") from None
     return SenseCorpus(name, tuple(sentences), dict(dropped))
 
 
-class _Builder:
-    """A sentence that is read word by word; tags that WordNet does not know are counted."""
+_Entry = tuple[Sequence[str], Sequence[str] | None, tuple[str, str] | None]
+"""Words that are one lemma if they are tagged; right sense keys, None without a tag; lemma and part
+of speech, None takes those of the first key."""
 
-    def __init__(self, document: str, known: Collection[str], dropped: Counter[str]) -> None:
-        self.document, self.known, self.dropped = document, known, dropped
-        self.words: list[str] = []
-        self.instances: list[Instance] = []
 
-    def add(
-        self,
-        written: Sequence[str],
-        keys: Sequence[str] | None = None,
-        lemma: tuple[str, str] | None = None,
-    ) -> None:
-        """Append words, and their tag if they have one.
-
-        Args:
-            written: words that are one lemma if they are tagged; empty ones are left out.
-            keys: right sense keys; None for words without a tag.
-            lemma: lemma and part of speech; None takes those of the first key.
-        """
+def _make_sentence(
+    document: str, entries: Sequence[_Entry], known: Collection[str], dropped: Counter[str]
+) -> Sentence:
+    """Return a sentence; tags that WordNet does not know are counted, empty words left out."""
+    words: list[str] = []
+    instances: list[Instance] = []
+    for written, keys, lemma in entries:
         own = [_WRITTEN.get(word, word) for word in written if word]
-        self.words += own
+        words += own
+        there = tuple(key for key in keys or () if key in known)
         if keys is None or not own:
-            return
-        there = tuple(key for key in keys if key in self.known)
+            continue
         if not there:
-            self.dropped[NOT_KNOWN] += 1
-            return
+            dropped[NOT_KNOWN] += 1
+            continue
         name, _, sense = there[0].rpartition("%")
         name, pos = lemma or (name, PART_OF_NUMBER[sense[0]])
-        last = len(self.words)
-        self.instances.append(Instance(last - len(own), last, name, pos, there))
-
-    def build(self) -> Sentence:
-        """Return the sentence."""
-        return Sentence(self.document, tuple(self.words), tuple(self.instances))
+        instances.append(Instance(len(words) - len(own), len(words), name, pos, there))
+    return Sentence(document, tuple(words), tuple(instances))
