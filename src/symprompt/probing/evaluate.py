@@ -48,6 +48,23 @@ from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import summarise
 
 _FACTS_AT_ONCE = 2048
+FREQUENCY = "frequency"
+"""The name of the further term that holds a candidate's weighed frequency."""
+WEIGHTS: tuple[float, ...] = (
+    *(round(0.05 * step, 2) for step in range(20)),
+    *(round(1 + 0.1 * step, 1) for step in range(11)),
+    *(2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
+)
+"""The re-ranking weights tried on dev."""
+_PENALTY = 0.01
+"""Of a relation's squared distance from the shared weights; the best of 3e-4 to 3e-2 on dev."""
+_FACTS = 10
+"""So many facts' worth is the penalty of the shared weights' distance from where they start, and
+that of a relation's where there are less than a thousand facts: a few may not move them far."""
+_START = (1.0, 0.1, 0.0)
+_LEAST = 1e-6
+_FORWARD = 0.2
+"""An object score that weighs less is noise of few facts."""
 
 
 @torch.no_grad()
@@ -236,17 +253,6 @@ def _passes(sentences: Sentences, counts: np.ndarray, max_tokens: int) -> list[n
     return [batch.rows for batch in found]
 
 
-FREQUENCY = "frequency"
-"""The name of the further term that holds a candidate's weighed frequency."""
-
-WEIGHTS: tuple[float, ...] = (
-    *(round(0.05 * step, 2) for step in range(20)),
-    *(round(1 + 0.1 * step, 1) for step in range(11)),
-    *(2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
-)
-"""The re-ranking weights tried on dev."""
-
-
 def choose_weights(predictions: Predictions, relations: int, *, per_relation: bool) -> Array:
     """Return the re-ranking weight [relation] with the best MRR (realistic ranks) on these facts.
 
@@ -262,22 +268,6 @@ def choose_weights(predictions: Predictions, relations: int, *, per_relation: bo
         for index in range(relations)
     ]
     return np.array(best, dtype=np.float64)
-
-
-_PENALTY = 0.01
-"""Of a relation's squared distance from the shared weights; the best of 3e-4 to 3e-2 on dev."""
-
-_FACTS = 10
-"""So many facts' worth is the penalty of the shared weights' distance from where they start, and
-that of a relation's where there are less than a thousand facts: a few may not move them far."""
-
-_START = (1.0, 0.1, 0.0)
-
-
-_LEAST = 1e-6
-
-_FORWARD = 0.2
-"""An object score that weighs less is noise of few facts."""
 
 
 def fit_combination(

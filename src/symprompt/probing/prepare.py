@@ -1,4 +1,4 @@
-"""From a config to something trainable: facts the model can answer, tensorised, and a method.
+"""From a config to something trainable: facts the model can answer, templates, a method.
 
 Facts that the model cannot read or answer are dropped, every one counted with its reason.
 """

@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 
     from symprompt.probing.config import RunConfig
 
+COMMANDS = ("train", "rerank")
+FACTS = "facts.jsonl"
+PROMPTS = "prompts.safetensors"
+CARD = "prompts.json"
+ENCODER = "encoder.safetensors"
+VOCABULARY = "vocabulary.txt"
+ASKED: tuple[Split, ...] = ("dev", "test")
+ORDERS = ("raw", "filtered", "forward")
+"""The final ranks, those without other true objects, and those by object score alone."""
 Array = npt.NDArray[Any]
-
 Values = TypeVar("Values")
 
 
@@ -237,18 +245,6 @@ class Predictions:
 _COLUMNS = tuple(entry.name for entry in fields(Predictions) if entry.name != "terms")
 
 _WIDE = ("candidates", "object_score", "subject_score", "known")
-
-COMMANDS = ("train", "rerank")
-
-FACTS = "facts.jsonl"
-
-PROMPTS = "prompts.safetensors"
-
-CARD = "prompts.json"
-
-ENCODER = "encoder.safetensors"
-
-VOCABULARY = "vocabulary.txt"
 
 
 @with_config(extra="allow")
@@ -463,12 +459,6 @@ def load_asked(folder: Folder, split: Split) -> Asked:
         if not len(asked.predictions):
             raise ValueError("no predictions")
         return asked
-
-
-ASKED: tuple[Split, ...] = ("dev", "test")
-
-ORDERS = ("raw", "filtered", "forward")
-"""The final ranks, those without other true objects, and those by object score alone."""
 
 
 def measure(

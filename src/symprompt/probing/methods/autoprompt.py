@@ -4,7 +4,7 @@ The vectors of the template are the embeddings of words (triggers). One step of 
 at most one word of each relation's prompt: the gradient of the loss at a random place, times every
 word's embedding, says to first order how the loss would change with that word there (HotFlip);
 the best candidates are tried on other facts, and the best of them is taken if it lowers the loss.
-The steps are in ``symprompt.probing.search``; what a word may be, and the two formulas, are here.
+The steps are those of ``WordSearch``.
 
 As in the authors' code: the template "[X] <n> [Y] .", prompts that start as masks, one random place
 a step, ten candidates, batches of 56 facts drawn afresh for the gradient and for the candidates,
