@@ -32,8 +32,8 @@ from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.train import TaskTraining
 from symprompt.tasks.trainables import TRAINABLES, TaskModel, make_task_head
+from symprompt.tasks.training import TaskTraining
 
 METHODS = ("ft", "lora", "pt2", "pt")
 LABELS = 9

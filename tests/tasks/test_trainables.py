@@ -21,8 +21,8 @@ from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.predict import predict_file
-from symprompt.tasks.train import TaskTraining
 from symprompt.tasks.trainables import TaskModel, TunedModel, make_task_head, trained_parameters
+from symprompt.tasks.training import TaskTraining
 from tiny.labelled import write_toy
 from tiny.tasks import full_weights, run_toy, tuned
 

@@ -1,415 +1,80 @@
 """Train a method on a labelled task, or a prefix that several tasks share, and write a run folder.
 
-A training step runs passes whose inputs lie on the device, padded to one of few shapes, then the
-update. On a GPU a pass, forward and backward, is recorded once per shape as a CUDA graph, and so is
-the update, and both are replayed with other rows: small models are bound by launches otherwise.
-
 Multi-task P-tuning v2 (MPT-2) is of P-tuning v2, sections 2.3 and 3.3 (Liu et al., 2022); its
 authors released no code for it. The tasks share the prefix and have a linear head each; every step
 reads inputs of one task, drawn by size without replacement. Then every task trains prefix and head
 further on its own data.
+
+A run through a pattern is one run folder for all seeds of a method. Beside config and manifest it
+holds ``seeds/N.json`` (what came of a seed, of its grid), ``predictions/N.jsonl``,
+``prompts/N.safetensors`` (P-tuning's vectors or a prefix, with a card), ``weights.safetensors``
+(where the model is trained too: its weights, and a head's, of the seed that did best on dev) and
+``models/N`` if asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from symprompt.accel.compiling import Recorder, Replay
-from symprompt.engine.batches import few_widths
-from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup, make_groups
-from symprompt.engine.loop import EarlyStopping, Loop, State, fill, rate_share
+from symprompt.config import recipe_of
+from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.runs.environment import derive_seed, made_with, send
+from symprompt.runs.environment import derive_seed, made_with
 from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
-from symprompt.tasks.config import LearningConfig, PatternRunConfig, TuneConfig, check_settings
+from symprompt.tasks.config import (
+    LearningConfig,
+    PatternRunConfig,
+    TuneConfig,
+    check_settings,
+)
 from symprompt.tasks.kinds import KINDS, Target
+from symprompt.tasks.patterns.data import load_verbal
+from symprompt.tasks.patterns.model import VerbalProblem
 from symprompt.tasks.predict import (
     CARD,
     COMMAND,
     PROMPT,
+    WEIGHTS,
     Card,
+    SeedOutcome,
     load_metrics,
+    on_dev,
     open_task,
+    prompt_file,
+    seed_file,
 )
 from symprompt.tasks.prepare import PreparedTask, Session
 from symprompt.tasks.trainables import (
     TRAINABLES,
+    Outcome,
     TaskModel,
-    ask,
     check_backbone,
     check_method,
     figures,
     make_task_head,
 )
+from symprompt.tasks.training import (
+    Evaluator,
+    PatternTraining,
+    Score,
+    TaskTraining,
+    ask_zero_shot,
+    tuning,
+)
 
 FORMAT = 1
 CHOICE = "choice"
 SHARED = "shared"
-_NEAR = 32
-"""Batches among whose inputs those of similar length are put together."""
-Score = Callable[[], tuple[float, float, dict[str, float]]]
-"""Evaluates dev: the metric that chooses (larger is better), a loss that chooses among equals
-(smaller is better), and all of dev's metrics."""
-
-
-# ------------------------------------------------------------------------------ steps
-
-
-class Step(NamedTuple):
-    """Inputs of one pass.
-
-    Attributes:
-        task: whose inputs.
-        width: tokens; one of few.
-        rows: which inputs.
-    """
-
-    task: str
-    width: int
-    rows: np.ndarray
-
-
-def plan_epoch(
-    lengths: Mapping[str, np.ndarray], *, batch: int, widest: Mapping[str, int], seed: int
-) -> list[Step]:
-    """Return an epoch's steps: every input of every task once, each step inputs of one task.
-
-    They are shuffled, of similar length, in few widths. A step's task is drawn by size, without
-    replacement.
-
-    Args:
-        lengths: task -> [n] tokens of each input.
-        batch: inputs per step.
-        widest: task -> the widest input there is.
-        seed: of the order; another one for every epoch.
-    """
-    steps = []
-    for task, length in lengths.items():
-        random = np.random.default_rng(derive_seed(seed, "order", task))
-        order = random.permutation(len(length))
-        for start in range(0, len(order), _NEAR * batch):
-            near = order[start : start + _NEAR * batch]
-            near = near[np.argsort(length[near], kind="stable")]
-            for first in range(0, len(near), batch):
-                rows = near[first : first + batch]
-                width = few_widths(length[rows].max(), widest[task])
-                steps.append(Step(task, int(width), rows))
-    shuffle = np.random.default_rng(derive_seed(seed, "steps"))
-    return [steps[place] for place in shuffle.permutation(len(steps))]
-
-
-class Training(ABC):
-    """Steps on labelled examples, and the best evaluation of dev; abstract, an engine's Trainable.
-
-    Args:
-        groups: what is trained.
-        device: where.
-        clip: largest gradient norm.
-        record: record passes and updates as CUDA graphs where there is a GPU.
-
-    Attributes:
-        steps: how many there are at most.
-        interval: dev is evaluated after every so many, and after the last.
-        losses: [interval] since the last evaluation; what is not finite in them is found there.
-    """
-
-    stage = "training"
-    note = ""
-    choose_every = 1
-    score: Score
-
-    def __init__(
-        self,
-        groups: Sequence[ParameterGroup],
-        device: torch.device,
-        *,
-        clip: float,
-        record: bool,
-    ) -> None:
-        self.device = device
-        self.optimizer = FlatAdamW(groups, clip=clip)
-        self.recorder = Recorder(device, wanted=record)
-        self._loss = torch.zeros((), device=device)
-        # Not every device has float64.
-        self._real = np.float64 if self.optimizer.dtype == torch.float64 else np.float32
-        self._inputs: dict[int, tuple[Tensor, Tensor]] = {}
-        self._replays: dict[object, Replay] = {}
-
-    def _begin(self, *, steps: int, interval: int, patience: int) -> None:
-        """Begin to count steps and evaluations."""
-        self.steps = steps
-        self.interval = interval
-        self.losses = torch.zeros(interval, device=self.device)
-        self.stopping = EarlyStopping(self._weights, patience=patience)
-
-    @abstractmethod
-    def _passes(self, number: int) -> Iterator[tuple[Step, np.ndarray]]:
-        """Seed a step's dropout, and yield its passes.
-
-        Yields:
-            Inputs, and the share of the loss that each of their rows has.
-        """
-
-    @abstractmethod
-    def _pass_loss(self, task: str, width: int, rows: Tensor, share: Tensor) -> Tensor:
-        """Return the loss of a pass, a number."""
-
-    @abstractmethod
-    def _rates(self, number: int) -> list[float]:
-        """Return the learning rate of each group."""
-
-    @abstractmethod
-    def _complain(self, place: int) -> str:
-        """Return the message about a loss since the last evaluation that is not finite."""
-
-    @property
-    def _weights(self) -> dict[str, Tensor]:
-        return {"weights": self.optimizer.values[None]}
-
-    @property
-    def stopped(self) -> bool:
-        """Whether dev got no better for long enough."""
-        return bool(self.stopping.stopped.all())
-
-    def step(self, number: int) -> None:
-        """Learn from one batch: its passes, forward and backward, then the update."""
-        self._loss.zero_()
-        for (task, width, chosen), shares in self._passes(number):
-            size = len(chosen)
-            if size not in self._inputs:
-                rows = torch.zeros(size, dtype=torch.long, device=self.device)
-                share = torch.zeros(size, dtype=self.optimizer.dtype, device=self.device)
-                self._inputs[size] = rows, share
-            rows, share = self._inputs[size]
-            # In place before a pass is recorded: of longer rows, places beyond it would be read.
-            rows.copy_(send(chosen, self.device), non_blocking=True)
-            share.copy_(send(shares.astype(self._real), self.device), non_blocking=True)
-            work = partial(self._collect, task, width, rows, share)
-            self._replay((task, width, size), work)
-        self.optimizer.set_rates(self._rates(number))
-        self._replay("update", self._update)
-        self.losses[number % self.interval].copy_(self._loss)
-
-    def _replay(self, key: object, work: Replay) -> None:
-        """Run what is recorded under a key, recorded once."""
-        if key not in self._replays:
-            state = [*self.optimizer.moved(), self._loss]
-            self._replays[key] = self.recorder.capture(work, state)
-        self._replays[key]()
-
-    def _collect(self, task: str, width: int, rows: Tensor, share: Tensor) -> None:
-        loss = self._pass_loss(task, width, rows, share)
-        self.optimizer.collect(loss, first=False)
-        self._loss.add_(loss.detach())
-
-    def _update(self) -> None:
-        self.optimizer.update()
-        self.optimizer.gradients.zero_()
-
-    def evaluates_after(self, done: int) -> bool:
-        """Return whether dev may be evaluated there; after the last step it always is."""
-        return done > 0 and (done % self.interval == 0 or done == self.steps)
-
-    def evaluate(self, done: int) -> dict[str, Any]:
-        """Evaluate dev, where that is due, and keep the best weights."""
-        number = -(-done // self.interval)
-        since = done - (number - 1) * self.interval
-        row: dict[str, Any] = {"epoch": number, "loss": float(self.losses[:since].mean())}
-        if number % self.choose_every == 0 or done == self.steps:
-            main, loss, row["dev"] = self.score()
-            self.stopping.update(np.array([main]), number, self._weights, tie=-loss)
-        return row
-
-    def failure(self) -> str:
-        """Return the message if a loss since the last evaluation or a weight is not finite."""
-        bad = torch.nonzero(~torch.isfinite(self.losses)).flatten().tolist()
-        if not bad and bool(torch.isfinite(self.optimizer.values).all()):
-            return ""
-        return self._complain(bad[0] if bad else self.interval - 1)
-
-    def state_dict(self) -> State:
-        """Return weights, moments, the best weights and the losses since the last evaluation."""
-        best = {f"best/{name}": value for name, value in self.stopping.state_dict().items()}
-        return {**self.optimizer.state_dict(), **best, "losses": self.losses}, {}
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Go on from a stored state."""
-        self.optimizer.load_state_dict(tensors)
-        self.stopping.load_state_dict(
-            {name[5:]: own for name, own in tensors.items() if name.startswith("best/")}
-        )
-        fill(self.losses, tensors["losses"])
-
-    def load_best(self) -> None:
-        """Put the weights of the best evaluation in place."""
-        self.stopping.load_best(self._weights)
-        self.optimizer.refresh()
-
-    def close(self) -> None:
-        """Let go of what was recorded, whose memory nothing else would take."""
-        self._replays.clear()
-
-
-class TaskTraining(Training):
-    """Trains a model on the training inputs of one task or several; final.
-
-    Args:
-        model: what is trained.
-        lengths: task -> [n] tokens of each training input.
-        widest: task -> tokens of the widest.
-        config: how it is learned.
-        score: evaluates dev.
-        seed: of order and dropout.
-        record: record steps as CUDA graphs where there is a GPU.
-    """
-
-    def __init__(
-        self,
-        model: TaskModel,
-        lengths: Mapping[str, np.ndarray],
-        widest: Mapping[str, int],
-        config: LearningConfig,
-        score: Score,
-        *,
-        seed: int,
-        record: bool = True,
-    ) -> None:
-        groups = make_groups(
-            model.tuned.parameters(),
-            model.head_parameters(),
-            rate=config.rate,
-            head_rate=config.head_rate,
-            weight_decay=config.weight_decay,
-        )
-        device = model.tuned.backbone.device
-        super().__init__(groups, device, clip=config.clip, record=record)
-        self.model = model
-        self.lengths = lengths
-        self.widest = widest
-        self.config = config
-        self.score = score
-        self.seed = seed
-        self.choose_every = config.choose_every
-        self._epoch, self._plan = 0, self._draw(0)
-        steps = len(self._plan)
-        self._begin(steps=config.epochs * steps, interval=steps, patience=config.patience)
-
-    def training(self) -> AbstractContextManager[Any]:
-        """Return a context in which dropout is on."""
-        return self.model.training()
-
-    def _draw(self, epoch: int) -> list[Step]:
-        seed = derive_seed(self.seed, "epoch", epoch)
-        return plan_epoch(self.lengths, batch=self.config.batch, widest=self.widest, seed=seed)
-
-    def _passes(self, number: int) -> Iterator[tuple[Step, np.ndarray]]:
-        epoch, place = divmod(number, self.interval)
-        torch.manual_seed(derive_seed(self.seed, "draws", epoch, place))
-        if epoch != self._epoch:
-            self._epoch, self._plan = epoch, self._draw(epoch)
-        self.note = f"epoch {epoch + 1}"
-        step = self._plan[place]
-        # Rows that fill a batch up have no share in its loss.
-        rows = np.full(self.config.batch, step.rows[0])
-        share = np.zeros(self.config.batch)
-        rows[: len(step.rows)] = step.rows
-        share[: len(step.rows)] = 1
-        yield step._replace(rows=rows), share
-
-    def _pass_loss(self, task: str, width: int, rows: Tensor, share: Tensor) -> Tensor:
-        losses, weights = self.model.loss(task, rows, width)
-        weights = weights.float() * share.float()
-        # A row that fills a batch up may be anything but must not spread: 0 times infinity is no
-        # number.
-        counted = torch.where(weights > 0, losses.float() * weights, 0.0)
-        return counted.sum() / weights.sum().clamp(min=1.0)
-
-    def _rates(self, number: int) -> list[float]:
-        config = self.config
-        share = rate_share(
-            number,
-            self.steps,
-            schedule=config.schedule,
-            warmup=config.warmup,
-            decay=config.decay,
-            epoch=number // self.interval,
-        )
-        return [group.rate * float(share) for group in self.optimizer.groups]
-
-    def _complain(self, place: int) -> str:
-        return (
-            f"the loss is not finite at epoch {self._epoch + 1}, step {place + 1}; lower "
-            f"learning.rate (now {self.config.rate}), set learning.clip (now {self.config.clip}), "
-            "or use dtype float32."
-        )
-
-
-# ------------------------------------------------------------------------------ queries
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluator:
-    """Queries a model about the splits of a task; final."""
-
-    model: TaskModel
-    config: TuneConfig
-    task: PreparedTask
-
-    def predictions(self, split: str, threshold: float | None, tick: Tick = silent) -> list[Any]:
-        """Return a split's predictions; where their kind has a threshold, by that one."""
-        data, own = self.task.data, self.task.splits[split]
-        scores = ask(
-            self.model,
-            self.task.name,
-            self.task.kind,
-            own,
-            self.task.inputs[split],
-            max_tokens=self.config.max_tokens,
-            tick=tick,
-            stage=f"asking {split}",
-        )
-        target, examples = Target.of(self.config, data), data.split(split)
-        return self.task.kind.decode(scores.numpy(), own, examples, target, threshold=threshold)
-
-    @property
-    def threshold(self) -> float | None:
-        """The threshold of predictions before any is chosen; None if there is none."""
-        return self.task.kind.threshold(
-            self.task.data.split("train"), self.config.task.unanswerable
-        )
-
-    def measure(self) -> tuple[float, float, dict[str, float]]:
-        """Return the figure that chooses an epoch, 0, and all figures of the split that chooses.
-
-        Raises:
-            ConfigError: the figure that should choose is none of the task's.
-        """
-        split = self.task.choice
-        predictions = self.predictions(split, self.threshold)
-        found = figures(self.task.kind, self.task.data.split(split), predictions)
-        name = self.config.learning.choose
-        if name not in ("auto", *found):
-            raise ConfigError(
-                f"learning.choose is {name!r}, and this task measures: {', '.join(found)}."
-            )
-        return next(iter(found.values())) if name == "auto" else found[name], 0.0, found
-
-
-# ------------------------------------------------------------------------------ runs
 
 
 @dataclass(frozen=True)
@@ -451,9 +116,7 @@ def tune(
     folder, session = Folder(config.out), session or Session()
     finished = folder.check(COMMAND, config, resume=resume)
     if isinstance(config, PatternRunConfig):
-        from symprompt.tasks.patterns.train import tune_seeds
-
-        tune_seeds(folder, config, session, tick, finished=finished, resume=resume)
+        _tune_seeds(folder, config, session, tick, finished=finished, resume=resume)
     elif not finished and config.mixture.tasks:
         _tune_mixture(folder, config, session, tick)
     elif not finished:
@@ -823,3 +486,157 @@ def _share(
 
 def _named(tick: Tick, name: str) -> Tick:
     return lambda stage, done, total, note: tick(f"{name}: {stage}", done, total, note)
+
+
+# ------------------------------------------------------------------------------ patterns
+
+
+def _tune_seeds(
+    folder: Folder,
+    config: PatternRunConfig,
+    session: Session,
+    tick: Tick,
+    *,
+    finished: bool,
+    resume: bool,
+) -> None:
+    """Train (or only ask) a task through a pattern for every seed, and write a run folder.
+
+    Args:
+        session: gives the model, which is as it was when this returns.
+        tick: called with progress, a seed at a time.
+        finished: whether the folder holds a finished run.
+        resume: go on with an unfinished run, or add seeds to a finished one.
+
+    Raises:
+        SympromptError: the config, data, pattern or folder does not serve.
+    """
+    pattern, seeds = config.pattern, config.seeds
+    if not config.data:
+        raise ConfigError(
+            f"--data is missing; name the folder of {pattern.task}'s files, or the one above it."
+        )
+    if not pattern.traits.learns:
+        # Nothing is drawn, so all seeds would be the same.
+        seeds = seeds[:1]
+    if finished and folder.manifest.seeds == seeds:
+        return
+    if finished and not resume:
+        made = ", ".join(map(str, folder.manifest.seeds))
+        raise RunError(
+            f"{folder.path} holds a run with other seeds ({made}); add seeds with --resume, or "
+            "choose another --out."
+        )
+    data = load_verbal(
+        pattern.task, config.data, held_out=pattern.held_out, split_seed=pattern.split_seed
+    )
+    backbone = session.backbone(config)
+    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
+    problem = VerbalProblem(backbone, data, pattern, max_tokens=config.max_tokens)
+    splits = {problem.task.name: data.splits}
+    folder.start(config, describe_run(config, backbone, splits, pattern.method, seeds))
+    # Seeds may have been added.
+    folder.write_config(config)
+    missing = [seed for seed in seeds if not folder.has(seed_file(seed))]
+    tick("seeds", len(seeds) - len(missing), len(seeds), problem.task.name)
+    main = problem.task.metrics[0]
+    for row in _run_seeds(folder, config, problem, missing):
+        done = sum(folder.has(seed_file(seed)) for seed in seeds)
+        tick("seeds", done, len(seeds), f"{main} {row['val'][main]:.1f}")
+    _finish_seeds(folder, problem, [folder.load(seed_file(seed), SeedOutcome) for seed in seeds])
+
+
+def _run_seeds(
+    folder: Folder, config: PatternRunConfig, problem: VerbalProblem, seeds: Sequence[int]
+) -> Iterator[Mapping[str, Any]]:
+    """Train every seed, write what came of it, and yield that."""
+    if not seeds:
+        return
+    if not config.pattern.traits.learns:
+        row, outcome = ask_zero_shot(problem, seeds[0])
+        yield _write_seed(folder, row, outcome)
+        return
+    with tuning(
+        problem,
+        config.learning,
+        state=folder.path / STATE,
+        # All that changes what is learned.
+        key=json.dumps([recipe_of(config), problem.backbone.fingerprint]),
+        checkpoint_seconds=config.checkpoint_seconds,
+    ) as training:
+        for seed in seeds:
+            row, outcome = training.run(seed)
+            if config.save_model:
+                saved = folder.path / "models" / str(seed)
+                problem.backbone.model.save_pretrained(saved)
+                problem.backbone.vocabulary.tokenizer.save_pretrained(saved)
+            if config.keep_weights and config.pattern.joint:
+                _keep_weights(folder, training, row)
+            prompt = training.prompt()
+            if prompt:
+                card = {
+                    "base_model": config.model,
+                    "base_model_fingerprint": problem.backbone.fingerprint,
+                    "model_trained": config.pattern.joint,
+                    "task": problem.task.name,
+                    "pattern": problem.worded.text,
+                    "words": list(problem.worded.words),
+                    "seed": seed,
+                    "val": outcome.metrics,
+                }
+                folder.write_tensors(prompt_file(seed), prompt, card)
+            yield _write_seed(folder, row, outcome)
+
+
+def _write_seed(folder: Folder, row: Mapping[str, Any], outcome: Outcome) -> Mapping[str, Any]:
+    folder.write_rows(f"predictions/{row['seed']}.jsonl", outcome.rows)
+    folder.write_json(seed_file(row["seed"]), row)
+    return row
+
+
+def _keep_weights(folder: Folder, training: PatternTraining, row: Mapping[str, Any]) -> None:
+    """Store the trained weights if no seed before did better on dev; one seed's are enough."""
+    if folder.has(WEIGHTS):
+        before = int(folder.read_tensors(WEIGHTS)[1]["seed"])
+        # A kill may have come between a seed's weights and what came of it.
+        there = folder.has(seed_file(before))
+        if there and on_dev(folder.load(seed_file(before), SeedOutcome)["dev"]) >= on_dev(
+            row["dev"]
+        ):
+            return
+    # A prompt is stored by itself; a head is nothing without the model it was learned with.
+    kinds = ("model.",) if training.problem.config.traits.prompt else ("model.", "extra.")
+    tensors = {name: own for name, own in training.parameters.items() if name.startswith(kinds)}
+    folder.write_tensors(WEIGHTS, tensors, {"seed": row["seed"]})
+
+
+def _finish_seeds(
+    folder: Folder, problem: VerbalProblem, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write what the run found: a record for each seed, split and metric."""
+    data = problem.data
+    records = [
+        Record(
+            metric=name,
+            value=value,
+            n=len(data.splits[split]),
+            split=split,
+            seeds=(row["seed"],),
+        )
+        for row in rows
+        for split, own in (("val", row["val"]), ("dev", {"accuracy": row["dev"]["accuracy"]}))
+        for name, value in own.items()
+    ]
+    details = {
+        "model_trained": problem.config.joint,
+        "pattern": problem.worded.text,
+        "words": list(problem.worded.words),
+        "split": "val",
+        "trainable_parameters": max((row["trained"] for row in rows), default=0) or None,
+        "model_parameters": count_parameters(problem.backbone),
+        "counts": data.counts(),
+        "notes": list(data.notes),
+        "cut": problem.cuts(),
+    }
+    seconds = sum(t["seconds"] for row in rows for t in row["tried"]) / len(rows)
+    folder.finish(records=records, seconds={"training": round(seconds, 2)}, details=details)

@@ -25,26 +25,20 @@ from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
+from symprompt.tasks import training as patterns
 from symprompt.tasks.config import (
     PatternLearningConfig,
     PatternRunConfig,
     is_pattern_config,
     load_pattern_config,
 )
-from symprompt.tasks.patterns import train as patterns
 from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem, measure
 from symprompt.tasks.patterns.pattern import PTUNING, TASKS
-from symprompt.tasks.patterns.train import (
-    PatternTraining,
-    Recipe,
-    ask_zero_shot,
-    batch_rows,
-    tuning,
-)
 from symprompt.tasks.predict import load_metrics
 from symprompt.tasks.prepare import Session
 from symprompt.tasks.train import tune
+from symprompt.tasks.training import PatternTraining, Recipe, ask_zero_shot, batch_rows, tuning
 from tiny.labelled import write_long_model, write_task
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
 from tiny.tasks import LEARNING, TEXT, make_problem
