@@ -17,7 +17,7 @@ from symprompt.tasks.data.examples import (
     TextExample,
 )
 from symprompt.tasks.data.load import SETS, load_task
-from symprompt.tasks.data.tags import tags_of_brackets
+from symprompt.tasks.data.sentences import tags_of_brackets
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:

@@ -15,6 +15,7 @@ from symprompt.tasks.data.examples import (
     Columns,
     Example,
     QuestionExample,
+    SpanExample,
     TaggedExample,
     TextExample,
 )
@@ -161,6 +162,7 @@ def test_files_to_train_on(
 
 
 RTE = "index\tsentence1\tsentence2\n7\tRome\tLima\n"
+KIM = ["Kim", "Lee", "in", "Oslo"]
 FRAMES = [{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}]
 
 
@@ -224,6 +226,20 @@ FRAMES = [{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}
                 TaggedExample("row-1-0", ("Rome", "lies"), ("B-ARG0", "B-V"), 1),
                 TaggedExample("row-1-1", ("Rome", "lies"), ("B-V", "O"), 0),
             ],
+            {},
+        ),
+        (
+            "x.conll",
+            "spans",
+            "Kim B-PER\nLee I-PER\nin O\nOslo B-LOC\n",
+            [SpanExample("row-0", tuple(KIM), (("PER", 0, 2), ("LOC", 3, 4)))],
+            {},
+        ),
+        (
+            "x.jsonl",
+            "spans",
+            lines({"words": KIM, "tags": ["B-PER", "I-PER", "O", "B-LOC"]}),
+            [SpanExample("row-1", tuple(KIM), (("PER", 0, 2), ("LOC", 3, 4)))],
             {},
         ),
         ("x.csv", "question", "question,context\nq,c\n", [QuestionExample("row-2", "q", "c")], {}),

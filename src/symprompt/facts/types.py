@@ -252,10 +252,15 @@ def at_most(facts: FactSet, limits: Mapping[Split, int], *, seed: int = 0) -> Fa
     Args:
         limits: facts per relation by split; 0, or a split that is not named, takes all.
     """
+
+    def own_number(fact: Fact) -> bytes:
+        text = f"{seed}/{fact.relation}/{fact.subject}/{fact.object}"
+        return hashlib.sha256(text.encode()).digest()
+
     for split, limit in limits.items():
         beyond: set[Fact] = set()
         for relation in facts.relations:
-            drawn = sorted(relation.split(split), key=lambda fact: _draw(fact, seed))
+            drawn = sorted(relation.split(split), key=own_number)
             beyond |= {*drawn[limit or len(drawn) :]} - {*drawn[:limit]}
         facts = facts.drop(beyond, f"beyond the {split} limit of {limit}", (split,))
     return facts
@@ -265,8 +270,3 @@ def load_word_list(path: str | Path) -> tuple[str, ...]:
     """Return the words of a file with one word per line, in order, each once."""
     lines = (line.strip() for line in load_text(Path(path)).split("\n"))
     return tuple(dict.fromkeys(line for line in lines if line))
-
-
-def _draw(fact: Fact, seed: int) -> bytes:
-    """Return a number of its own for every fact and seed, to sort by."""
-    return hashlib.sha256(f"{seed}/{fact.relation}/{fact.subject}/{fact.object}".encode()).digest()

@@ -12,7 +12,7 @@ from symprompt.models import LanguageModel
 from symprompt.tasks.config import PatternRunConfig, TaskConfig, TuneConfig
 from symprompt.tasks.data.examples import Columns, TaskData, draw_limited, hold_out
 from symprompt.tasks.data.load import load_task
-from symprompt.tasks.data.spans import identified
+from symprompt.tasks.data.sentences import identified
 from symprompt.tasks.features import Batch, Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.trainables import TRAINABLES

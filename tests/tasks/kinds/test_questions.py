@@ -79,18 +79,6 @@ def test_answers_are_found_again(vocabulary: Vocabulary, max_length: int) -> Non
     assert int(allowed.sum()) == int((offsets[..., 0] >= 0).sum()) + len(features)
 
 
-def test_every_window_covers_its_part_of_the_context(vocabulary: Vocabulary) -> None:
-    features = tensorise(
-        "question", [ask("0", None)], LabelSet(()), vocabulary, max_length=40, stride=9
-    )
-    if len(vocabulary.encode([CONTEXT])[0]) > 40:
-        assert len(features) > 1
-    covered = np.zeros(len(CONTEXT), bool)
-    for begin, end in features.note("offsets").reshape(-1, 2).tolist():
-        covered[max(0, begin) : max(0, end)] = True
-    assert covered[[place for place, letter in enumerate(CONTEXT) if letter != " "]].all()
-
-
 def test_a_question_that_leaves_no_room_is_refused(plain: Vocabulary) -> None:
     example = QuestionExample("long-one", "Paris " * 50, CONTEXT)
     with pytest.raises(DataError, match="'long-one' is longer than 40 tokens and its question"):
@@ -270,12 +258,9 @@ def test_the_best_of_several_answers_counts() -> None:
     assert question_scores(question("The", "Beatles"), "") == (0, 0)
 
 
-def test_a_set_where_all_can_be_answered_has_two_figures() -> None:
+def test_questions_without_answer_are_counted_apart() -> None:
     found = QUESTIONS.measure([question("x y"), question("z")], [predict("x"), predict("z")])
     assert found == {"exact": 0.5, "f1": pytest.approx((2 / 3 + 1) / 2)}
-
-
-def test_questions_without_answer_are_counted_apart() -> None:
     examples = [question("x"), question("y"), question(), question()]
     predictions = [predict("x"), predict("", best="y"), predict(""), predict("z")]
     found = QUESTIONS.measure(examples, predictions)

@@ -16,7 +16,7 @@ from symprompt.models import LanguageModel
 from symprompt.report.records import run_notes
 from symprompt.tasks.config import SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
-from symprompt.tasks.data.load import load_examples, load_task
+from symprompt.tasks.data.load import load_task
 from symprompt.tasks.features import Features, first_words
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
@@ -112,27 +112,6 @@ def test_bad_spans_are_one_sentence(row: dict[str, Any], words: str, tmp_path: P
         (tmp_path / f"{split}.jsonl").write_text(line)
     with pytest.raises(DataError, match=words):
         load_task(str(tmp_path), kind="relations")
-
-
-def test_a_type_that_training_lacks_is_refused(tmp_path: Path) -> None:
-    for split, name in (("train", "LOC"), ("dev", "PER")):
-        row = {"words": ["in", "Oslo"], "spans": [[name, 1, 2]]}
-        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(DataError, match="'PER' of dev"):
-        load_task(str(tmp_path), kind="spans")
-
-
-def test_columns_with_tags_are_read_as_spans(tmp_path: Path) -> None:
-    path = tmp_path / "own.conll"
-    path.write_text("Kim B-PER\nLee I-PER\nin O\nOslo B-LOC\n")
-    (example,) = load_examples(path, "spans")
-    assert isinstance(example, SpanExample)
-    assert example.spans == (("PER", 0, 2), ("LOC", 3, 4))
-    table = tmp_path / "own.jsonl"
-    row = {"words": ["Kim", "Lee", "in", "Oslo"], "tags": ["B-PER", "I-PER", "O", "B-LOC"]}
-    table.write_text(json.dumps(row) + "\n")
-    (again,) = load_examples(table, "spans")
-    assert again.spans == example.spans  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------- rows

@@ -25,7 +25,6 @@ from symprompt.tasks.kinds.tags import (
     TagHead,
     best_path,
     grammar,
-    joined,
     log_partition,
     path_score,
 )
@@ -278,18 +277,6 @@ def test_constrained_tags_are_the_best_that_are_allowed(crf: bool, combine: str)
         found = [int(scores[row, word[0]].argmax()) for word in tokens]
         assert tuple(found) == best
         assert all(scores[row, word[0]].max().item() == 0 for word in tokens)
-
-
-def test_joined_tokens_are_the_sum_over_a_word() -> None:
-    states, batch = make_batch()
-    logits, words = make_head().logits(states), batch.need("words")
-    found = joined(logits, words)
-    torch.testing.assert_close(found[0, 5], logits[0, 4:7].sum(0))
-    torch.testing.assert_close(found[1, 1], logits[1, 1:3].sum(0))
-    torch.testing.assert_close(found[0, 0], logits[0, 0])
-    head = make_head(combine="mean")
-    wanted = torch.log_softmax(logits, -1)[0, 4:7].sum(0).argmax()
-    assert head.scores(states, batch)[0, 4].argmax() == wanted
 
 
 @pytest.mark.parametrize(

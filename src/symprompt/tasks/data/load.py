@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +15,10 @@ from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.classes import CLASS_SETS
 from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
 from symprompt.tasks.data.questions import QUESTION_SETS
-from symprompt.tasks.data.spans import read_conll04
-from symprompt.tasks.data.tags import IN_COLUMNS, TAG_SETS
+from symprompt.tasks.data.sentences import IN_COLUMNS, SENTENCE_SETS
 from symprompt.tasks.kinds import KINDS
 
-SETS: dict[str, StandardSet] = {**CLASS_SETS, **TAG_SETS, **QUESTION_SETS}
-SETS["conll2004"] = replace(
-    SETS["conll2004"], readers={**SETS["conll2004"].readers, "relations": read_conll04}
-)
+SETS: dict[str, StandardSet] = {**CLASS_SETS, **SENTENCE_SETS, **QUESTION_SETS}
 UnseenLabels = Literal["refuse", "keep"]
 _ENDINGS = (*TABLES, *IN_COLUMNS, ".json")
 _SPLITS = ("train", "dev", "test")

@@ -32,6 +32,9 @@ class Head(nn.Module, ABC):
         generator: draws the weights; without one they come from torch's own.
     """
 
+    labels: ClassVar[str] = "labels"
+    """The target that says whether a row, or a token, has a label."""
+
     def __init__(
         self,
         width: int,
@@ -58,7 +61,8 @@ class Head(nn.Module, ABC):
 
         For tags it is the number of labelled tokens, so that every word counts the same.
         """
-        return (batch.need("labels") != NO_LABEL).float()
+        known = batch.need(self.labels) != NO_LABEL
+        return known.view(len(known), -1).sum(1).float()
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the scores [..., outputs] of states [..., h]."""

@@ -309,6 +309,8 @@ class AnswerHead(Head):
     decoding, so that padding and the question take no part.
     """
 
+    labels = "starts"
+
     def loss(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the mean of the cross-entropies of first and last token [b]."""
         logits = self.scores(states, batch)
@@ -319,10 +321,6 @@ class AnswerHead(Head):
             for side, name in enumerate(("starts", "ends"))
         ]
         return (losses[0] + losses[1]) / 2
-
-    def weights(self, batch: Batch) -> Tensor:
-        """Return 1 for each row with a known answer [b]."""
-        return (batch.need("starts") != NO_LABEL).float()
 
     def scores(self, states: Tensor, batch: Batch) -> Tensor:
         """Return logits [b, t, 2]; a token that cannot be chosen has -inf."""

@@ -27,8 +27,7 @@ from torch.nn import functional
 from symprompt.errors import DataError
 from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.data.examples import Columns, LabelSet, Read, Span, SpanExample, has_column
-from symprompt.tasks.data.spans import read_spans
-from symprompt.tasks.data.tags import IN_COLUMNS, read_words, with_spans
+from symprompt.tasks.data.sentences import IN_COLUMNS, read_spans, read_words, with_spans
 from symprompt.tasks.features import Batch, Features, Ints, Sheet, first_words, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, make_linear, take_at
 from symprompt.tasks.kinds.metrics import set_scores

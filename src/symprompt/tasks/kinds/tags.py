@@ -31,7 +31,7 @@ from symprompt.tasks.data.examples import (
     spans_of,
     to_iob2,
 )
-from symprompt.tasks.data.tags import read_words
+from symprompt.tasks.data.sentences import read_words
 from symprompt.tasks.features import Batch, Features, Sheet, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Target, take_at
 from symprompt.tasks.kinds.metrics import accuracy, set_scores
@@ -225,10 +225,6 @@ class TagHead(Head):
         total = log_partition(emissions, mask, first, between, last)
         # A row without a label has an empty chain, whose partition is none of a sequence.
         return torch.where(count > 0, (total - right) / count.clamp(min=1), 0.0)
-
-    def weights(self, batch: Batch) -> Tensor:
-        """Return each row's number of labelled tokens [b]."""
-        return (batch.need("labels") != NO_LABEL).sum(1).float()
 
     def scores(self, states: Tensor, batch: Batch) -> Tensor:
         """Return log-probabilities [b, t, tags]; those of a chain are 0 on the best one, else -inf.

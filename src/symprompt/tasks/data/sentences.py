@@ -1,18 +1,21 @@
-"""Sentences with tags: entities and semantic roles, of the CoNLL shared tasks and of your own.
+"""Sentences with tags, or with spans and relations: sets of entities and roles, files of your own.
 
 One word to a line, as the CoNLL shared tasks write them, bracketed columns, or rows of a table.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
 from symprompt.files.reading import (
+    Row,
     Sentence,
     find_column,
     load_lines,
@@ -22,12 +25,18 @@ from symprompt.files.reading import (
     words_in,
 )
 from symprompt.tasks.data.examples import (
+    NULL,
     OUTSIDE,
     Columns,
+    Example,
+    LabelSet,
     Read,
+    Relation,
+    Span,
     SpanExample,
     StandardSet,
     TaggedExample,
+    TaskData,
     has_column,
     spans_of,
     to_iob2,
@@ -35,6 +44,9 @@ from symprompt.tasks.data.examples import (
 
 IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
 """Endings of files with a word to a line."""
+ANY = "SPAN"
+"""The one type of spans that are only to be found."""
+_COLUMNS = 5
 # CoNLL-2004 repeats the type at the end, "*A1)"; entities of one word may have no star.
 _CELL = re.compile(r"((?:\([^()*\s]+)*)(\*?)((?:[^()*\s]*\))*)")
 
@@ -366,7 +378,164 @@ def _predicate_column(sentence: Sentence, path: Path) -> int:
     )
 
 
-def _entities(files: Mapping[str, Sequence[str]], word: int = 0, tag: int = -1) -> StandardSet:
+# ------------------------------------------------------------------------- spans and relations
+
+
+def identified(data: TaskData) -> TaskData:
+    """Return the data with one type for all spans: where they are is asked, not what they are.
+
+    Raises:
+        ConfigError: the examples have no spans, or relations between them.
+    """
+    if data.relations.names or not all(
+        isinstance(x, SpanExample) for own in data.splits.values() for x in own
+    ):
+        raise ConfigError(
+            f"task.identify finds spans, and {data.name} is read as {data.kind}; set task.kind to "
+            '"spans".'
+        )
+    splits: dict[str, list[Example]] = {}
+    for split, examples in data.splits.items():
+        splits[split] = [
+            replace(x, spans=None if x.spans is None else tuple((ANY, *own[1:]) for own in x.spans))
+            for x in examples
+            if isinstance(x, SpanExample)
+        ]
+    return replace(data, splits=splits, labels=LabelSet.of_spans([ANY]), unseen=())
+
+
+def read_conll04(paths: Sequence[Path], split: str) -> Read:
+    """Read CoNLL-2004: entities, and relations between them.
+
+    A line is a word's number, the word, its tag, and lists of relations that the entity which ends
+    here has and of the last words of the entities it has them to; the list of a word without
+    relations is ['N'] and its own number.
+    """
+    read, path = Read(), paths[0]
+    for number, sentence in enumerate(load_sentences(path)):
+        rows, line = sentence.rows, sentence.line
+        if len(rows[0]) != _COLUMNS:
+            raise DataError(
+                f"{path}, line {line}: got {len(rows[0])} column(s), but entities with relations "
+                "have five: number, word, tag, relations, their last words."
+            )
+        spans = tuple(spans_of(check_tags([row[2] for row in rows], path, line, in_columns=True)))
+        ends = {end - 1: place for place, (_, _, end) in enumerate(spans)}
+        relations = []
+        for word, row in enumerate(rows):
+            names = _cell(row[3], str, path, line + word)
+            heads = _cell(row[4], int, path, line + word)
+            if len(names) != len(heads):
+                raise DataError(
+                    f"{path}, line {line + word}: {len(names)} relation(s) but {len(heads)} "
+                    "place(s); every relation needs one."
+                )
+            for relation, other in zip(names, heads, strict=True):
+                if relation == "N":
+                    continue
+                if word not in ends or other not in ends:
+                    raise DataError(
+                        f"{path}, line {line + word}: the relation {shorten(relation)} is between "
+                        f"words {word} and {other}, and not both end an entity; correct it."
+                    )
+                relations.append(Relation(relation, ends[word], ends[other]))
+        words, between = tuple(row[1] for row in rows), tuple(dict.fromkeys(relations))
+        read.add(SpanExample(f"{split}-{number}", words, spans, between), path, line)
+    return read
+
+
+def read_spans(
+    path: Path, columns: Columns, split: str, *, labelled: bool | None, related: bool
+) -> Read:
+    """Read a table with a sentence's words, its spans and their relations in each row.
+
+    A span is [type, first word, word after the last]; a relation is [name, place of the one span
+    in the list of spans, place of the other], both counted from 0.
+
+    Args:
+        labelled: whether every row must have its spans; None takes what is there.
+        related: whether relations are asked for.
+    """
+    read = Read()
+    for number, row in load_rows(path):
+        own = words_in(row, (columns.words,), path, number)
+        spans: tuple[Span, ...] | None = None
+        relations: tuple[Relation, ...] | None = None
+        if labelled or columns.spans in row:
+            what = "a span [type, first word, word after the last]"
+            spans = _triples(row, columns.spans, what, path, number)
+            _check_spans(spans, len(own), columns.spans, path, number)
+        if related and spans is not None and (labelled or columns.relations in row):
+            what = "a relation [name, one span, other span]"
+            triples = _triples(row, columns.relations, what, path, number)
+            for triple in triples:
+                if triple[1] == triple[2] or not {*triple[1:]} <= {*range(len(spans))}:
+                    raise DataError(
+                        f"{path}, line {number}: the relation {shorten(list(triple))} is not "
+                        f"between two of the {len(spans)} span(s), which are counted from 0; "
+                        "correct it."
+                    )
+            relations = tuple(Relation(*triple) for triple in triples)
+        name = str(row.get(columns.id, f"{split}-{number}"))
+        read.add(SpanExample(name, own, spans, relations), path, number)
+    return read
+
+
+def _check_spans(spans: Sequence[Span], words: int, column: str, path: Path, number: int) -> None:
+    for span in spans:
+        if not 0 <= span[1] < span[2] <= words:
+            raise DataError(
+                f"{path}, line {number}: the span {shorten(list(span))} is not within the {words} "
+                "word(s); words are counted from 0, and the end is the word after the last."
+            )
+    if len({span[1:] for span in spans}) < len(spans):
+        raise DataError(
+            f"{path}, line {number}: two spans of {column!r} are the same words; a span has one "
+            "type."
+        )
+
+
+def _triples(
+    row: Row, column: str, what: str, path: Path, number: int
+) -> tuple[tuple[str, int, int], ...]:
+    """Return a list of a name and two whole numbers each."""
+    value = row.get(column)
+    if not isinstance(value, list):
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but only a list is allowed; "
+            "an empty one says that there is nothing."
+        )
+    for entry in value:
+        types = [type(part) for part in entry] if isinstance(entry, list) else []
+        if types != [str, int, int] or not entry[0].strip() or entry[0] == NULL:
+            raise DataError(
+                f"{path}, line {number}: {shorten(entry)} is not {what}; correct it (the name "
+                f"{NULL} is taken)."
+            )
+    return tuple(tuple(entry) for entry in value)
+
+
+def _cell(text: str, kind: type, path: Path, line: int) -> list[Any]:
+    """Read a list written as Python writes it, of words or of numbers."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(type(entry) is kind for entry in value):
+        raise DataError(
+            f"{path}, line {line}: {shorten(text)} is no list of "
+            f"{'words' if kind is str else 'whole numbers'}, such as "
+            f"{'[' + repr('Live_In') + ']' if kind is str else '[4]'}; correct it."
+        )
+    return value
+
+
+# -------------------------------------------------------------------------- what sets there are
+
+
+def _entities(
+    files: Mapping[str, Sequence[str]], word: int = 0, tag: int = -1, *, related: bool = False
+) -> StandardSet:
     """Return a set of named entities in columns, which can be read as tags and as spans."""
 
     def read(paths: Sequence[Path], split: str) -> Read:
@@ -374,13 +543,19 @@ def _entities(files: Mapping[str, Sequence[str]], word: int = 0, tag: int = -1) 
             return read_gold_conll(paths, split, roles=False)
         return read_tagged(paths[0], split, word=word, tag=tag)
 
-    readers = {"tagging": read, "spans": lambda paths, split: with_spans(read(paths, split))}
-    return StandardSet(files, readers)
+    return StandardSet(
+        files,
+        {
+            "tagging": read,
+            "spans": lambda paths, split: with_spans(read(paths, split)),
+            **({"relations": read_conll04} if related else {}),
+        },
+    )
 
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".ner")
 _ROLE_ENDINGS = (".props", ".txt", ".conll", "-set")
-TAG_SETS = {
+SENTENCE_SETS = {
     "conll2003": _entities(
         {
             "train": ("eng.train", "train.txt"),
@@ -388,7 +563,9 @@ TAG_SETS = {
             "test": ("eng.testb", "test.txt"),
         }
     ),
-    "conll2004": _entities({split: (f"{split}.txt",) for split in _SPLITS}, word=1, tag=2),
+    "conll2004": _entities(
+        {split: (f"{split}.txt",) for split in _SPLITS}, word=1, tag=2, related=True
+    ),
     # One file, whose documents are parted 80/10/10 by the seed.
     "wikigold": replace(_entities({"train": ("wikigold.conll.txt",)}), by_document=True),
     "gum": _entities(
