@@ -128,7 +128,7 @@ def made(settings: FactSettings, launch: Callable[..., Any] = fork_worker) -> di
     return {
         "made": sorted(found.outcome.made),
         "skipped": sorted(found.outcome.skipped),
-        "failed": found.failed,
+        "failed": found.outcome.failed,
         "ticks": ticks,
         "seconds": time.monotonic() - begun,
     }

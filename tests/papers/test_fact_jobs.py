@@ -149,9 +149,6 @@ def test_written_prompts_are_combined_in_three_ways(settings: FactSettings, tmp_
     assert all(run.config.ensemble.prompts == (str(folder),) for run in found.jobs[:3])
     missing = make_fact_plan(replace(settings, methods=methods)).missing
     assert list(missing.values()) == ["needs --prompts"] * 3
-
-
-def test_every_run_is_compiled_or_none(settings: FactSettings) -> None:
     for wanted in ("off", "on"):
         found = make_fact_plan(replace(settings, compile=wanted))
         assert {run.config.compile for run in found.jobs} == {wanted}
@@ -186,10 +183,17 @@ def test_bad_settings_are_refused_before_a_folder_is_made(
     assert not Path(settings.out).exists()
 
 
-def test_a_folder_without_relations_is_refused(settings: FactSettings, tmp_path: Path) -> None:
+def test_folders_of_other_things_are_refused(settings: FactSettings, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no facts"):
         make_fact_plan(replace(settings, data=str(tmp_path / "empty")))
+    Path(settings.out).mkdir()
+    (Path(settings.out) / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="is not a run folder"):
+        make_fact_plan(settings)
+    (Path(settings.out) / "config.toml").write_text("")
+    with pytest.raises(RunError, match="holds another command's run"):
+        make_fact_plan(settings)
 
 
 @pytest.mark.parametrize(
@@ -220,13 +224,6 @@ def test_other_weights_under_the_same_name_are_refused(
     changed = other_model(family_folder("bert"), tmp_path / "changed")
     with pytest.raises(RunError, match="another model of the name toy"):
         make_fact_plan(replace(settings, models=(f"toy={changed}",)))
-
-
-def test_a_folder_of_something_else_is_refused(settings: FactSettings) -> None:
-    Path(settings.out).mkdir()
-    (Path(settings.out) / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="is not a run folder"):
-        make_fact_plan(settings)
 
 
 def test_two_reproductions_in_one_folder_are_refused(tmp_path: Path) -> None:

@@ -91,9 +91,7 @@ def test_a_run_is_summed_up_with_both_means_and_what_was_left_out() -> None:
 
     text = "\n".join(render(run_summary(metrics(weights={"a": 2.0, "b": 0.05}))))
     assert "weight 0.05 to 2" in text
-
-
-def test_a_run_without_subject_scores_has_no_rows_of_object_scores() -> None:
+    # Without subject scores there are no rows of object scores.
     text = "\n".join(render(run_summary(metrics(weights=None, k=None))))
     assert "forward" not in text
     assert "asked back" not in text
@@ -129,9 +127,6 @@ def test_a_check_tells_what_was_left_out_and_shows_names_literally(facts: FactSe
     assert lines[0] == "facts [/b].csv (table)"
     assert any(line.split()[:1] == ["[red]capital"] for line in lines)
     assert "left out: 1 facts, too cold [/b]" in lines
-
-
-def test_a_check_of_relations_without_train_facts_has_no_majority(facts: FactSet) -> None:
     bare = facts.drop(facts.facts("train"), "train taken away")
     text = "\n".join(render(check_table(check(bare).to_dict())))
     assert "majority baseline" not in text

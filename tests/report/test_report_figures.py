@@ -82,9 +82,6 @@ def test_the_curve_is_what_the_table_says_for_every_k(runs: dict[str, Run]) -> N
     # One candidate cannot change places with itself.
     assert {name: values[0] for name, values in curve.values.items()} == curve.forward
     assert len(set(curve.values["MRR"])) > 1
-
-
-def test_a_run_that_did_not_ask_back_has_no_curve(runs: dict[str, Run]) -> None:
     with pytest.raises(RunError, match="did not ask back"):
         k_curve(runs["ptuning"].folder)
 
@@ -94,9 +91,7 @@ def test_a_question_has_three_orders() -> None:
     assert forward == Panel("object", ("Peru", "Lima", "Oslo"), (-1.0, -1.5, -3.0))
     assert backward == Panel("subject", ("Lima", "Oslo", "Peru"), (-2.0, -4.0, -6.0))
     assert joint == Panel("joint", ("Lima", "Peru", "Oslo"), (-2.5, -4.0, -5.0))
-
-
-def test_candidates_without_a_score_are_not_drawn_as_if_they_had_one() -> None:
+    # Candidates without a score are not drawn as if they had one.
     with pytest.raises(RunError, match="1 candidates have no subject score"):
         question_panels([*ANSWERS, Answer("Rome", -2.0)])
 

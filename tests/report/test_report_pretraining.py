@@ -53,25 +53,19 @@ def shown(training: dict[str, Any]) -> str:
         return console.export_text()
 
 
-def test_the_summary_has_losses_and_speed() -> None:
+def test_the_summary_has_losses_speed_languages_and_what_is_missing() -> None:
     text = shown(make_training())
     assert "bert, 12,345 weights" in text
     assert ["mlm", "3.000", "3.100"] in [line.split() for line in text.splitlines()]
     assert "20 steps, 5,120 tokens, 5.16 passes, 3 s, 1,506 tokens/s" in text
     assert "language" not in text
     assert "left out" not in text
-
-
-def test_the_summary_says_what_is_missing() -> None:
     training = make_training(validation=None, vocabulary={"broken": list("abcdefg")})
     training["corpus"]["empty_documents"] = 3
     text = shown(training)
     assert " - " in text
     assert "7 listed words are not one token: a, b, c, d, e, ..." in text
     assert "left out: 3 documents without a token" in text
-
-
-def test_the_summary_counts_languages() -> None:
     training = make_training()
     training["corpus"]["languages"] = [
         {"language": "de", "before": 100, "prior": 0.1, "share": 0.34, "after": 340},

@@ -50,7 +50,7 @@ def _run(settings: FactSettings | TaskSettings, *, dry_run: bool) -> None:
     with show_progress() as tick:
         made = reproduce(settings, tick=tick)
     show_reproduction(made)
-    if made.failed:
+    if made.outcome.failed:
         raise SystemExit(1)
 
 

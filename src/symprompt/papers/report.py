@@ -41,18 +41,13 @@ class Reproduction:
     """What came of it; final.
 
     Attributes:
-        outcome: of the runs; nothing was made for tables of stored results.
+        outcome: of the runs, those that failed too; nothing was made for stored results.
         files: the pages, tables and figures that were written.
     """
 
     out: str
     outcome: Outcome
     files: tuple[Path, ...]
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """The runs that failed, and why; the tables name them."""
-        return self.outcome.failed
 
 
 def make_plan(settings: FactSettings | TaskSettings) -> AnyPlan:

@@ -79,10 +79,10 @@ def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
         folder = Path(plan.out) / "figures"
         pictures = draw_pictures(loaded, measured, pools, folder)
     sections = [
-        _with(table_1(loaded, measured), pictures.get("methods", [])),
-        _with(table_2(loaded, pools), pictures.get("candidates", [])),
+        replace(table_1(loaded, measured), pictures=tuple(pictures.get("methods", ()))),
+        replace(table_2(loaded, pools), pictures=tuple(pictures.get("candidates", ()))),
         table_3(loaded),
-        _with(imbalance_section(loaded), pictures.get("imbalance", [])),
+        replace(imbalance_section(loaded), pictures=tuple(pictures.get("imbalance", ()))),
         paraphrase_section(loaded),
         prompt_type_section(loaded),
         subset_section(loaded),
@@ -107,10 +107,6 @@ def describe(plan: Plan[FactSettings]) -> str:
         *settings.describe_trial("facts of each relation"),
     ]
     return " ".join(parts)
-
-
-def _with(section: Section, pictures: list[Picture]) -> Section:
-    return replace(section, pictures=tuple(pictures))
 
 
 # ---------------------------------------------------------------- Table 1: methods
@@ -187,7 +183,11 @@ def _model_grid(loaded: Loaded, measured: Measured, model: str, averaging: str) 
             if not versus:
                 rows.append((row.name, seeds, *cells, *theirs))
             elif cells:
-                changes.append(("SPE minus P-tuning", "", *cells, *_published_difference()))
+                ours, base = (published(config)[TABLE_1] for config in (SPE, PTUNING))
+                for name in MODELS:
+                    minus = (f"{ours[name][one] - base[name][one]:+.1f}" for one in METRICS)
+                    cells.append(" / ".join(minus) + " [S]")
+                changes.append(("SPE minus P-tuning", "", *cells))
     title = f"{model}, {averaging}"
     return Grid(title, header, (tuple(rows), tuple(changes)), marked=(5, 6, 7))
 
@@ -202,14 +202,6 @@ def published_cell(row: Row, model: str) -> str:
     if other:
         parts.append(f"{other['p1']:.1f} [P]")
     return "\n".join(parts) or DASH
-
-
-def _published_difference() -> tuple[str, ...]:
-    ours, base = (published(config)[TABLE_1] for config in (SPE, PTUNING))
-    return tuple(
-        " / ".join(f"{ours[name][metric] - base[name][metric]:+.1f}" for metric in METRICS) + " [S]"
-        for name in MODELS
-    )
 
 
 def _notes(loaded: Loaded) -> list[str]:
