@@ -351,6 +351,15 @@ def test_predictions_that_are_not_what_the_run_wrote_are_refused(
         Folder(folder.path).read_rows("predictions/test.jsonl")
 
 
+def test_weights_that_a_library_wrote_can_be_read_by_whom_the_folder_can(folder: Folder) -> None:
+    start(folder)
+    saved = folder.path / "models" / "model.safetensors"
+    saved.parent.mkdir()
+    saved.touch(mode=0o600)
+    folder.finish()
+    assert saved.stat().st_mode & 0o666 == folder.path.stat().st_mode & 0o666
+
+
 def test_reading_wants_a_finished_run(folder: Folder) -> None:
     with pytest.raises(RunError, match=r"not a run folder \(no symprompt.json\)"):
         folder.require_finished("train")

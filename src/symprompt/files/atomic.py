@@ -74,11 +74,18 @@ def making_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(part)
         part.mkdir(parents=True)
         yield part
+        follow_umask(part)
         if target.exists():
             target.rmdir()
         part.rename(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def follow_umask(folder: Path) -> None:
+    """Give files the mode that their folder has, as libraries write weights for one account alone."""
+    for path in folder.rglob("*.safetensors"):
+        path.chmod(folder.stat().st_mode & 0o666)
 
 
 def reason(error: Exception) -> str:

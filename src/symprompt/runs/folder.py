@@ -354,6 +354,7 @@ class Folder:
             seconds: time by stage.
             changes: further fields of the manifest, such as ``details``.
         """
+        atomic.follow_umask(self.path)
         manifest = self.manifest.model_copy(
             update={
                 "state": "finished",
