@@ -83,7 +83,7 @@ def making_folder(target: Path) -> Iterator[Path]:
 
 
 def follow_umask(folder: Path) -> None:
-    """Give files the mode that their folder has, as libraries write weights for one account alone."""
+    """Give weights the mode that their folder has; libraries write them for one account alone."""
     for path in folder.rglob("*.safetensors"):
         path.chmod(folder.stat().st_mode & 0o666)
 
