@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +16,8 @@ from symprompt.probing.results import run_config as stored_config
 from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import summarise
-from tiny.models import make_facts, run_config
+from tiny.models import run_config
 from tiny.runs import unfinish
-
-
-@pytest.fixture(scope="module")
-def runs(
-    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Run]:
-    """Finished runs of two methods; tests must not change them."""
-    folder = tmp_path_factory.mktemp("runs")
-    lines = ["subject,relation,object,split"]
-    facts = make_facts()
-    for split in ("train", "dev", "test"):
-        lines += [
-            f"{fact.subject},{fact.relation},{fact.object},{split}"
-            for fact in facts.facts(split)  # type: ignore[arg-type]
-        ]
-    lines.append("Oslo,near,Unheardof,test")
-    (folder / "facts.csv").write_text("\n".join(lines) + "\n")
-    place = {"model": str(family_folder("bert")), "data": str(folder / "facts.csv")}
-    methods: dict[str, dict[str, Any]] = {
-        # Weights and K so large that asking back changes the order.
-        "spe": {"name": "spe", "k": 40, "weight": 5.0},
-        "chosen": {"name": "spe", "k": 40, "vectors": "separate", "choose_weight": "dev-relation"},
-        "ptuning": {"name": "ptuning"},
-    }
-    return {
-        name: symprompt.train(run_config(**place, out=str(folder / name), method=method))
-        for name, method in methods.items()
-    }
 
 
 def path(run: Run) -> str:
