@@ -30,8 +30,8 @@ from symprompt.runs.folder import Folder
 from symprompt.tasks.config import LearningConfig, TaskConfig, TuneConfig, load_tune_config
 from symprompt.tasks.data.load import SETS
 from symprompt.tasks.predict import CARD, Card, load_metrics
-from symprompt.tasks.prepare import Session, read_task
-from symprompt.tasks.train import tune
+from symprompt.tasks.prepare import read_task
+from symprompt.tasks.train import Session, tune
 from symprompt.tasks.training import Score, TaskTraining, plan_epoch
 from tiny.labelled import write_entities, write_toy
 from tiny.tasks import KINDS, run_toy, toy_config

@@ -36,8 +36,7 @@ from symprompt.tasks.patterns.data import VerbalExample
 from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem, measure
 from symprompt.tasks.patterns.pattern import PTUNING, TASKS
 from symprompt.tasks.predict import load_metrics
-from symprompt.tasks.prepare import Session
-from symprompt.tasks.train import tune
+from symprompt.tasks.train import Session, tune
 from symprompt.tasks.training import PatternTraining, Recipe, ask_zero_shot, batch_rows, tuning
 from tiny.labelled import write_long_model, write_task
 from tiny.models import CAUSAL_FAMILIES, FAMILIES

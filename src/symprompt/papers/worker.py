@@ -34,8 +34,7 @@ from symprompt.probing.results import PROMPTS
 from symprompt.probing.train import train
 from symprompt.runs.folder import HISTORY, Folder
 from symprompt.tasks.config import load_pattern_config, load_tune_config
-from symprompt.tasks.prepare import Session
-from symprompt.tasks.train import tune
+from symprompt.tasks.train import Session, tune
 
 Tell = Callable[[Mapping[str, Any]], None]
 LOADERS: dict[str, Callable[[str], Config]] = {

@@ -1,4 +1,4 @@
-"""From a config to a model and a task as tensors on its device; several runs may share both."""
+"""From a config to a task as tensors on a model's device: examples read, held out, limited."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import PatternRunConfig, TaskConfig, TuneConfig
+from symprompt.tasks.config import TaskConfig
 from symprompt.tasks.data.examples import Columns, TaskData, draw_limited, hold_out
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.data.sentences import identified
 from symprompt.tasks.features import Batch, Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Kind, Target
-from symprompt.tasks.trainables import TRAINABLES
 
 HELD_OUT = "held-out"
-_LEAST = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,53 +42,6 @@ class PreparedTask:
     choice: str
     reported: str
     max_length: int
-
-
-class Session:
-    """Models and prepared tasks that the runs of one process share; final."""
-
-    def __init__(self) -> None:
-        self._backbones: dict[tuple[str, ...], LanguageModel] = {}
-        self._data: dict[tuple[object, ...], TaskData] = {}
-        self._tasks: dict[tuple[object, ...], PreparedTask] = {}
-
-    def backbone(self, config: TuneConfig | PatternRunConfig) -> LanguageModel:
-        """Return the model a run needs, in the dtype that its method trains in."""
-        if isinstance(config, TuneConfig):
-            dtype = TRAINABLES[config.method].dtype or config.dtype
-        else:
-            dtype = "float32" if config.dtype == "auto" else config.dtype
-        key = (config.model, config.device, dtype)
-        if key not in self._backbones:
-            self._backbones[key] = LanguageModel.load(
-                config.model, device=config.device, dtype=dtype
-            )
-        return self._backbones[key]
-
-    def task(self, config: TuneConfig, backbone: LanguageModel, *, taken: int = 0) -> PreparedTask:
-        """Return a task as tensors on the model's device.
-
-        Args:
-            taken: positions that prompts take from the model.
-
-        Raises:
-            DataError: the data cannot be read, or has no training examples.
-        """
-        room = backbone.max_length - taken
-        if room < _LEAST:
-            raise DataError(
-                f"the prompt takes {taken} of the model's {backbone.max_length} positions, which "
-                f"leaves {room} for the text; make prefix.length smaller."
-            )
-        length = min(config.task.max_length, room)
-        task = config.task
-        source = (task, config.data)
-        key = (*source, config.model, str(backbone.device), length)
-        if key not in self._tasks:
-            if source not in self._data:
-                self._data[source] = read_task(task, config.data)
-            self._tasks[key] = tensorise_task(self._data[source], task, backbone, length)
-        return self._tasks[key]
 
 
 def read_task(task: TaskConfig, source: str) -> TaskData:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from symprompt.config import recipe_of
 from symprompt.engine.loop import Loop
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import derive_seed, made_with
@@ -37,6 +37,7 @@ from symprompt.tasks.config import (
     TuneConfig,
     check_settings,
 )
+from symprompt.tasks.data.examples import TaskData
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.patterns.data import load_verbal
 from symprompt.tasks.patterns.model import VerbalProblem
@@ -53,7 +54,7 @@ from symprompt.tasks.predict import (
     prompt_file,
     seed_file,
 )
-from symprompt.tasks.prepare import PreparedTask, Session
+from symprompt.tasks.prepare import PreparedTask, read_task, tensorise_task
 from symprompt.tasks.trainables import (
     TRAINABLES,
     Outcome,
@@ -73,8 +74,57 @@ from symprompt.tasks.training import (
 )
 
 FORMAT = 1
+_LEAST = 16
+"""Positions of the model that a prompt must leave for the text."""
 CHOICE = "choice"
 SHARED = "shared"
+
+
+class Session:
+    """Models and prepared tasks that the runs of one process share; final."""
+
+    def __init__(self) -> None:
+        self._backbones: dict[tuple[str, ...], LanguageModel] = {}
+        self._data: dict[tuple[object, ...], TaskData] = {}
+        self._tasks: dict[tuple[object, ...], PreparedTask] = {}
+
+    def backbone(self, config: TuneConfig | PatternRunConfig) -> LanguageModel:
+        """Return the model a run needs, in the dtype that its method trains in."""
+        if isinstance(config, TuneConfig):
+            dtype = TRAINABLES[config.method].dtype or config.dtype
+        else:
+            dtype = "float32" if config.dtype == "auto" else config.dtype
+        key = (config.model, config.device, dtype)
+        if key not in self._backbones:
+            self._backbones[key] = LanguageModel.load(
+                config.model, device=config.device, dtype=dtype
+            )
+        return self._backbones[key]
+
+    def task(self, config: TuneConfig, backbone: LanguageModel, *, taken: int = 0) -> PreparedTask:
+        """Return a task as tensors on the model's device.
+
+        Args:
+            taken: positions that prompts take from the model.
+
+        Raises:
+            DataError: the data cannot be read, or has no training examples.
+        """
+        room = backbone.max_length - taken
+        if room < _LEAST:
+            raise DataError(
+                f"the prompt takes {taken} of the model's {backbone.max_length} positions, which "
+                f"leaves {room} for the text; make prefix.length smaller."
+            )
+        length = min(config.task.max_length, room)
+        task = config.task
+        source = (task, config.data)
+        key = (*source, config.model, str(backbone.device), length)
+        if key not in self._tasks:
+            if source not in self._data:
+                self._data[source] = read_task(task, config.data)
+            self._tasks[key] = tensorise_task(self._data[source], task, backbone, length)
+        return self._tasks[key]
 
 
 @dataclass(frozen=True)
