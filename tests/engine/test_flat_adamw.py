@@ -56,7 +56,7 @@ def test_steps_are_those_of_torch(clip: float, fused: bool) -> None:
         ],
         betas=(0.8, 0.95),
     )
-    flat.set_share(1.0)
+    flat.set_rates([group.rate for group in flat.groups])
     for number in range(5):
         # Half the gradient at a time, as micro-batches are.
         flat.collect(loss_of(values, number) / 2)
@@ -83,9 +83,10 @@ def test_copies_in_another_dtype_follow_the_weights() -> None:
     assert values["a"].dtype == torch.bfloat16
     assert values["b"].dtype == torch.float32
     assert torch.equal(flat.values[:15].view(3, 5), start)
-    flat.set_share(1e-3)
+    flat.set_rates([1e-3 * group.rate for group in flat.groups])
     for number in range(20):
-        flat.step(loss_of(values, number))
+        flat.collect(loss_of(values, number))
+        flat.update()
     weights = dict(flat.views(flat.values))
     assert torch.equal(values["a"], weights["a"].bfloat16())
     # Steps that bfloat16 could not hold add up.
@@ -98,9 +99,11 @@ def test_copies_in_another_dtype_follow_the_weights() -> None:
 def test_a_parameter_that_a_step_does_not_use_forgets_its_last_gradient() -> None:
     used, other = (nn.Parameter(torch.ones(3)) for _ in range(2))
     flat = FlatAdamW([ParameterGroup({"used": used, "other": other}, 0.1)])
-    flat.set_share(1.0)
-    flat.step(used.sum() + other.sum())
-    flat.step(used.sum())
+    flat.set_rates([group.rate for group in flat.groups])
+    flat.collect(used.sum() + other.sum())
+    flat.update()
+    flat.collect(used.sum())
+    flat.update()
     gradients = dict(flat.views(flat.gradients))
     assert [float(gradients["used"][0]), float(gradients["other"][0])] == [1.0, 0.0]
 
@@ -110,19 +113,23 @@ def test_a_state_goes_on_with_the_same_bits_and_a_reset_begins_anew() -> None:
     flat, other = (FlatAdamW([ParameterGroup(own, 0.1)]) for own in (values, others))
     start = flat.values.clone()
     for one in (flat, other):
-        one.set_share(1.0)
+        one.set_rates([group.rate for group in one.groups])
     for number in range(3):
-        flat.step(loss_of(values, number))
+        flat.collect(loss_of(values, number))
+        flat.update()
     other.load_state_dict(flat.state_dict())
     for one, own in ((flat, values), (other, others)):
-        one.step(loss_of(own, 3))
+        one.collect(loss_of(own, 3))
+        one.update()
     assert torch.equal(flat.values, other.values)
     flat.reset(start)
     fresh_values = two_parameters()
     fresh = FlatAdamW([ParameterGroup(fresh_values, 0.1)])
-    fresh.set_share(1.0)
-    flat.step(loss_of(values, 0))
-    fresh.step(loss_of(fresh_values, 0))
+    fresh.set_rates([group.rate for group in fresh.groups])
+    flat.collect(loss_of(values, 0))
+    flat.update()
+    fresh.collect(loss_of(fresh_values, 0))
+    fresh.update()
     assert torch.equal(flat.values, fresh.values)
 
 

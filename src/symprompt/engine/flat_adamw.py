@@ -161,10 +161,6 @@ class FlatAdamW:
             else:
                 entry["lr"] = rate
 
-    def set_share(self, share: float) -> None:
-        """Take a share of every group's highest learning rate for the next step."""
-        self.set_rates([group.rate * share for group in self.groups])
-
     def collect(self, loss: Tensor, *, first: bool = True) -> None:
         """Take the gradient of a loss: in place of the former one, or added to it.
 
@@ -209,11 +205,6 @@ class FlatAdamW:
         self._optimizer.step()
         self.refresh()
         return norm
-
-    def step(self, loss: Tensor) -> None:
-        """Update the weights by the gradient of a loss."""
-        self.collect(loss)
-        self.update()
 
     # ------------------------------------------------------------------------------ state
 

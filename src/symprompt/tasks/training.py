@@ -1,8 +1,8 @@
 """Trains what answers labelled tasks: steps, evaluations of dev, and what is queried there.
 
-A training step runs passes whose inputs lie on the device, padded to one of few shapes, then the
-update. On a GPU a pass, forward and backward, is recorded once per shape as a CUDA graph, and so is
-the update, and both are replayed with other rows: small models are bound by launches otherwise.
+A training step runs passes whose inputs lie on the device, padded to one of few shapes; the update
+follows the last one. On a GPU a pass, forward and backward, is recorded once per shape as a CUDA
+graph and replayed with other rows: small models are bound by launches otherwise.
 """
 
 from __future__ import annotations
@@ -130,8 +130,6 @@ class Training(ABC):
         self.optimizer = FlatAdamW(groups, clip=clip)
         self.recorder = Recorder(device, wanted=record)
         self._loss = torch.zeros((), device=device)
-        # Not every device has float64.
-        self._real = np.float64 if self.optimizer.dtype == torch.float64 else np.float32
         self._inputs: dict[int, tuple[Tensor, Tensor]] = {}
         self._replays: dict[object, Replay] = {}
 
@@ -143,11 +141,11 @@ class Training(ABC):
         self.stopping = EarlyStopping(self._weights, patience=patience)
 
     @abstractmethod
-    def _passes(self, number: int) -> Iterator[tuple[Step, np.ndarray]]:
-        """Seed a step's dropout, and yield its passes.
+    def _passes(self, number: int) -> list[tuple[str, int, Tensor, Tensor]]:
+        """Seed a step's dropout, and return its passes.
 
-        Yields:
-            Inputs, and the share of the loss that each of their rows has.
+        Returns:
+            Of each its task and width, [n] which inputs, and [n] what share of the loss each has.
         """
 
     @abstractmethod
@@ -172,39 +170,37 @@ class Training(ABC):
         return bool(self.stopping.stopped.all())
 
     def step(self, number: int) -> None:
-        """Learn from one batch: its passes, forward and backward, then the update."""
-        self._loss.zero_()
-        for (task, width, chosen), shares in self._passes(number):
+        """Learn from one batch: its passes, forward and backward; the update ends the last."""
+        passes = self._passes(number)
+        self.optimizer.set_rates(self._rates(number))
+        for place, (task, width, chosen, shares) in enumerate(passes):
             size = len(chosen)
             if size not in self._inputs:
-                rows = torch.zeros(size, dtype=torch.long, device=self.device)
-                share = torch.zeros(size, dtype=self.optimizer.dtype, device=self.device)
-                self._inputs[size] = rows, share
+                self._inputs[size] = torch.zeros_like(chosen), torch.zeros_like(shares)
             rows, share = self._inputs[size]
             # In place before a pass is recorded: of longer rows, places beyond it would be read.
-            rows.copy_(send(chosen, self.device), non_blocking=True)
-            share.copy_(send(shares.astype(self._real), self.device), non_blocking=True)
-            work = partial(self._collect, task, width, rows, share)
-            self._replay((task, width, size), work)
-        self.optimizer.set_rates(self._rates(number))
-        self._replay("update", self._update)
+            rows.copy_(chosen)
+            share.copy_(shares)
+            ends = {"first": place == 0, "last": place + 1 == len(passes)}
+            key = (task, width, size, *ends.values())
+            if key not in self._replays:
+                work = partial(self._learn, task, width, rows, share, **ends)
+                state = [*self.optimizer.moved(), self._loss]
+                self._replays[key] = self.recorder.capture(work, state)
+            self._replays[key]()
         self.losses[number % self.interval].copy_(self._loss)
 
-    def _replay(self, key: object, work: Replay) -> None:
-        """Run what is recorded under a key, recorded once."""
-        if key not in self._replays:
-            state = [*self.optimizer.moved(), self._loss]
-            self._replays[key] = self.recorder.capture(work, state)
-        self._replays[key]()
-
-    def _collect(self, task: str, width: int, rows: Tensor, share: Tensor) -> None:
+    def _learn(
+        self, task: str, width: int, rows: Tensor, share: Tensor, *, first: bool, last: bool
+    ) -> None:
+        """Run a pass forward and backward; update the weights after a step's last one."""
         loss = self._pass_loss(task, width, rows, share)
-        self.optimizer.collect(loss, first=False)
+        self.optimizer.collect(loss, first=first)
+        if first:
+            self._loss.zero_()
         self._loss.add_(loss.detach())
-
-    def _update(self) -> None:
-        self.optimizer.update()
-        self.optimizer.gradients.zero_()
+        if last:
+            self.optimizer.update()
 
     def evaluates_after(self, done: int) -> bool:
         """Return whether dev may be evaluated there; after the last step it always is."""
@@ -298,23 +294,27 @@ class TaskTraining(Training):
         """Return a context in which dropout is on."""
         return self.model.training()
 
-    def _draw(self, epoch: int) -> list[Step]:
-        seed = derive_seed(self.seed, "epoch", epoch)
-        return plan_epoch(self.lengths, batch=self.config.batch, widest=self.widest, seed=seed)
+    def _draw(self, epoch: int) -> list[tuple[str, int, Tensor, Tensor]]:
+        """Return an epoch's passes, one a step; their rows are sent to the device together."""
+        batch, seed = self.config.batch, derive_seed(self.seed, "epoch", epoch)
+        plan = plan_epoch(self.lengths, batch=batch, widest=self.widest, seed=seed)
+        rows = np.zeros((len(plan), batch), dtype=np.int64)
+        share = np.zeros((len(plan), batch), dtype=np.float32)
+        for place, step in enumerate(plan):
+            # Rows that fill a batch up have no share in its loss.
+            rows[place] = step.rows[0]
+            rows[place, : len(step.rows)] = step.rows
+            share[place, : len(step.rows)] = 1
+        sent = send(rows, self.device), send(share, self.device)
+        return [(step.task, step.width, *own) for step, *own in zip(plan, *sent, strict=True)]
 
-    def _passes(self, number: int) -> Iterator[tuple[Step, np.ndarray]]:
+    def _passes(self, number: int) -> list[tuple[str, int, Tensor, Tensor]]:
         epoch, place = divmod(number, self.interval)
         torch.manual_seed(derive_seed(self.seed, "draws", epoch, place))
         if epoch != self._epoch:
             self._epoch, self._plan = epoch, self._draw(epoch)
         self.note = f"epoch {epoch + 1}"
-        step = self._plan[place]
-        # Rows that fill a batch up have no share in its loss.
-        rows = np.full(self.config.batch, step.rows[0])
-        share = np.zeros(self.config.batch)
-        rows[: len(step.rows)] = step.rows
-        share[: len(step.rows)] = 1
-        yield step._replace(rows=rows), share
+        return [self._plan[place]]
 
     def _pass_loss(self, task: str, width: int, rows: Tensor, share: Tensor) -> Tensor:
         losses, weights = self.model.loss(task, rows, width)
@@ -510,14 +510,16 @@ class PatternTraining(Training):
         """Return a context in which dropout is on."""
         return self.model.training(dropout=self.learning.model_dropout)
 
-    def _passes(self, number: int) -> Iterator[tuple[Step, np.ndarray]]:
+    def _passes(self, number: int) -> list[tuple[str, int, Tensor, Tensor]]:
         torch.manual_seed(derive_seed(self.recipe.seed, "dropout", number))
         rows = batch_rows(number, len(self.layout), self.recipe)
         size = self.learning.micro_batch or len(rows)
-        for first in range(0, len(rows), size):
-            part = rows[first : first + size]
-            step = Step("", self.layout.width_of(part, _GRAIN), part)
-            yield step, np.full(len(part), 1 / len(rows))
+        parts = [rows[first : first + size] for first in range(0, len(rows), size)]
+        share = torch.full((size,), 1 / len(rows), dtype=self.optimizer.dtype, device=self.device)
+        return [
+            ("", self.layout.width_of(own, _GRAIN), send(own, self.device), share[: len(own)])
+            for own in parts
+        ]
 
     def _pass_loss(self, task: str, width: int, rows: Tensor, share: Tensor) -> Tensor:
         losses = self.model.loss(self.layout, rows, width)
