@@ -106,6 +106,29 @@ def test_a_finished_run_is_returned_as_it_is(make: Make, finished: Run) -> None:
     assert stages == []
 
 
+def test_a_finished_run_is_refused_when_its_data_or_word_list_changed(
+    make: Make, data: Path, tmp_path: Path
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(sorted({fact.object for fact in make_facts().facts()})))
+    own = Path(shutil.copy(data, tmp_path / "own.csv"))
+    config = make(
+        tmp_path / "run",
+        data=str(own),
+        method={"name": "manual"},
+        prompt={"template": "manual"},
+        facts={"vocabulary": str(words)},
+    )
+    symprompt.train(config)
+    for path in (own, words):
+        before = path.read_text()
+        path.write_text("\n".join(before.splitlines()[:-1]))
+        with pytest.raises(RunError, match="begun with other data than are there now"):
+            symprompt.train(config)
+        path.write_text(before)
+    symprompt.train(config)
+
+
 def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_path: Path) -> None:
     ticks: list[tuple[str, int, int]] = []
     run = symprompt.train(

@@ -301,6 +301,14 @@ def test_a_run_goes_on_only_with_what_it_was_begun_with(
         start(folder, manifest=BEGUN.model_copy(update=changed))
 
 
+def test_a_finished_run_is_taken_only_while_its_data_is_the_same(folder: Folder) -> None:
+    start(folder)
+    folder.finish()
+    assert folder.check("train", Config(), resume=False, data_fingerprint="d")
+    with pytest.raises(RunError, match="begun with other data than are there now"):
+        folder.check("train", Config(), resume=False, data_fingerprint="e")
+
+
 def test_a_run_of_another_command_is_refused(folder: Folder) -> None:
     start(folder)
     with pytest.raises(RunError, match="holds a run of train, not of tune"):

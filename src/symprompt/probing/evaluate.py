@@ -370,7 +370,9 @@ def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
         )
 
 
-def start_run(folder: Folder, command: str, config: RunConfig, problem: Problem) -> None:
+def start_run(
+    folder: Folder, command: str, config: RunConfig, problem: Problem, data_fingerprint: str
+) -> None:
     """Begin a run on facts; its manifest states what it is made from."""
     backbone = problem.backbone
     manifest = Manifest(
@@ -378,7 +380,7 @@ def start_run(folder: Folder, command: str, config: RunConfig, problem: Problem)
         model=config.model,
         model_fingerprint=backbone.fingerprint,
         data=config.data,
-        data_fingerprint=problem.facts.fingerprint(),
+        data_fingerprint=data_fingerprint,
         method=method_name(config),
         seeds=(config.seed,),
         acceleration=backbone.acceleration,

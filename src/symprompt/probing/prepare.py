@@ -5,6 +5,7 @@ Facts that the model cannot read or answer are dropped, every one counted with i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -59,6 +60,12 @@ def load_config_facts(source: str, config: FactsConfig) -> FactSet:
         templates=config.templates,
         seed=config.split_seed,
     )
+
+
+def fingerprint_data(config: RunConfig, facts: FactSet) -> str:
+    """Return a digest of what a run reads: its facts and the lines of its word list."""
+    lines = (facts.fingerprint(), *listed_words(config))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def prepare(

@@ -215,7 +215,8 @@ def rerank_run(
         )
     require_dev(config, found)
     folder = Folder(out)
-    if folder.check("rerank", config, resume=True):
+    data = source.manifest.data_fingerprint
+    if folder.check("rerank", config, resume=True, data_fingerprint=data):
         return Run(folder)
     backbone = backbone or LanguageModel.load(
         model or config.model, device=device, dtype=config.dtype
@@ -230,7 +231,7 @@ def rerank_run(
     seconds: dict[str, float] = {}
     cut = {split: predictions.first(config.method.k) for split, predictions in found.items()}
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
-    start_run(folder, "rerank", config, problem)
+    start_run(folder, "rerank", config, problem, data)
     # The new run is about what the first one was about.
     folder.write_json(CARD, {**load_card(source), "method": method_name(config)})
     for name in (FACTS, PROMPTS, VOCABULARY):

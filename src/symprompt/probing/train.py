@@ -37,7 +37,13 @@ from symprompt.probing.evaluate import (
     write_results,
 )
 from symprompt.probing.methods.base import Method
-from symprompt.probing.prepare import load_config_facts, load_encoders, make_method, prepare
+from symprompt.probing.prepare import (
+    fingerprint_data,
+    load_config_facts,
+    load_encoders,
+    make_method,
+    prepare,
+)
 from symprompt.probing.problem import Problem, names_list
 from symprompt.probing.recorded import CapturedSteps, EpochPasses
 from symprompt.probing.rerank import load_subject_prompt, with_subject_prompt
@@ -411,7 +417,7 @@ def train(
         backbone: the model, if it is loaded already.
 
     Returns:
-        The finished run; one that was finished before is returned as it is.
+        The finished run; one that was finished before on the same data is returned as it is.
 
     Raises:
         SympromptError: one clear sentence; an interrupted run keeps what it had.
@@ -421,11 +427,11 @@ def train(
             raise ConfigError(f"--{name} is missing; name the {what}.")
     if config.rerank:
         config = with_subject_prompt(config, Folder(config.rerank))
-    folder = Folder(config.out)
-    if folder.check("train", config, resume=resume):
-        return Run(folder)
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
+    folder, data = Folder(config.out), fingerprint_data(config, facts)
+    if folder.check("train", config, resume=resume, data_fingerprint=data):
+        return Run(folder)
     dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or LanguageModel.load(config.model, device=config.device, dtype=dtype)
     # An unfinished run goes on with the prompts that it has chosen.
@@ -444,7 +450,7 @@ def train(
     if config.start_from:
         load_encoders(method, Folder(config.start_from), config, problem)
     method.check_learning(config)
-    start_run(folder, "train", config, problem)
+    start_run(folder, "train", config, problem, data)
     folder.write_json(CARD, _card(config, problem, method))
     write_facts(folder, problem.facts)
     if names_list(config):

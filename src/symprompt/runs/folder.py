@@ -5,7 +5,8 @@ records. Tables are made from these records, so they need neither torch nor the 
 run.
 
 folder = Folder(out)
-if folder.check("train", config, resume=resume):    # reads only; refuses another run
+if folder.check("train", config, resume=resume,     # reads only; refuses another run
+                data_fingerprint=digest):
     return                                          # finished before
 ...                                                 # load the model and the data
 folder.start(config, Manifest(command="train", ...))
@@ -51,7 +52,7 @@ PREDICTIONS = "predictions"
 LOCK = ".running"
 _OWN = (MANIFEST, CONFIG, LOCK)
 _SAME = {"model_fingerprint": "model", "data_fingerprint": "data"}
-"""What an unfinished run must be gone on with, and what its message calls it."""
+"""What a run must be made from to be the same run, and what its message calls it."""
 
 
 _IDENTITY = ("command", "model", "data", "method", "seeds")
@@ -282,19 +283,23 @@ class Folder:
 
     # ------------------------------------------------------------------ from start to finish
 
-    def check(self, command: str, config: object, *, resume: bool) -> bool:
+    def check(
+        self, command: str, config: object, *, resume: bool, data_fingerprint: str = ""
+    ) -> bool:
         """Refuse a folder that holds another run, or files of something else; write nothing.
 
         Args:
             config: of the run that is to be made.
             resume: whether to go on with an unfinished run.
+            data_fingerprint: digest of the data as it is now, as the manifest has it; empty does
+                not look whether the data changed since.
 
         Returns:
             True if this very run is finished already.
 
         Raises:
-            RunError: the folder holds another run, an unfinished one and ``resume`` is false, or
-                files of something else.
+            RunError: the folder holds another run, one of other data, an unfinished one and
+                ``resume`` is false, or files of something else.
         """
         if not self.holds_run:
             if self._holds_something_else():
@@ -307,6 +312,9 @@ class Folder:
             )
         if self.has(CONFIG):
             self._refuse_change(config)
+        if data_fingerprint and self.has(MANIFEST):
+            now = {"data_fingerprint": data_fingerprint}
+            self._refuse_other(self.manifest.model_copy(update=now))
         if not self.finished and not resume:
             raise RunError(
                 f"{self.path} holds an unfinished run; go on with --resume, or delete the folder."
@@ -539,7 +547,7 @@ class Folder:
             )
 
     def _refuse_other(self, manifest: Manifest) -> None:
-        """Refuse to go on with other weights, data or dtype than the run was begun with."""
+        """Refuse other weights, data or dtype than the run was begun with."""
         stored = self.manifest
         for key, what in _SAME.items():
             if getattr(stored, key) != getattr(manifest, key):
