@@ -285,6 +285,7 @@ def test_a_page_takes_texts_literally() -> None:
 
 
 def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
+    pytest.importorskip("umap", reason="the extra [report] is not installed")
     before = torch.get_num_threads()
     # As many as a machine has are what UMAP would leave.
     other = 1 if (os.cpu_count() or 1) > 1 else 2
@@ -297,6 +298,7 @@ def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
 
 
 def test_umap_parts_what_is_far_apart() -> None:
+    pytest.importorskip("umap", reason="the extra [report] is not installed")
     generator = np.random.default_rng(0)
     centres = np.eye(8)[:2] * 10
     owner = np.repeat([0, 1], 30)

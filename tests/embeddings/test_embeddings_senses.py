@@ -229,7 +229,8 @@ def test_what_is_left_out_of_the_scores_is_told(
     data = write_test_set(tmp_path, "semeval2007", rows)
     found = asdict(evaluate_senses(senses, data, bert, wordnet, draws=9))
     assert found["about"]["wordnet"] == "WordNet's files"
-    first, second = senses_notes(found)
+    about_p, first, second = senses_notes(found)
+    assert "two-sided" in about_p
     assert first == "not there, so not in all: senseval2, senseval3, semeval2013, semeval2015"
     assert second == "words of semeval2007 left out: 1 (sense not in WordNet)"
 

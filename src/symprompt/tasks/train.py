@@ -242,8 +242,8 @@ def _tune_task(
                 'prefix.encoder = "mlp" cannot go on from stored keys and values; use "free".'
             )
         model.load(task.name, start)
-    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
-    folder.start(config, _describe(config, backbone, tasks))
+    tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.learning.epochs))
+    folder.start(config, _describe(config, model.tuned.backbone, tasks))
     name = TRAINABLES[config.method].file
     evaluator = Evaluator(model, config, task)
     if not folder.has(name):
@@ -256,7 +256,6 @@ def _tune_task(
             evaluator.measure,
             tick,
             seed=config.seed,
-            record=backbone.records,
         )
         folder.write_json(HISTORY, history)
         folder.write_json(CARD, _make_card(evaluator, backbone))
@@ -292,6 +291,14 @@ def _prepare(
     return TaskModel(tuned, heads, inputs), tasks
 
 
+def _accelerate(
+    config: TuneConfig, model: TaskModel, tasks: Mapping[str, PreparedTask], epochs: int
+) -> str:
+    """Choose how training is accelerated; of fine-tuning, of the copy that is trained."""
+    tokens = epochs * sum(int(task.splits["train"].lengths.sum()) for task in tasks.values())
+    return model.tuned.backbone.accelerate(config.compile, tokens=tokens)
+
+
 def _describe(
     config: TuneConfig, backbone: LanguageModel, tasks: Mapping[str, PreparedTask]
 ) -> Manifest:
@@ -309,7 +316,6 @@ def _train(
     tick: Tick,
     *,
     seed: int,
-    record: bool,
 ) -> dict[str, Any]:
     """Train to the end, with checkpoints in the folder; return how it went.
 
@@ -323,7 +329,7 @@ def _train(
         learning,
         score,
         seed=seed,
-        record=record,
+        record=model.tuned.backbone.records,
     )
     progress = Loop(
         training,
@@ -499,9 +505,8 @@ def _share(
     if not (folder.holds_run and shared.has(PROMPT) and shared.has(HISTORY)):
         backbone = session.backbone(config)
         model, tasks = _prepare(config, backbone, parts, session)
-        chosen = backbone.accelerate(config.compile)
-        folder.start(config, _describe(config, backbone, tasks))
-        tick("acceleration", 1, 1, chosen)
+        tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.mixture.epochs))
+        folder.start(config, _describe(config, model.tuned.backbone, tasks))
 
         def score() -> tuple[float, float, dict[str, float]]:
             found = {
@@ -525,7 +530,6 @@ def _share(
             score,
             tick,
             seed=seed,
-            record=backbone.records,
         )
         heads = {key: value.detach() for key, value in model.head_parameters().items()}
         shared.write_json(HISTORY, history)
