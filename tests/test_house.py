@@ -27,6 +27,8 @@ ONE_OF_EACH = [
     ("record of results", r"\bclass Record\b", {"runs/folder.py"}),
     ("executor of jobs", r"\bclass \w+Executor\b", {"papers/executor.py"}),
     ("reader of CSV", r"\bcsv\.(reader|DictReader)\(", {"files/reading.py"}),
+    # Others are text: a model's card and a docstring.
+    ("loader", r"from_pretrained\((?!\"FOLDER|folder\))", {"models/loading.py"}),
     ("bootstrap", r"\bdef paired_bootstrap\b", {"runs/statistics.py"}),
 ]
 

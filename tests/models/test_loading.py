@@ -10,9 +10,10 @@ import struct
 import tomllib
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -36,7 +37,14 @@ from symprompt.models.loading import FOLDER
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_facts
 from symprompt.probing.results import run_config as stored_config
-from tiny.models import HIDES_DECODER, make_byte_level, make_facts, make_wordpiece, run_config
+from tiny.models import (
+    HIDES_DECODER,
+    WORDS,
+    make_byte_level,
+    make_facts,
+    make_wordpiece,
+    run_config,
+)
 from tiny.runs import Call, other_model, write_csv
 
 Folder = Callable[[str], Path]
@@ -107,12 +115,18 @@ def change_config(folder: Path, **change: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
 
 
-def drop_mask(folder: Path) -> None:
+def change_mask(folder: Path, mask: str | None) -> None:
     tokenizer = make_wordpiece()
-    tokenizer.mask_token = None
+    tokenizer.mask_token = mask
     for path in folder.glob("*token*"):
         path.unlink()
     tokenizer.save_pretrained(folder)
+
+
+def change_weight(folder: Path, value: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["bert.encoder.layer.0.output.dense.bias"][3] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -131,7 +145,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty weights": (lambda own: cut_weights(own, 0), "cannot load weights"),
     "cut header": (lambda own: cut_weights(own, 5), "cannot load weights"),
     "cut weights": (lambda own: cut_weights(own, 2000), "cannot load weights"),
-    "no mask token": (drop_mask, "no mask token"),
+    "no mask token": (lambda own: change_mask(own, None), "no mask token"),
+    "masked with padding": (lambda own: change_mask(own, "[PAD]"), "as its mask and its pad token"),
+    "NaN": (
+        lambda own: change_weight(own, torch.nan),
+        r"not finite.*layer\.0\.output\.dense\.bias",
+    ),
+    "infinity": (lambda own: change_weight(own, torch.inf), "copy holds a weight that is not fin"),
 }
 
 
@@ -153,6 +173,40 @@ def test_folder_without_tokenizer_is_refused(
         path.unlink()
     with pytest.raises(ModelError, match=re.escape(str(folder))):
         LanguageModel.load(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "fits"),
+    [
+        (30522, 30522, True),
+        (50280, 50368, True),  # ModernBERT
+        (250102, 251000, True),  # mDeBERTa-v3
+        (50295, 51200, True),  # Phi-2
+        (151665, 152064, True),  # Qwen2.5
+        (100015, 102400, True),  # DeepSeek
+        (9000, 16384, False),
+        (16385, 16384, False),
+        (70, 150, False),
+    ],
+)
+def test_a_tokenizer_of_another_size_is_refused(tokens: int, rows: int, fits: bool) -> None:
+    vocabulary = MagicMock()
+    vocabulary.__len__.return_value = tokens
+    vocabulary.tokenizer.get_vocab.return_value = {"last": tokens - 1}
+    said = rf"has {tokens:,} tokens and the model {rows:,}; save the model's own"
+    with nullcontext() if fits else pytest.raises(ModelError, match=said):
+        loading.refuse_other_size(vocabulary, rows, "model")
+
+
+def test_the_fingerprint_covers_the_whole_tokenizer(family_folder: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(family_folder("bert"), tmp_path / "copy")
+    found = {loading.fingerprint(loading.find_model(str(folder)))}
+    for words in (WORDS, WORDS[::-1]):
+        tokenizer = make_wordpiece(words=words)
+        tokenizer.sep_token = "[CLS]"
+        tokenizer.save_pretrained(folder)
+        found.add(loading.fingerprint(loading.find_model(str(folder))))
+    assert len(found) == 3
 
 
 def test_model_with_neither_head_is_refused(tmp_path: Path) -> None:

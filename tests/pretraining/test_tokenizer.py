@@ -250,7 +250,7 @@ def test_what_cannot_be_learned_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "is not a folder"), ("{", "cannot be loaded")]
+    ("content", "message"), [(None, "is not a folder"), ("{", "cannot load the tokenizer in")]
 )
 def test_missing_and_damaged_tokenizers_are_refused(
     content: str | None, message: str, tmp_path: Path

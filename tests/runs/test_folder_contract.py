@@ -220,3 +220,62 @@ def test_tables_and_lists_read_runs_of_every_command(runs: dict[str, Made]) -> N
     code, said, err = call("table", *(str(made.place) for made in runs.values()), "--markdown")
     assert code == 0, err
     assert all(text in said for text in ("P@1", "accuracy", "mlm loss", "words", "senses"))
+
+
+# ----------------------------------------------------------------------------- code of a folder
+
+
+def hostile_copy(model: Path, folder: Path, kind: str) -> tuple[Path, Path]:
+    """Copy a model whose files name code of its own; return the copy and what the code writes."""
+    shutil.copytree(model, folder)
+    marker = folder.with_suffix(".ran")
+    (folder / "evil.py").write_text(
+        f"open({str(marker)!r}, 'w').close()\n"
+        "from transformers import BertConfig as C, BertForMaskedLM as M, BertTokenizer as T\n"
+    )
+    classes = {"AutoConfig": "evil.C", "AutoModelForMaskedLM": "evil.M"}
+    classes |= {"AutoModel": "evil.M", "AutoTokenizer": ["evil.T", "evil.T"]}
+    named = {
+        "config.json": {"auto_map": classes},
+        "tokenizer_config.json": {"auto_map": classes, "tokenizer_class": "EvilTokenizer"},
+    }
+    if kind == "unknown model":
+        named["config.json"]["model_type"] = "evil"
+    for name, change in named.items():
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    return folder, marker
+
+
+@pytest.mark.parametrize("kind", ["known model", "unknown model"])
+def test_no_command_runs_code_of_a_model_folder(
+    kind: str,
+    runs: dict[str, Made],
+    inputs: Inputs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = {
+        name: hostile_copy(inputs[name], tmp_path / name, kind) for name in ("bert", "worldly")
+    }
+    bert = str(models["bert"][0])
+    places = {str(inputs[name]): str(folder) for name, (folder, _) in models.items()}
+    places |= {str(made.place): str(tmp_path / f"{name}-run") for name, made in runs.items()}
+    made = {name: [places.get(word, word) for word in made.words] for name, made in runs.items()}
+    train, tune, pretrain = (str(runs[name].place) for name in ("train", "tune", "pretrain"))
+    commands = [
+        *made.values(),
+        [*made["pretrain"], "--vocabulary.tokenizer", bert, "--out", str(tmp_path / "given")],
+        ["ask", train, "--relation", "capital", "--subject", "France", "--model", bert],
+        ["predict", tune, str(inputs["sequence"] / "test.jsonl"), "--model", bert],
+        ["data", "check", str(inputs["facts"]), "--model", bert],
+        ["data", "vocabulary", "--models", bert, pretrain, "--out", str(tmp_path / "words.txt")],
+        ["similarity", "the old [bank]", "the river [bank]", "--model", bert],
+        ["prompts", "show", train, "--model", bert],
+    ]
+    for words in commands:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 9))
+        code, _, err = call(*words)
+        assert code in (0, 2), (words, err)
+        assert sys.stdin.read() == "y\n" * 9, f"{words} asked"
+        assert not any(marker.exists() for _, marker in models.values()), f"{words} ran code"

@@ -34,6 +34,7 @@ from symprompt.models.loading import (
     keep_in_float32,
     load_model,
     load_vocabulary,
+    refuse_other_size,
 )
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
 from symprompt.models.vocabulary import Vocabulary
@@ -151,13 +152,7 @@ class LanguageModel:
         if dtype == "auto" and kind in HALF and find_decoder(model) is None:
             kind = torch.float32
         vocabulary = load_vocabulary(path, source)
-        rows = int(model.get_input_embeddings().weight.shape[0])
-        # Without tokenizer files transformers makes an empty tokenizer of the model's kind.
-        if not rows // 2 <= len(vocabulary) <= rows:
-            raise ModelError(
-                f"the tokenizer of {path} has {len(vocabulary)} tokens and the model {rows}; save "
-                "the model's own tokenizer files (tokenizer.json) beside it."
-            )
+        refuse_other_size(vocabulary, int(model.get_input_embeddings().weight.shape[0]), path)
         backbone = cls(model, vocabulary, device=where, dtype=kind)
         backbone.source = path
         backbone.fingerprint = fingerprint(source)

@@ -52,9 +52,21 @@ def locate_model(name: str) -> str:
 HALF = (torch.bfloat16, torch.float16)
 _GGUF = ".gguf"
 _WEIGHTS = ("config.json", "model.safetensors")
-_TOKENIZER = ("tokenizer.json", "vocab.txt")
-# Not looked at for masked models, whose stored runs know them by fingerprints without these.
-_CAUSAL_TOKENIZER = ("vocab.json", "merges.txt", "tokenizer.model")
+_TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+)
+_PADDING = 1024
+_PADDING_SHARE = 32
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,7 @@ def load_model(source: Source) -> Any:
     """Load a model with its head in float32.
 
     Raises:
-        ModelError: weights are missing, damaged or not safetensors.
+        ModelError: weights are missing, damaged, not finite or not safetensors.
     """
     kind: Any = AutoModelForCausalLM if source.causal else AutoModelForMaskedLM
     if source.config.model_type == "deberta-v2" and not getattr(source.config, "legacy", True):
@@ -192,6 +204,13 @@ def load_model(source: Source) -> Any:
             f"{name} holds no complete {head} model: {len(missing)} weights are missing, such "
             f"as {missing[0]}; give a checkpoint that was saved with its {head} head."
         )
+    for key, weight in model.named_parameters():
+        # The sum shows it without a copy; only where it is not finite each weight is looked at.
+        if not weight.detach().sum().isfinite() and not weight.isfinite().all():
+            raise ModelError(
+                f"{name} holds a weight that is not finite (NaN or infinity) in {key}; the "
+                "file is damaged or training failed: give another checkpoint."
+            )
     return model
 
 
@@ -202,15 +221,46 @@ def load_vocabulary(path: str, source: Source | None = None) -> Vocabulary:
         source: where the name leads, if it was looked up already.
     """
     source = source or find_model(path)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source.place, trust_remote_code=False, **source.options
-        )
-    except Exception as error:  # the tokenizers library raises plain Exception
-        raise ModelError(
-            f"cannot load the tokenizer of model {path!r}: {_first_line(error)}"
-        ) from error
+    tokenizer = load_tokenizer(source.place, f"of model {path!r}", **source.options)
     return Vocabulary(tokenizer, name=path, causal=source.causal)
+
+
+def load_tokenizer(place: str | Path, whose: str, **options: Any) -> Any:
+    """Load a tokenizer of transformers; code that comes with it is never run.
+
+    Args:
+        place: a folder or hub name.
+        whose: what to call it in errors.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(str(place), trust_remote_code=False, **options)
+    except Exception as error:  # the tokenizers library raises plain Exception
+        raise ModelError(f"cannot load the tokenizer {whose}: {_first_line(error)}") from error
+
+
+def refuse_other_size(vocabulary: Vocabulary, rows: int, path: str) -> None:
+    """Refuse a tokenizer that is not the model's, by their sizes.
+
+    A model may have more rows of embeddings than there are tokens, which makes them a round number:
+    at most 1,024, or one in 32 of a large vocabulary, and never half of them (without tokenizer
+    files transformers makes an empty tokenizer of the model's kind).
+
+    Args:
+        rows: of the model's embeddings.
+
+    Raises:
+        ModelError: naming both sizes.
+    """
+    highest = max(vocabulary.tokenizer.get_vocab().values(), default=0)
+    tokens = max(len(vocabulary), highest + 1)
+    if not 0 <= rows - tokens <= min(rows // 2, max(_PADDING, rows // _PADDING_SHARE)):
+        raise ModelError(
+            f"the tokenizer of {path} has {tokens:,} tokens and the model {rows:,}; save the "
+            "model's own tokenizer files (tokenizer.json) beside it."
+        )
 
 
 def fingerprint(source: Source) -> str:
@@ -222,7 +272,7 @@ def fingerprint(source: Source) -> str:
     if index is not None:
         listed = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
         shards = sorted(set(listed.values()))
-    names = [*_WEIGHTS, *shards, *_TOKENIZER, *(_CAUSAL_TOKENIZER if source.causal else ())]
+    names = [*_WEIGHTS, *shards, *_TOKENIZER]
     # A GGUF file holds all of it.
     for name in [source.gguf] if source.gguf else names:
         found = find(name)

@@ -9,6 +9,22 @@ from typing import Any
 from symprompt.errors import ModelError
 
 _NO_LIMIT = 1 << 30
+_OTHER_ROLES = ("pad", "unk", "cls", "sep", "bos", "eos")
+
+
+def refuse_shared_mask(tokenizer: Any, name: str) -> None:
+    """Refuse a tokenizer whose mask token has another role too: no sentence would be read right.
+
+    Raises:
+        ModelError: naming the token and its other role.
+    """
+    mask = tokenizer.mask_token_id
+    for role in _OTHER_ROLES:
+        if getattr(tokenizer, f"{role}_token_id") == mask:
+            raise ModelError(
+                f"the tokenizer of {name} has one token, {tokenizer.mask_token!r}, as its mask and "
+                f"its {role} token; give the model's own tokenizer (tokenizer_config.json)."
+            )
 
 
 class Vocabulary:
@@ -34,6 +50,8 @@ class Vocabulary:
                 f"the tokenizer of {name} has no mask token, so nothing can be asked; "
                 "give a masked language model with its own tokenizer."
             )
+        if not causal:
+            refuse_shared_mask(tokenizer, name)
         self.tokenizer = tokenizer
         self.causal = causal
         self.mask_id: int | None = None if causal else int(tokenizer.mask_token_id)

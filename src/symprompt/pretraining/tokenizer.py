@@ -30,12 +30,14 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from symprompt.errors import ConfigError, ModelError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import load_text
 from symprompt.files.text import Document, split_sentences
+from symprompt.models import loading
+from symprompt.models.vocabulary import refuse_shared_mask
 from symprompt.pretraining.config import VocabularyConfig
 from symprompt.runs.environment import derive_seed
 
@@ -455,16 +457,7 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
     """
     if not Path(folder).is_dir():
         raise ModelError(f"{folder} is not a folder; give a folder with a tokenizer.json.")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # The library raises errors of many kinds, some of them bare.
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise ModelError(
-            f"the tokenizer in {folder} cannot be loaded ({reason}); give a folder that "
-            "AutoTokenizer.from_pretrained loads."
-        ) from None
+    tokenizer = loading.load_tokenizer(folder, f"in {folder}", local_files_only=True)
     find_specials(tokenizer)
     return cast(PreTrainedTokenizerFast, tokenizer)
 
@@ -473,7 +466,7 @@ def find_specials(tokenizer: Any) -> Specials:
     """Return the special ids of any fast tokenizer; bos and eos stand in for cls and sep.
 
     Raises:
-        ModelError: the tokenizer is not a fast one, or lacks one of them.
+        ModelError: the tokenizer is not a fast one, lacks one of them, or masks with another one.
     """
     name = getattr(tokenizer, "name_or_path", "") or "given"
     if not getattr(tokenizer, "is_fast", False):
@@ -494,6 +487,7 @@ def find_specials(tokenizer: Any) -> Specials:
             f"the tokenizer {name} has no {', '.join(missing)} token; pretraining needs cls (or "
             "bos), sep (or eos), pad and mask. Give a masked language model's tokenizer."
         )
+    refuse_shared_mask(tokenizer, name)
     return Specials(**{key: int(value) for key, value in found.items()})
 
 
