@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from symprompt.facts import world_facts as world_facts
     from symprompt.files.progress import show_progress as show_progress
     from symprompt.models import LanguageModel as LanguageModel
+    from symprompt.opening import load as load
     from symprompt.papers.report import reproduce as reproduce
     from symprompt.papers.settings import FactSettings as FactSettings
     from symprompt.papers.settings import TaskSettings as TaskSettings
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from symprompt.tasks.config import TuneConfig as TuneConfig
     from symprompt.tasks.config import load_tune_config as load_tune_config
     from symprompt.tasks.predict import StoredPrompt as StoredPrompt
+    from symprompt.tasks.predict import TaskRun as TaskRun
     from symprompt.tasks.predict import predict_file as predict_file
     from symprompt.tasks.serve import Server as Server
     from symprompt.tasks.train import tune as tune
@@ -60,6 +62,7 @@ _PUBLIC = {
     ),
     "symprompt.files.progress": ("show_progress",),
     "symprompt.models": ("LanguageModel",),
+    "symprompt.opening": ("load",),
     "symprompt.papers.report": ("reproduce",),
     "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
     "symprompt.pretraining.config": (
@@ -88,7 +91,7 @@ _PUBLIC = {
         "TuneConfig",
         "load_tune_config",
     ),
-    "symprompt.tasks.predict": ("StoredPrompt", "predict_file"),
+    "symprompt.tasks.predict": ("StoredPrompt", "TaskRun", "predict_file"),
     "symprompt.tasks.serve": ("Server",),
     "symprompt.tasks.train": ("tune",),
 }

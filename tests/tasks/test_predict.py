@@ -20,7 +20,7 @@ from symprompt.runs.folder import Folder
 from symprompt.tasks import predict as patterns
 from symprompt.tasks.config import PatternRunConfig
 from symprompt.tasks.patterns.pattern import TASKS
-from symprompt.tasks.predict import CARD, Card, predict_file
+from symprompt.tasks.predict import CARD, Card, TaskRun, predict_file
 from symprompt.tasks.train import tune
 from tiny.labelled import rows_of, write_lines, write_task, write_toy
 from tiny.runs import Call, unfinish
@@ -166,9 +166,12 @@ def test_columns_may_have_other_names_and_tables_are_read(made: Made, tmp_path: 
     assert predict_file(run, tmp_path / "glue.tsv", device="cpu").rows == wanted.rows
     own = "".join(f'"{row["premise"]}","{row["hypothesis"]}"\n' for row in rows_of("rte"))
     (tmp_path / "own.csv").write_text("text,claim\n" + own)
-    names = ("premise=text", "hypothesis=claim")
-    found = predict_file(run, tmp_path / "own.csv", device="cpu", columns=names)
     shares = [row["probability"] for row in wanted.rows]
+    for names in (("premise=text", "hypothesis=claim"), {"premise": "text", "hypothesis": "claim"}):
+        found = predict_file(run, tmp_path / "own.csv", device="cpu", columns=names)
+        assert [row["probability"] for row in found.rows] == shares
+    pairs = [(row["premise"], row["hypothesis"]) for row in rows_of("rte")]
+    found = TaskRun.load(run).predict(pairs, device="cpu")
     assert [row["probability"] for row in found.rows] == shares
     # A column that is named otherwise is not read, so labels of something else do not matter.
     other = [row | {"label": "old"} for row in rows_of("rte")]

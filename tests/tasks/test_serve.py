@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from symprompt.errors import ConfigError, RunError
+import symprompt
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.models import LanguageModel
 from symprompt.prompts.exchange import read_peft, write_peft
+from symprompt.runs.folder import Folder, Manifest
 from symprompt.tasks.data.load import load_examples
-from symprompt.tasks.predict import StoredPrompt
+from symprompt.tasks.predict import StoredPrompt, predict_file
 from symprompt.tasks.serve import Server
 from tiny.labelled import write_toy
 from tiny.tasks import KINDS, run_toy
@@ -63,6 +66,53 @@ def test_a_mixed_batch_predicts_what_each_task_does_alone(
             if key in stored[0]:
                 theirs = [row[key] for row in stored]
                 assert [row[key] for row in found[kind]] == pytest.approx(theirs, abs=digits)
+
+
+PLAIN: dict[str, Callable[[dict[str, Any]], object]] = {
+    "sequence": lambda row: row["text"],
+    "pair": lambda row: (row["first"], row["second"]),
+    "tagging": lambda row: row["words"],
+    "roles": lambda row: {"words": row["words"], "predicate": row["predicate"]},
+    "question": lambda row: (row["question"], row["context"]),
+}
+
+
+def test_plain_values_are_answered_as_rows_of_a_file_are(
+    runs: dict[str, Path], family_folder: Callable[[str], Path]
+) -> None:
+    server = Server(backbone_of(family_folder), [StoredPrompt.load(path) for path in runs.values()])
+    data = next(iter(runs.values())).parent / "data"
+    given, wanted = {}, {}
+    for kind, plain in PLAIN.items():
+        lines = (data / kind / "test.jsonl").read_text().splitlines()
+        given[kind] = [plain(json.loads(line)) for line in lines]
+        wanted[kind] = predict_file(runs[kind], data / kind / "test.jsonl", device="cpu").rows
+    found = server.answer(given)
+    for kind, path in runs.items():
+        theirs = [row["prediction"] for row in wanted[kind]]
+        assert [row["prediction"] for row in found[kind]] == theirs
+        alone = symprompt.load(path)
+        assert isinstance(alone, symprompt.TaskRun)
+        own = alone.predict(given[kind], device="cpu")
+        assert [row["prediction"] for row in own.rows] == theirs
+        assert own.metrics == {}
+    run = symprompt.TaskRun.load(runs["sequence"])
+    (one,) = run.predict("Rome in Kenya", device="cpu").rows
+    assert one["text"] == "Rome in Kenya"
+    with pytest.raises(DataError, match="line 1: 'Rome' is not first and second; give a tuple"):
+        server.answer({"pair": ["Rome"]})
+    with pytest.raises(DataError, match="what was given holds no examples"):
+        run.predict([])
+
+
+def test_the_kind_of_a_finished_run_says_how_it_is_opened(tmp_path: Path) -> None:
+    for command in ("train", "pretrain"):
+        folder = Folder(tmp_path / command)
+        folder.start(None, Manifest(command=command))
+        folder.finish()
+    assert isinstance(symprompt.load(tmp_path / "train"), symprompt.Run)
+    with pytest.raises(RunError, match="give one made by train or rerank or tune"):
+        symprompt.load(tmp_path / "pretrain")
 
 
 def test_one_pass_mixes_tasks(

@@ -6,10 +6,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from symprompt.errors import DataError
 
@@ -33,6 +33,53 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(r"[ \t]+")
 _BREAKS = ("#doc", "#begin", "#end")
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Rows that a program has at hand, read as those of a file are; final."""
+
+    rows: Sequence[Row]
+
+    def __str__(self) -> str:
+        return "what was given"
+
+
+Source = Path | GivenRows
+"""Where rows are read from."""
+
+
+def source_of(given: Path | Iterable[object], names: Sequence[str]) -> Source:
+    """Return a file as it is, and plain values as rows.
+
+    Args:
+        given: texts, lists of words, tuples of what the columns hold, or rows by column; one text
+            or one row too.
+        names: the columns that a value which is no row fills, in order.
+
+    Raises:
+        DataError: a value does not fill the columns.
+    """
+    if isinstance(given, Path):
+        return given
+    rows: list[Row] = []
+    for number, entry in enumerate([given] if isinstance(given, str | Mapping) else given, 1):
+        if isinstance(entry, Mapping):
+            rows.append(entry)
+            continue
+        parts = (entry,) if len(names) == 1 else entry
+        if not isinstance(parts, tuple | list) or len(parts) != len(names):
+            raise DataError(
+                f"{GivenRows(())}, line {number}: {shorten(entry)} is not {' and '.join(names)}; "
+                "give a tuple of these, or a dictionary."
+            )
+        rows.append(dict(zip(names, parts, strict=True)))
+    return GivenRows(rows)
+
+
+def ends_in(path: Source, *endings: str) -> TypeGuard[Path]:
+    """Return whether rows are read from a file with one of these endings, in any case."""
+    return isinstance(path, Path) and path.suffix.lower() in endings
 
 
 def load_text(path: Path) -> str:
@@ -66,7 +113,7 @@ def load_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in load_text(path).split("\n")]
 
 
-def load_rows(path: Path, *, any_case: bool = False) -> Iterator[tuple[int, Row]]:
+def load_rows(path: Source, *, any_case: bool = False) -> Iterator[tuple[int, Row]]:
     """Yield every row of a .jsonl, .csv or .tsv file with its line number.
 
     The first line of a .csv or .tsv file names the columns. Cells of a .csv file may be quoted;
@@ -75,6 +122,9 @@ def load_rows(path: Path, *, any_case: bool = False) -> Iterator[tuple[int, Row]
     Args:
         any_case: give all names of columns in lower case.
     """
+    if isinstance(path, GivenRows):
+        yield from enumerate(path.rows, start=1)
+        return
     kind = path.suffix.lower()
     if kind not in TABLES:
         load_text(path)  # refuses a file that is missing as such
@@ -196,7 +246,7 @@ def load_sentences(path: Path) -> Iterator[Sentence]:
         yield Sentence(rows, first, document)
 
 
-def find_column(row: Row, names: Sequence[str], path: Path, number: int) -> str:
+def find_column(row: Row, names: Sequence[str], path: Source, number: int) -> str:
     """Return which of several spellings of a column a row has, or refuse it."""
     found = next((name for name in names if name in row), None)
     if found is None:
@@ -208,7 +258,7 @@ def find_column(row: Row, names: Sequence[str], path: Path, number: int) -> str:
 
 
 def text_in(
-    row: Row, names: Sequence[str], path: Path, number: int, *, one_line: bool = False
+    row: Row, names: Sequence[str], path: Source, number: int, *, one_line: bool = False
 ) -> str:
     """Return the text in a column; a missing or an empty one is refused.
 
@@ -241,7 +291,7 @@ def text_in(
     return value.strip()
 
 
-def split_in(row: Row, column: str, path: Path, number: int) -> Split:
+def split_in(row: Row, column: str, path: Source, number: int) -> Split:
     """Return the split in a column."""
     text = text_in(row, (column,), path, number)
     if text.lower() not in SPLIT_NAMES:
@@ -252,7 +302,7 @@ def split_in(row: Row, column: str, path: Path, number: int) -> Split:
     return SPLIT_NAMES[text.lower()]
 
 
-def label_in(row: Row, names: Sequence[str], path: Path, number: int) -> str:
+def label_in(row: Row, names: Sequence[str], path: Source, number: int) -> str:
     """Return the label in a column as text: true and false, numbers and words are allowed."""
     column = find_column(row, names, path, number)
     value = row[column]
@@ -268,13 +318,13 @@ def label_in(row: Row, names: Sequence[str], path: Path, number: int) -> str:
     return value.strip()
 
 
-def words_in(row: Row, names: Sequence[str], path: Path, number: int) -> tuple[str, ...]:
+def words_in(row: Row, names: Sequence[str], path: Source, number: int) -> tuple[str, ...]:
     """Return a list of words, or the words of a text parted by spaces."""
     column = find_column(row, names, path, number)
     value = row[column]
     if isinstance(value, str):
         value = value.split()
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list | tuple) or not value:
         raise DataError(
             f"{path}, line {number}: {column!r} is {shorten(value)}, but only a list of words that "
             "is not empty is allowed; correct the line."

@@ -5,10 +5,10 @@ A run stores a prompt and its head, or what answers through a pattern.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -19,16 +19,23 @@ from typing_extensions import TypedDict
 
 from symprompt.config import build, override
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError
-from symprompt.files.atomic import write_file
+from symprompt.files.atomic import to_json_lines, write_file
 from symprompt.files.progress import Tick, silent
+from symprompt.files.reading import source_of
 from symprompt.models import LanguageModel, Prefix
-from symprompt.runs.folder import CONFIG, Folder
-from symprompt.tasks.config import TuneConfig, load_pattern_config
+from symprompt.runs.folder import CONFIG, MANIFEST, Folder
+from symprompt.tasks.config import (
+    PatternConfig,
+    PatternRunConfig,
+    TuneConfig,
+    load_pattern_config,
+)
 from symprompt.tasks.data.examples import CUT, Example, LabelSet
 from symprompt.tasks.data.load import load_examples
 from symprompt.tasks.features import Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Kind, Target
-from symprompt.tasks.patterns.data import VerbalData, load_verbal_file
+from symprompt.tasks.patterns.data import VerbalData, VerbalExample, load_verbal_file
+from symprompt.tasks.patterns.data import columns_of as verbal_columns
 from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem
 from symprompt.tasks.patterns.pattern import find_task
 from symprompt.tasks.prepare import columns_of
@@ -59,6 +66,7 @@ class Card(TypedDict):
     task: str
     kind: str
     labels: list[str]
+    columns: list[str]
     base_model: str
     base_model_fingerprint: str
     file: str
@@ -180,45 +188,98 @@ def prompt_file(seed: int) -> str:
 # ------------------------------------------------------------------------------ predictions
 
 
-def predict_file(
-    run: str | Path,
-    file: str | Path,
-    *,
-    columns: Sequence[str] = (),
-    model: str = "",
-    device: str = "auto",
-    dtype: str = "auto",
-    max_tokens: int = 0,
-    out: str = "",
-    tick: Tick = silent,
-) -> Outcome:
+class TaskRun:
+    """A finished run on a labelled task: its figures, and predictions by what it learned; final.
+
+    Example:
+        >>> run = TaskRun.load("runs/tickets")                          # doctest: +SKIP
+        >>> run.predict(["My invoice is wrong."]).rows[0]["prediction"]  # doctest: +SKIP
+        'billing'
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._ready: dict[tuple[str, ...], Any] = {}
+
+    @classmethod
+    def load(cls, path: str | Path) -> TaskRun:
+        """Open a finished run folder; the model is loaded when it is asked to predict."""
+        folder = Folder(path)
+        folder.require_finished(COMMAND)
+        return cls(folder)
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """What the run states, and its figures."""
+        return load_metrics(self.folder)
+
+    @cached_property
+    def stored(self) -> StoredPrompt | StoredPattern:
+        """What the run has learned."""
+        if self.folder.has(CONFIG) and "pattern.task" in self.folder.config_keys():
+            return StoredPattern.load(self.folder.path)
+        return StoredPrompt.load(self.folder.path)
+
+    def predict(
+        self,
+        given: Path | Iterable[object],
+        *,
+        columns: Sequence[str] | Mapping[str, str] = (),
+        model: str = "",
+        device: str = "auto",
+        dtype: str = "auto",
+        max_tokens: int = 0,
+        out: str = "",
+        tick: Tick = silent,
+    ) -> Outcome:
+        """Return what the run predicts for examples, in their order.
+
+        Of a run through a pattern the seed that did best on dev answers; WSC's rows have what the
+        model wrote instead of a probability.
+
+        Args:
+            given: texts, pairs of texts, lists of words, questions with their contexts, or
+                dictionaries by column, with labels if there are; or the path of a file.
+            columns: what the file or the dictionaries call their columns, as {"text": "ticket"} or
+                ("text=ticket",), where it is not as in training.
+            model: where the model is now, if not where the run was made.
+            dtype: auto, float32 or bfloat16, of the passes.
+            out: file of JSON lines to write.
+
+        Returns:
+            One row for each example; figures too if every example has its label.
+
+        Raises:
+            SympromptError: the run, an example or the model cannot be used; a prompt for another
+                model.
+        """
+        stored = self.stored
+        if isinstance(columns, Mapping):
+            columns = [f"{role}={column}" for role, column in columns.items()]
+        examples = stored.read(given, columns)
+        key = (model, device, dtype)
+        if key not in self._ready:
+            self._ready[key] = stored.prepare(model, device=device, dtype=dtype)
+        outcome = stored.ask(self._ready[key], examples, max_tokens=max_tokens, tick=tick)
+        rows = [
+            {"id": row["id"], "text": example.text, **row}
+            for row, example in zip(outcome.rows, examples, strict=True)
+        ]
+        if out:
+            write_file(Path(out), to_json_lines(rows))
+        return replace(outcome, rows=rows)
+
+
+def predict_file(run: str | Path, file: str | Path, **options: Any) -> Outcome:
     """Return what a run of tune predicts for the examples of a file, in their order.
 
-    Of a run through a pattern the seed that did best on dev answers; WSC's rows have what the
-    model wrote instead of a probability.
-
     Args:
-        columns: role=column pairs for the file.
-        model: where the model is now, if not where the run was made.
-        dtype: auto, float32 or bfloat16, of the passes.
-        out: file of JSON lines to write.
-
-    Returns:
-        One row for each example; figures too if every example has its label.
+        options: as ``TaskRun.predict`` takes them: columns, model, device, dtype, max_tokens, out.
 
     Raises:
         SympromptError: the run, the file or the model cannot be used; a prompt for another model.
     """
-    folder = Folder(run)
-    through_pattern = folder.has(CONFIG) and "pattern.task" in folder.config_keys()
-    predict = _predict_pattern if through_pattern else _predict_prompt
-    outcome = predict(
-        run, file, columns, model=model, device=device, dtype=dtype, most=max_tokens, tick=tick
-    )
-    if out:
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in outcome.rows)
-        write_file(Path(out), lines.encode())
-    return outcome
+    return TaskRun.load(run).predict(Path(file), **options)
 
 
 # ------------------------------------------------------------------------------ prompts and heads
@@ -313,6 +374,48 @@ class StoredPrompt:
         model.load(self.task, self.tensors)
         return model
 
+    def read(self, given: Path | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
+        """Return examples of a file, or of what ``TaskRun.predict`` takes.
+
+        Args:
+            columns: role=column pairs, where they are not as in training.
+        """
+        roles = columns_of([*self.card["columns"], *columns])
+        listed = given if isinstance(given, list | tuple) else ()
+        if listed and all(isinstance(one, Example) for one in listed):
+            return listed
+        return load_examples(
+            source_of(given, [getattr(roles, name) for name in self.kind.inputs]),
+            self.card["kind"],
+            columns=roles,
+            labels=self.target.labels,
+            name=self.task,
+        )
+
+    def prepare(self, model: str, *, device: str, dtype: str) -> TaskModel:
+        """Load the model, wherever it is now, and put this prompt and head in place."""
+        own = replace(self, config=override(self.config, dtype=dtype))
+        kept = TRAINABLES[own.config.method].dtype or dtype
+        name = model or self.card["base_model"]
+        return own.model(LanguageModel.load(name, device=device, dtype=kept))
+
+    def ask(
+        self, model: TaskModel, examples: Sequence[Example], *, max_tokens: int, tick: Tick
+    ) -> Outcome:
+        """Return what is predicted for examples."""
+        features = self.tensorise(examples, model.tuned.backbone)
+        scores = ask(
+            model,
+            self.task,
+            self.kind,
+            features,
+            features.batch().to(model.tuned.backbone.device),
+            max_tokens=max_tokens,
+            tick=tick,
+            stage="predicting",
+        )
+        return self.predict(examples, features, scores)
+
     def tensorise(self, examples: Sequence[Example], backbone: LanguageModel) -> Features:
         """Return examples as rows, as the prompt was trained on them."""
         own = self.card["features"]
@@ -339,78 +442,68 @@ class StoredPrompt:
         return Outcome(metrics, list(map(kind.row, examples, predictions)), tuple(notes))
 
 
-def _predict_prompt(
-    run: str | Path,
-    file: str | Path,
-    columns: Sequence[str],
-    *,
-    model: str,
-    device: str,
-    dtype: str,
-    most: int,
-    tick: Tick,
-) -> Outcome:
-    prompt = StoredPrompt.load(run)
-    examples = load_examples(
-        file,
-        str(prompt.card["kind"]),
-        columns=columns_of(columns),
-        labels=prompt.target.labels,
-        name=prompt.task,
-    )
-    prompt = replace(prompt, config=override(prompt.config, dtype=dtype))
-    kept = TRAINABLES[prompt.config.method].dtype or dtype
-    name = model or str(prompt.card["base_model"])
-    backbone = LanguageModel.load(name, device=device, dtype=kept)
-    trained = prompt.model(backbone)
-    features = prompt.tensorise(examples, backbone)
-    scores = ask(
-        trained,
-        prompt.task,
-        prompt.kind,
-        features,
-        features.batch().to(backbone.device),
-        max_tokens=most,
-        tick=tick,
-        stage="predicting",
-    )
-    return prompt.predict(examples, features, scores)
-
-
 # ------------------------------------------------------------------------------ patterns
 
 
-def _predict_pattern(
-    run: str | Path,
-    file: str | Path,
-    columns: Sequence[str],
-    *,
-    model: str,
-    device: str,
-    dtype: str,
-    most: int,
-    tick: Tick,
-) -> Outcome:
-    folder = Folder(run)
-    manifest = folder.require_finished(COMMAND)
-    try:
-        config = load_pattern_config(str(folder.path / CONFIG))
-    except (ConfigError, DataError, TemplateError) as error:
-        raise RunError(f"{folder.path} holds another kind of run: {error}") from error
-    pattern = config.pattern
-    if pattern.traits.verbal:
-        # As the run read it, whatever a published one of its name is now.
-        words = tuple(map(str, manifest.details["words"]))
-        pattern = replace(pattern, template=str(manifest.details["pattern"]), words=words)
-    task = find_task(pattern.task)
-    examples = load_verbal_file(task, file, columns)
-    kept = "float32" if dtype in ("auto", *_HALF) else dtype
-    backbone = LanguageModel.load(model or config.model, device=device, dtype=kept)
-    check_backbone(manifest.model, manifest.model_fingerprint, backbone, str(folder.path))
-    data = VerbalData(task, {_FILE: examples})
-    problem = VerbalProblem(backbone, data, pattern, max_tokens=most, splits=(_FILE,))
-    trained = _load_trained(folder, problem, half=_HALF.get(dtype))
-    return problem.ask(trained, _FILE, tick=tick)
+@dataclass(frozen=True, eq=False)
+class StoredPattern:
+    """What a run through a pattern learned, its best seed's; final."""
+
+    folder: Folder
+    config: PatternRunConfig
+    pattern: PatternConfig
+
+    @classmethod
+    def load(cls, path: str | Path) -> StoredPattern:
+        """Read a finished run.
+
+        Raises:
+            RunError: there is none, or it is damaged.
+        """
+        folder = Folder(path)
+        manifest = folder.require_finished(COMMAND)
+        try:
+            config = load_pattern_config(str(folder.path / CONFIG))
+        except (ConfigError, DataError, TemplateError) as error:
+            raise RunError(f"{folder.path} holds another kind of run: {error}") from error
+        pattern = config.pattern
+        if pattern.traits.verbal:
+            # As the run read it, whatever a published one of its name is now.
+            with folder.refuse_damage(MANIFEST):
+                words = tuple(map(str, manifest.details["words"]))
+                text = str(manifest.details["pattern"])
+            pattern = replace(pattern, template=text, words=words)
+        return cls(folder, config, pattern)
+
+    def read(self, given: Path | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
+        """Return examples of a file, or of what ``TaskRun.predict`` takes."""
+        task = find_task(self.pattern.task)
+        return load_verbal_file(task, source_of(given, verbal_columns(task)), columns)
+
+    def prepare(self, model: str, *, device: str, dtype: str) -> tuple[LanguageModel, bool | None]:
+        """Load the model, wherever it is now; return whether its passes are in half precision."""
+        manifest = self.folder.manifest
+        kept = "float32" if dtype in ("auto", *_HALF) else dtype
+        backbone = LanguageModel.load(model or self.config.model, device=device, dtype=kept)
+        own = manifest.model, manifest.model_fingerprint
+        check_backbone(*own, backbone, str(self.folder.path))
+        return backbone, _HALF.get(dtype)
+
+    def ask(
+        self,
+        model: tuple[LanguageModel, bool | None],
+        examples: Sequence[VerbalExample],
+        *,
+        max_tokens: int,
+        tick: Tick,
+    ) -> Outcome:
+        """Return what is answered to examples."""
+        backbone, half = model
+        data = VerbalData(find_task(self.pattern.task), {_FILE: examples})
+        problem = VerbalProblem(
+            backbone, data, self.pattern, max_tokens=max_tokens, splits=(_FILE,)
+        )
+        return problem.ask(_load_trained(self.folder, problem, half=half), _FILE, tick=tick)
 
 
 def _load_trained(folder: Folder, problem: VerbalProblem, *, half: bool | None) -> VerbalModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from symprompt.engine.batches import few_widths, make_batches
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel
 from symprompt.models.prefix import Prefix
-from symprompt.tasks.data.examples import Example
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds.base import Head
 from symprompt.tasks.predict import StoredPrompt
@@ -37,7 +36,7 @@ class Server:
 
     Example:
         >>> server = Server(backbone, [StoredPrompt.load(run) for run in runs])  # doctest: +SKIP
-        >>> server.answer({"rte": pairs, "conll2003": sentences})                # doctest: +SKIP
+        >>> server.answer({"tickets": ["My invoice is wrong."]})                # doctest: +SKIP
     """
 
     def __init__(self, backbone: LanguageModel, prompts: Sequence[StoredPrompt]) -> None:
@@ -65,26 +64,28 @@ class Server:
         self.states, self.visible = _side_by_side(states)
 
     def answer(
-        self, examples: Mapping[str, Sequence[Example]], *, max_tokens: int = 0
+        self, examples: Mapping[str, Iterable[object]], *, max_tokens: int = 0
     ) -> dict[str, list[dict[str, Any]]]:
         """Return each task's predictions, in the order of its examples.
 
         Args:
-            examples: task -> what to predict for.
+            examples: task -> what to predict for: texts, pairs, lists of words, dictionaries, as
+                ``TaskRun.predict`` takes them.
             max_tokens: most tokens in one pass; 0 chooses by device.
         """
         for task in examples:
             if task not in self.prompts:
                 raise ConfigError(f"no prompt of task {task!r} is served: {', '.join(self.heads)}.")
+        read = {task: self.prompts[task].read(own, ()) for task, own in examples.items() if own}
         asked = {
-            task: self.prompts[task].tensorise(given, self.backbone)
-            for task, given in examples.items()
-            if given
+            task: self.prompts[task].tensorise(own, self.backbone) for task, own in read.items()
         }
         scores = self.scores(asked, max_tokens or self.backbone.token_budget())
         return {
-            task: self.prompts[task].predict(given, asked[task], scores[task]).rows if given else []
-            for task, given in examples.items()
+            task: self.prompts[task].predict(read[task], asked[task], scores[task]).rows
+            if task in read
+            else []
+            for task in examples
         }
 
     def scores(self, asked: Mapping[str, Features], max_tokens: int) -> dict[str, Tensor]:

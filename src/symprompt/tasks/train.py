@@ -18,7 +18,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from symprompt.tasks.predict import (
     WEIGHTS,
     Card,
     SeedOutcome,
-    load_metrics,
+    TaskRun,
     on_dev,
     open_task,
     prompt_file,
@@ -127,14 +127,6 @@ class Session:
         return self._tasks[key]
 
 
-@dataclass(frozen=True)
-class TaskRun:
-    """A finished run: its folder and its figures."""
-
-    folder: Folder
-    metrics: dict[str, Any]
-
-
 def tune(
     config: TuneConfig | PatternRunConfig,
     *,
@@ -172,7 +164,7 @@ def tune(
     elif not finished:
         with folder.undone_if_refused():
             _tune_task(folder, config, session=session, tick=tick, asked=asked)
-    return TaskRun(folder, load_metrics(folder))
+    return TaskRun(folder)
 
 
 def describe_run(
@@ -355,6 +347,7 @@ def _make_card(evaluator: Evaluator, backbone: LanguageModel) -> Card:
         "task": task.name,
         "kind": task.data.kind,
         "labels": list(task.data.labels.names),
+        "columns": list(config.task.columns),
         "base_model": config.model,
         "base_model_fingerprint": backbone.fingerprint,
         "file": TRAINABLES[config.method].file,

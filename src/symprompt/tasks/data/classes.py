@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from symprompt.files.reading import TABLES, label_in, load_lines, load_rows, text_in
+from symprompt.files.reading import Source, ends_in, label_in, load_lines, load_rows, text_in
 from symprompt.tasks.data.examples import Columns, Read, StandardSet, TextExample
 
 _NO_GOLD = "-"  # MNLI's annotators did not agree
@@ -27,7 +27,7 @@ class ClassTable:
     id: tuple[str, ...] = ("idx", "index", "id")
 
 
-def read_classes(path: Path, table: ClassTable, split: str, labelled: bool | None) -> Read:
+def read_classes(path: Source, table: ClassTable, split: str, labelled: bool | None) -> Read:
     """Read a table of texts or pairs.
 
     Args:
@@ -48,14 +48,14 @@ def read_classes(path: Path, table: ClassTable, split: str, labelled: bool | Non
 
 
 def read_texts(
-    path: Path, columns: Columns, split: str, labelled: bool | None, *, pair: bool, name: str
+    path: Source, columns: Columns, split: str, labelled: bool | None, *, pair: bool, name: str
 ) -> Read:
     """Read a user's table with a text or a pair in each row, or lines of texts without labels.
 
     Args:
         name: a standard set; its table may have that set's names of columns too.
     """
-    if path.suffix.lower() == ".txt" and not labelled and not pair:
+    if ends_in(path, ".txt") and not labelled and not pair:
         read = Read()
         for number, line in enumerate(load_lines(path), start=1):
             if line.strip():
@@ -63,7 +63,7 @@ def read_texts(
         return read
     own = (columns.first, columns.second) if pair else (columns.text,)
     table = ClassTable(tuple((text,) for text in own), (columns.label,), (columns.id,))
-    if name in TABLES_OF_SETS and columns == Columns() and path.suffix.lower() in TABLES:
+    if name in TABLES_OF_SETS and columns == Columns() and not ends_in(path, ".txt"):
         known = TABLES_OF_SETS[name]
         texts = tuple((*names, text) for names, text in zip(known.texts, own, strict=True))
         table = ClassTable(texts, tuple(dict.fromkeys((*known.label, "label"))), known.id)

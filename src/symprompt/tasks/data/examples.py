@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from symprompt.errors import DataError
-from symprompt.files.reading import load_rows
+from symprompt.files.reading import Source, load_rows
 from symprompt.runs.environment import derive_seed
 
 T = TypeVar("T")
@@ -111,6 +111,11 @@ class Example:
     id: str
 
     @property
+    def text(self) -> str:
+        """What is asked about, for a reader."""
+        return ""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The labels that are known, one for each word where words have them."""
         return ()
@@ -127,6 +132,11 @@ class TextExample(Example):
 
     texts: tuple[str, ...]
     label: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text, or both."""
+        return " | ".join(self.texts)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -146,6 +156,11 @@ class TaggedExample(Example):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     predicate: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return " ".join(self.words)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -180,6 +195,11 @@ class QuestionExample(Example):
     answers: tuple[Answer, ...] | None = None
 
     @property
+    def text(self) -> str:
+        """The question."""
+        return self.question
+
+    @property
     def group(self) -> object:
         """The context: its questions stay together."""
         return self.context
@@ -206,6 +226,11 @@ class SpanExample(Example):
     words: tuple[str, ...]
     spans: tuple[Span, ...] | None = None
     relations: tuple[Relation, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return " ".join(self.words)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -249,7 +274,7 @@ class Columns:
     tag_column: int = -1
 
 
-Place = tuple[Path, int]
+Place = tuple[Source, int]
 
 
 @dataclass
@@ -268,7 +293,7 @@ class Read:
     in_columns: bool = False
     documents: list[int] = field(default_factory=list)
 
-    def add(self, example: Example, path: Path, line: int) -> None:
+    def add(self, example: Example, path: Source, line: int) -> None:
         """Take one more example."""
         self.examples.append(example)
         self.places.append((path, line))
@@ -286,7 +311,7 @@ class Read:
             yield Unseen(split, label, counts[label], str(path), line)
 
 
-def has_column(path: Path, column: str, *, but_not: str) -> bool:
+def has_column(path: Source, column: str, *, but_not: str) -> bool:
     """Return whether a table's first row has one column and not another."""
     first = next(iter(load_rows(path)), (0, {}))[1]
     return column in first and but_not not in first

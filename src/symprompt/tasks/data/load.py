@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import SPLIT_NAMES, TABLES, load_rows, split_in
+from symprompt.files.reading import SPLIT_NAMES, TABLES, Source, load_rows, split_in
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.classes import CLASS_SETS
 from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
@@ -75,14 +75,14 @@ def load_task(
 
 
 def load_examples(
-    path: str | Path,
+    path: str | Source,
     kind: str,
     *,
     columns: Columns | None = None,
     labels: LabelSet | None = None,
     name: str = "",
 ) -> Sequence[Example]:
-    """Load a file of examples to predict; labels are taken if they are there.
+    """Load examples to predict, of a file or at hand; labels are taken if they are there.
 
     A .txt file holds one text per line (kind sequence) or one word per line (kind tagging).
 
@@ -92,7 +92,7 @@ def load_examples(
         name: the task; of texts and pairs of a standard set its own columns are known too.
     """
     check_kind(kind)
-    path, columns = Path(path), columns or Columns()
+    path, columns = Path(path) if isinstance(path, str) else path, columns or Columns()
     read = KINDS[kind].read(path, columns, "row", labelled=None, name=name)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")

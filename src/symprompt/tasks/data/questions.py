@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from symprompt.errors import DataError
-from symprompt.files.reading import Row, load_rows, load_text, shorten, text_in
+from symprompt.files.reading import Row, Source, ends_in, load_rows, load_text, shorten, text_in
 from symprompt.tasks.data.examples import (
     Answer,
     Columns,
@@ -29,9 +29,9 @@ _FILES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def read_own_questions(path: Path, columns: Columns, split: str, labelled: bool | None) -> Read:
+def read_own_questions(path: Source, columns: Columns, split: str, labelled: bool | None) -> Read:
     """Read a user's file: SQuAD's JSON, paragraphs in JSON lines, or a question in each row."""
-    if path.suffix.lower() == ".json" or has_column(path, "qas", but_not=columns.question):
+    if ends_in(path, ".json") or has_column(path, "qas", but_not=columns.question):
         read = read_paragraphs(path, split)
     else:
         read = read_flat(path, columns, split)
@@ -44,10 +44,10 @@ def read_own_questions(path: Path, columns: Columns, split: str, labelled: bool 
     return read
 
 
-def read_paragraphs(path: Path, split: str) -> Read:
+def read_paragraphs(path: Source, split: str) -> Read:
     """Read paragraphs with their questions: a .json file as SQuAD's, or a .jsonl file of them."""
     read = Read()
-    paragraphs = _official(path) if path.suffix.lower() == ".json" else load_rows(path)
+    paragraphs = _official(path) if ends_in(path, ".json") else load_rows(path)
     for number, paragraph in paragraphs:
         context = paragraph.get("context")
         if not isinstance(context, str) or not context.strip():
@@ -65,7 +65,7 @@ def read_paragraphs(path: Path, split: str) -> Read:
     return read
 
 
-def read_flat(path: Path, columns: Columns, split: str) -> Read:
+def read_flat(path: Source, columns: Columns, split: str) -> Read:
     """Read one question per row, with its context and its answers."""
     read = Read()
     for number, row in load_rows(path):
@@ -80,7 +80,7 @@ def read_flat(path: Path, columns: Columns, split: str) -> Read:
     return read
 
 
-def make_question(row: Row, context: str, name: str, path: Path, line: int) -> QuestionExample:
+def make_question(row: Row, context: str, name: str, path: Source, line: int) -> QuestionExample:
     """Make an example of a question's fields; an answer that is not in its place is refused."""
     question, given = text_in(row, ("question",), path, line), row.get("answers")
     if row.get("is_impossible", False):
@@ -89,7 +89,7 @@ def make_question(row: Row, context: str, name: str, path: Path, line: int) -> Q
     return QuestionExample(name, question, context, found)
 
 
-def _answers(given: object, context: str, name: str, path: Path, line: int) -> Iterator[Answer]:
+def _answers(given: object, context: str, name: str, path: Source, line: int) -> Iterator[Answer]:
     if isinstance(given, str):
         given = [{"text": given}]
     if isinstance(given, Mapping):
@@ -113,7 +113,9 @@ def _answers(given: object, context: str, name: str, path: Path, line: int) -> I
         )
 
 
-def _answer(entry: Mapping[str, object], context: str, name: str, path: Path, line: int) -> Answer:
+def _answer(
+    entry: Mapping[str, object], context: str, name: str, path: Source, line: int
+) -> Answer:
     """Return an answer at its place; without a place it is the first match that is whole words."""
     text = entry.get("text")
     if not isinstance(text, str) or not text.strip():
@@ -164,9 +166,9 @@ def first_match(context: str, text: str) -> int | None:
     return first if first >= 0 else None
 
 
-def _at(path: Path, number: int) -> str:
+def _at(path: Source, number: int) -> str:
     """Return where something stands; a JSON file has no lines that mean anything."""
-    kind = "paragraph" if path.suffix.lower() == ".json" else "line"
+    kind = "paragraph" if ends_in(path, ".json") else "line"
     return f"{path}, {kind} {number}"
 
 

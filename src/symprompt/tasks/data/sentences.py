@@ -17,6 +17,8 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.files.reading import (
     Row,
     Sentence,
+    Source,
+    ends_in,
     find_column,
     load_lines,
     load_rows,
@@ -52,7 +54,7 @@ _CELL = re.compile(r"((?:\([^()*\s]+)*)(\*?)((?:[^()*\s]*\))*)")
 
 
 def tags_of_brackets(
-    cells: Sequence[str], path: Path, line: int, *, in_columns: bool = True
+    cells: Sequence[str], path: Source, line: int, *, in_columns: bool = True
 ) -> tuple[str, ...]:
     """Return IOB2 tags of one bracketed column, or refuse it with the line of what is wrong.
 
@@ -92,7 +94,7 @@ _MARKS = {"S": "B", "U": "B", "E": "I", "L": "I"}
 
 
 def check_tags(
-    tags: Sequence[str], path: Path, line: int, *, in_columns: bool = False
+    tags: Sequence[str], path: Source, line: int, *, in_columns: bool = False
 ) -> tuple[str, ...]:
     """Return tags in IOB2, or refuse the first that is none with its line."""
     found = []
@@ -112,7 +114,7 @@ def make_tagged(
     name: str,
     words: Sequence[str],
     tags: Sequence[str] | None,
-    place: tuple[Path, int],
+    place: tuple[Source, int],
     *,
     predicate: object = None,
     roles: bool = True,
@@ -146,7 +148,7 @@ def make_tagged(
 
 
 def read_words(
-    path: Path, columns: Columns, split: str, labelled: bool | None, *, roles: bool = False
+    path: Source, columns: Columns, split: str, labelled: bool | None, *, roles: bool = False
 ) -> Read:
     """Read a user's sentences: a word to a line, or a table with a sentence in each row.
 
@@ -157,7 +159,7 @@ def read_words(
     """
     if roles and has_column(path, "frames", but_not=columns.predicate):
         return read_propbank(path, split)
-    if path.suffix.lower() in IN_COLUMNS and not roles:
+    if ends_in(path, *IN_COLUMNS) and not roles:
         tag: int | None = columns.tag_column
         if not labelled:
             cells = next((line.split() for line in load_lines(path) if line.strip()), [])
@@ -270,7 +272,7 @@ def read_gold_conll(paths: Sequence[Path], split: str, *, roles: bool) -> Read:
     return read
 
 
-def read_propbank(path: Path, split: str) -> Read:
+def read_propbank(path: Source, split: str) -> Read:
     """Read sentences with a list of frames, one example for each of them."""
     read = Read()
     for number, row in load_rows(path):
@@ -445,7 +447,7 @@ def read_conll04(paths: Sequence[Path], split: str) -> Read:
 
 
 def read_spans(
-    path: Path, columns: Columns, split: str, *, labelled: bool | None, related: bool
+    path: Source, columns: Columns, split: str, *, labelled: bool | None, related: bool
 ) -> Read:
     """Read a table with a sentence's words, its spans and their relations in each row.
 
@@ -481,7 +483,7 @@ def read_spans(
     return read
 
 
-def _check_spans(spans: Sequence[Span], words: int, column: str, path: Path, number: int) -> None:
+def _check_spans(spans: Sequence[Span], words: int, column: str, path: Source, number: int) -> None:
     for span in spans:
         if not 0 <= span[1] < span[2] <= words:
             raise DataError(
@@ -496,7 +498,7 @@ def _check_spans(spans: Sequence[Span], words: int, column: str, path: Path, num
 
 
 def _triples(
-    row: Row, column: str, what: str, path: Path, number: int
+    row: Row, column: str, what: str, path: Source, number: int
 ) -> tuple[tuple[str, int, int], ...]:
     """Return a list of a name and two whole numbers each."""
     value = row.get(column)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from symprompt.files.reading import Source
 from symprompt.tasks.config import HeadConfig, SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import NO_LABEL, Columns, Example, LabelSet, Read, TaskData
 from symprompt.tasks.features import Batch, Features, Sheet
@@ -122,6 +122,7 @@ class Kind(ABC, Generic[E, P]):
     """A kind of labelled task; abstract. One file and one line in ``KINDS`` add another.
 
     Attributes:
+        inputs: the roles of the columns that hold what is asked about, see ``Columns``.
         predicted: the field of an example that holds what is predicted; None if not known.
         metric: what a training is chosen by.
         settings: the keys of a config that concern this kind, and others perhaps not.
@@ -132,6 +133,7 @@ class Kind(ABC, Generic[E, P]):
         loosest: the threshold at which predictions are made that a threshold is chosen on.
     """
 
+    inputs: tuple[str, ...] = ("words",)
     predicted: str
     metric: ClassVar[str] = "f1"
     settings: ClassVar[tuple[str, ...]] = ()
@@ -142,7 +144,7 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
     ) -> Read:
         """Read a file of a user's own.
 

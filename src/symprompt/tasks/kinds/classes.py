@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.errors import DataError
+from symprompt.files.reading import Source
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.classes import read_texts
 from symprompt.tasks.data.examples import NO_LABEL, Columns, LabelSet, Read, TextExample
@@ -52,9 +52,10 @@ class Classes(Kind[TextExample, ClassPrediction]):
 
     def __init__(self, *, pair: bool) -> None:
         self.pair = pair
+        self.inputs = ("first", "second") if pair else ("text",)
 
     def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
     ) -> Read:
         """Read a table with a text or a pair in each row, or a .txt file of texts."""
         return read_texts(path, columns, split, labelled, pair=self.pair, name=name)

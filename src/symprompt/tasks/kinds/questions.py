@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.errors import DataError, ModelError
+from symprompt.files.reading import Source
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.data.examples import NO_LABEL, Columns, QuestionExample, Read
 from symprompt.tasks.data.questions import read_own_questions
@@ -95,13 +95,14 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
     last [n]; offsets, the characters of the context that each token covers, -1 outside [n, t, 2].
     """
 
+    inputs = ("question", "context")
     predicted = "answers"
     settings = ("task.choose_threshold",)
     has_labels = False
     per_token = True
 
     def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
     ) -> Read:
         """Read SQuAD's JSON, paragraphs in JSON lines, or a table with a question in each row."""
         return read_own_questions(path, columns, split, labelled)

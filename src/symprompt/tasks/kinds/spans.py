@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from symprompt.errors import DataError
+from symprompt.files.reading import Source, ends_in
 from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.data.examples import Columns, LabelSet, Read, Span, SpanExample, has_column
 from symprompt.tasks.data.sentences import IN_COLUMNS, read_spans, read_words, with_spans
@@ -74,15 +74,14 @@ class Spans(Kind[SpanExample, SpanPrediction]):
         self.predicted = "relations" if related else "spans"
 
     def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
     ) -> Read:
         """Read a table with a sentence, its spans and their relations in each row.
 
         Where relations are not asked for, tags may stand in place of spans.
         """
         if not self.related and (
-            path.suffix.lower() in IN_COLUMNS
-            or has_column(path, columns.tags, but_not=columns.spans)
+            ends_in(path, *IN_COLUMNS) or has_column(path, columns.tags, but_not=columns.spans)
         ):
             return with_spans(read_words(path, columns, split, labelled))
         return read_spans(path, columns, split, labelled=labelled, related=self.related)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from symprompt.errors import DataError
+from symprompt.files.reading import Source
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import (
     NO_LABEL,
@@ -55,9 +55,10 @@ class Tags(Kind[TaggedExample, Words]):
 
     def __init__(self, *, roles: bool) -> None:
         self.roles = roles
+        self.inputs = ("words", "predicate") if roles else ("words",)
 
     def read(
-        self, path: Path, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
     ) -> Read:
         """Read a file with a word to a line, or a table with a sentence in each row.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import load_rows, shorten
+from symprompt.files.reading import Source, load_rows, shorten
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.patterns.pattern import VerbalTask, find_task
 
@@ -53,6 +53,11 @@ class VerbalExample:
     label: int | None
     choices: tuple[str, ...] = ()
     group: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is asked about, for a reader."""
+        return " | ".join(self.fields.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +129,13 @@ def load_verbal(
     return VerbalData(task, {split: splits[split] for split in order}, tuple(notes))
 
 
-def load_verbal_file(
-    task: VerbalTask, path: str | Path, columns: Sequence[str]
-) -> list[VerbalExample]:
-    """Load a file of examples to answer: JSON lines, CSV or TSV; labels are taken if there are any.
+def columns_of(task: VerbalTask) -> tuple[str, ...]:
+    """Return the columns of a task's files that hold what is asked about."""
+    return _COLUMNS.get(task.name, task.fields)
+
+
+def load_verbal_file(task: VerbalTask, path: Source, columns: Sequence[str]) -> list[VerbalExample]:
+    """Load examples to answer, of a table or at hand; labels are taken if there are any.
 
     Args:
         columns: name=column pairs: the task's name of a column, and the file's.
@@ -137,7 +145,7 @@ def load_verbal_file(
         ConfigError: no pair, or a column that the task has not.
     """
     renamed: dict[str, str] = {}
-    known = (*_COLUMNS.get(task.name, task.fields), "label", "idx")
+    known = (*columns_of(task), "label", "idx")
     for pair in columns:
         name, _, column = pair.partition("=")
         if not (name and column):
@@ -148,7 +156,7 @@ def load_verbal_file(
                 f"{', '.join(known)}."
             )
         renamed[name] = column
-    return _load_examples(task, Path(path), [], labelled=False, renamed=renamed)
+    return _load_examples(task, path, [], labelled=False, renamed=renamed)
 
 
 def _hold_out(
@@ -172,7 +180,7 @@ def _hold_out(
 
 def _load_examples(
     task: VerbalTask,
-    path: Path,
+    path: Source,
     notes: list[str],
     *,
     labelled: bool,
