@@ -37,6 +37,12 @@ class TrainingError(SympromptError):
     """Training cannot go on, for example because a loss is not finite."""
 
 
+def counted(count: int, noun: str) -> str:
+    """Return how many of something there are: "1 relation", "12,000 facts"."""
+    plural = "" if count == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{count:,} {noun}{plural}"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the device's or the machine's memory did not suffice."""
     torch = sys.modules.get("torch")

@@ -292,7 +292,7 @@ def test_training_with_a_shipped_config_and_flags_writes_that_run(
     metrics = load_metrics(Folder(tmp_path / "run"))
     mrr = metrics["test"]["raw"]["realistic"]["mean over facts"]["mrr"]
     assert f"{mrr:.2f}" in said.out
-    assert "4 facts, 1 relations, seed 5" in said.out
+    assert "4 facts, 1 relation, seed 5" in said.out
     assert f"run folder: {tmp_path / 'run'}" in said.out
 
 
@@ -445,11 +445,11 @@ def test_an_object_of_several_tokens_is_refused_with_strict_and_counted_without(
     path = tmp_path / "more.csv"
     path.write_text(data.read_text() + "York,in,Unheardof,test,\n")
     message = refused("my-facts", "--data", path, "--strict")
-    assert "1 facts cannot be used, the first in relation in (test)" in message
+    assert "1 fact cannot be used, the first in relation in (test)" in message
     assert "object is not one token" in message
     said = train("my-facts", "--data", path)
     assert said.code == 0
-    assert "left out: 1 facts, object is not one token of the model" in said.out
+    assert "left out: 1 fact, object is not one token of the model" in said.out
 
 
 def test_a_relation_without_usable_facts_is_named(

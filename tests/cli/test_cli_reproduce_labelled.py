@@ -48,7 +48,7 @@ def test_v2_makes_runs_tables_and_figures_and_skips_them_again(
     text = (out / "report.md").read_text()
     assert "- MNLI-m: not measured (no files of it in data)." in text
     assert "| MNLI-m: PT-2 | not measured | 85.8 | 90.4 | – | – |" in text
-    assert "A trial, not the papers' setting: 1 training epochs." in text
+    assert "A trial, not the papers' setting: 1 training epoch." in text
     results = json.loads((out / "results.json").read_text())
     mixed = {one["data"] for one in results["records"] if one["method"] == "mpt2"}
     assert mixed == {"conll2003", "conll2004"}

@@ -156,7 +156,7 @@ def test_large_vocabularies_get_wide_ids(tmp_path: Path) -> None:
 def test_documents_without_tokens_are_counted(tmp_path: Path) -> None:
     corpus = make(tmp_path, [Document("", ("\u200b",)), *make_documents(2)])
     assert (corpus.empty, corpus.train.documents) == (1, 2)
-    with pytest.raises(DataError, match="1 documents gave no tokens to train on"):
+    with pytest.raises(DataError, match="1 document gave no tokens to train on"):
         make(tmp_path / "none", [Document("", ("\u200b",))])
     assert list((tmp_path / "none").iterdir()) == []
 

@@ -376,7 +376,7 @@ def test_test_objects_outside_the_candidates_are_dropped_and_counted(
     path.write_text("Saint Lucia\n")
     problem, _ = build(bert, bigger, facts={"vocabulary": str(path)})
     assert problem.facts.dropped_by_reason() == {"object is not readable text": 1}
-    with pytest.raises(DataError, match="1 facts cannot be used"):
+    with pytest.raises(DataError, match="1 fact cannot be used"):
         build(bert, bigger, facts={"vocabulary": str(path), "strict": True})
 
 

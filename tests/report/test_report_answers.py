@@ -126,7 +126,7 @@ def test_a_check_tells_what_was_left_out_and_shows_names_literally(facts: FactSe
     lines = render(check_table(report))
     assert lines[0] == "facts [/b].csv (table)"
     assert any(line.split()[:1] == ["[red]capital"] for line in lines)
-    assert "left out: 1 facts, too cold [/b]" in lines
+    assert "left out: 1 fact, too cold [/b]" in lines
     bare = facts.drop(facts.facts("train"), "train taken away")
     text = "\n".join(render(check_table(check(bare).to_dict())))
     assert "majority baseline" not in text

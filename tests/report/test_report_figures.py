@@ -70,7 +70,7 @@ def test_a_question_has_three_orders() -> None:
     assert backward == Panel("subject", ("Lima", "Oslo", "Peru"), (-2.0, -4.0, -6.0))
     assert joint == Panel("joint", ("Lima", "Peru", "Oslo"), (-2.5, -4.0, -5.0))
     # Candidates without a score are not drawn as if they had one.
-    with pytest.raises(RunError, match="1 candidates have no subject score"):
+    with pytest.raises(RunError, match="1 candidate without subject score"):
         question_panels([*ANSWERS, Answer("Rome", -2.0)])
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
 
+import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from symprompt.report.grid import Grid, show
+from symprompt.errors import counted
+from symprompt.report.grid import Grid, Grids, show
+from symprompt.report.pages import Page, Picture, Section
 
 GRID = Grid(
     "A <title>",
@@ -18,7 +23,7 @@ GRID = Grid(
 
 def test_markdown_keeps_bars_and_breaks_out_of_the_table() -> None:
     lines = GRID.to_markdown().splitlines()
-    assert lines[0] == "**A <title>**"
+    assert lines[0] == "**A &lt;title>**"
     assert lines[2:] == [
         "| name | ours | published: BERT |",
         "|---|---:|---:|",
@@ -33,6 +38,21 @@ def test_html_escapes_cells_and_marks_the_columns_of_others() -> None:
     assert '<th class="theirs">published:<br>BERT</th>' in text
     assert '<td>a|b</td><td>1.00<br>(0.50)</td><td class="theirs">&lt;2&gt;</td>' in text
     assert text.count("<tbody>") == 2
+
+
+def test_names_control_no_terminal_and_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a\x1b[31m\u202eb<script>"
+    grid = Grid(name, (name, "n"), (((name, "1"),),))
+    show(Grids({}, [grid], [name]), Console(width=80, file=sys.stdout))
+    show(name)
+    section = Section(name, (name,), (grid,), (name,), (Picture("a.png", name),))
+    page = Page(name, (name,), (section,), {}, ())
+    print(page.to_html(), page.to_markdown())
+    text = capsys.readouterr().out
+    assert text.count(r"a\u001b[31m\u202eb") > 15
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "<script" not in page.to_html() + page.to_markdown()
 
 
 def test_long_texts_break_over_lines_and_hide_no_other_column() -> None:
@@ -51,9 +71,31 @@ def test_numbers_are_never_cut_off_on_a_narrow_terminal() -> None:
     console = Console(width=40, file=io.StringIO())
     show(Grid("A title", header, ((row,),)), console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for cell in (*header, *row[1:], "fine-tun"):
+    for cell in (*header, *row[1:], "fine-tuning"):
         assert cell in text
-    assert console.width == 40
-    narrow = Console(width=200, file=io.StringIO())
-    show(GRID, narrow)
-    assert max(map(len, narrow.file.getvalue().splitlines())) < 60  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= 40
+
+
+@pytest.mark.parametrize("width", [20, 30, 60])
+def test_wide_characters_and_names_wider_than_the_terminal_fit_all_the_same(width: int) -> None:
+    rows = (("東京都" * 9, "1.00\n(0.50 to 1.50)"), ("a/very/long/path/to/a/run/of/ptuning", ""))
+    console = Console(width=width, file=io.StringIO())
+    show(Grid("", ("run", "P@1"), (rows,)), console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert "1.00" in text
+
+
+def test_a_table_without_rows_is_a_sentence() -> None:
+    grid = Grid("Facts that rose", ("fact", "rank"), ((), ()))
+    console = Console(width=80, file=io.StringIO())
+    show(grid, console)
+    for text in (grid.to_markdown(), grid.to_html(), console.file.getvalue()):  # type: ignore[attr-defined]
+        assert "Facts that rose" in text
+        assert "nothing was measured" in text
+        assert "rank" not in text
+
+
+def test_one_of_a_kind_is_no_plural() -> None:
+    found = [counted(1, "relation"), counted(0, "fact"), counted(2000, "pass")]
+    assert found == ["1 relation", "0 facts", "2,000 passes"]

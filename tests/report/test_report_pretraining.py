@@ -64,7 +64,7 @@ def test_the_summary_has_losses_speed_languages_and_what_is_missing() -> None:
     training["corpus"]["empty_documents"] = 3
     text = shown(training)
     assert " - " in text
-    assert "7 listed words are not one token: a, b, c, d, e, ..." in text
+    assert "7 listed words not one token: a, b, c, d, e, ..." in text
     assert "left out: 3 documents without a token" in text
     training = make_training()
     training["corpus"]["languages"] = [

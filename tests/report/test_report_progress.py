@@ -65,9 +65,13 @@ def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list
         ),
         # A resumed stage counts from where it was resumed.
         (
-            [("training", step, 1100, "") for step in (1000, 1010)],
+            [("training", step, 1100, "") for step in (1000, 1010, 1020)],
             20,
-            ["training: 1000/1100, 0 s", "training: 1010/1100, 20 s, about 180 s left"],
+            [
+                "training: 1000/1100, 0 s",
+                "training: 1010/1100, 20 s",
+                "training: 1020/1100, 40 s, about 2 min 40 s left",
+            ],
         ),
         # One that falls back has begun anew.
         (
@@ -83,6 +87,20 @@ def test_lines_where_there_is_no_terminal(
     ticks: Ticks, seconds: float, expected: list[str], clock: list[float]
 ) -> None:
     assert shown(plain(), ticks, clock, seconds) == expected
+
+
+def test_a_slow_first_step_does_not_count_for_the_rest(clock: list[float]) -> None:
+    console = plain()
+    with show_progress(console) as tick:
+        for step in range(12):
+            tick("training", step, 41273, "")
+            clock[0] += 30 if step == 0 else 1
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "training: 0/41273, 0 s",
+        "training: 1/41273, 30 s",
+        "training: 11/41273, 40 s, about 11 h 27 min left",
+    ]
 
 
 def test_progress_goes_to_stderr_by_default(capsys: pytest.CaptureFixture[str]) -> None:

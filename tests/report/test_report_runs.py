@@ -77,7 +77,7 @@ def test_rows_name_run_relations_facts_and_what_was_left_out(runs: dict[str, Run
     assert scores.relation_names == ("capital", "in", "near")
     facts = [(fact.relation, fact.subject, fact.object) for fact in runs["spe"].predictions()[1]]
     assert list(scores.key) == facts
-    assert "1 facts left out: object is not one token of the model" in scores.note
+    assert "1 fact left out: object is not one token of the model" in scores.note
     forward = load_scores(path(runs["spe"]), forward=True)
     assert forward.name == scores.name + " forward"
     # A run that did not ask back has no other order, so no other name.

@@ -144,17 +144,22 @@ def test_terminal_shows_brackets_literally_and_every_number() -> None:
     assert "a\\|b" in found.to_markdown()
 
 
-def test_summary_fits_eighty_columns() -> None:
-    runs = [make_run("a"), make_run("b", title="Symmetrical prompts on bert-base-cased")]
-    found = comparison(runs)
-    text = printed(found, width=80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "…" not in text
-    for run in found.values["runs"]:
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_tables_fit_the_terminal_and_break_no_name_or_number(count: int, width: int) -> None:
+    names = ("manual", "ptuning-bert-base-cased", "spe-bert-base-cased", "lpaqa-top1")[:count]
+    draw = np.random.default_rng(0)
+    runs = [make_run(name, title=name, rank=draw.integers(1, 30, 4) * 1.0) for name in names]
+    found = comparison(runs, by_relation=True)
+    text = printed(found, width)
+    assert max(map(len, text.splitlines())) <= width
+    for row in found.values["runs"]:
+        assert row["title"] in text
         for averaging in ("mean over relations", "mean over facts"):
-            for interval in run[averaging].values():
-                assert f"{interval['value']:.2f}" in text
-                assert f"({interval['low']:.2f} to {interval['high']:.2f})" in text
+            for metric in row[averaging].values():
+                assert all(f"{value:.2f}" in text for value in metric.values())
+    # An interval stands beside its figure where there is room.
+    assert ("0.00 (0.00 to 0.00)" in text) == ((count, width) == (1, 120))
 
 
 def test_runs_with_one_title_are_told_apart_by_name() -> None:

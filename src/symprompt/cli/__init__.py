@@ -18,6 +18,7 @@ from symprompt import __version__
 from symprompt.cli.parsing import parse
 from symprompt.config import flat_fields, nearest
 from symprompt.errors import STOPPING, SympromptError, is_out_of_memory
+from symprompt.files.escaping import escape
 
 # What lowers a command's need of memory, whichever of them it has.
 _MEMORY = ("max_tokens", "micro_batch", "batch", "memory_gib", "train_limit", "limit", "most")
@@ -321,5 +322,5 @@ def _silence_transformers() -> None:
 
 
 def _fail(message: str) -> None:
-    print(f"symprompt: {message}", file=sys.stderr)
+    print(f"symprompt: {escape(message)}", file=sys.stderr)
     raise SystemExit(2)

@@ -8,7 +8,7 @@ from symprompt.cli.flags import EmbedFlags, IsotropyFlags, SimilarityFlags
 from symprompt.cli.output import print_json
 from symprompt.embeddings import Choice, describe_corpus, read_corpus, write_embeddings
 from symprompt.embeddings.isotropy import Occurrence, Standardiser, compare, measure_model
-from symprompt.errors import ConfigError
+from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.models import LanguageModel
 from symprompt.report.answers import frequency_table, isotropy_table, similarity_table
@@ -39,16 +39,18 @@ def run_embed(flags: EmbedFlags) -> None:
             source=source,
             tick=tick,
         )
-    words, texts = store.about["words"], store.about["texts"]
-    print(f"{words} words of {texts} texts, vectors of {store.about['width']} numbers: {flags.out}")
-    print(f'use it: numpy.load("{flags.out}/vectors.npy", mmap_mode="r")')
+    about = store.about
+    made = f"{counted(about['words'], 'word')} of {counted(about['texts'], 'text')}"
+    show(f"{made}, vectors of {about['width']} numbers: {flags.out}")
+    show(f'use it: numpy.load("{flags.out}/vectors.npy", mmap_mode="r")')
 
 
 def run_similarity(flags: SimilarityFlags) -> None:
     """Run ``symprompt similarity TEXT TEXT``."""
     if len(flags.texts) < 2:
         raise ConfigError(
-            f"{len(flags.texts)} texts were given; give two or more, each with a word in brackets."
+            f"{counted(len(flags.texts), 'text')} given; give two or more, each with a word in "
+            "brackets."
         )
     check_figure(flags.figure)
     marked = [Occurrence.parse(text) for text in flags.texts]
@@ -87,6 +89,6 @@ def run_isotropy(flags: IsotropyFlags) -> None:
         return
     show(isotropy_table(plain))
     show(frequency_table(plain))
-    print(drawn)
+    show(drawn)
     for layers, path in plain["standardisers"].items():
-        print(f"standardiser: {path} (symprompt similarity --layers {layers} --standardise ...)")
+        show(f"standardiser: {path} (symprompt similarity --layers {layers} --standardise ...)")

@@ -76,7 +76,7 @@ def run_sweep(flags: SweepFlags) -> None:
         made = sweep(flags, tick=tick)
     show(made.grid)
     for job, why in made.outcome.failed.items():
-        print(f"  {job} failed: {why}")
-    print(f"print it again: symprompt table {flags.out}/results.json")
+        show(f"  {job} failed: {why}")
+    show(f"print it again: symprompt table {flags.out}/results.json")
     if made.outcome.failed:
         raise SystemExit(1)

@@ -23,7 +23,7 @@ from symprompt.embeddings.sense_evaluation import (
 from symprompt.embeddings.sense_map import find_occurrences, make_map, why_not_umap
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.wordnet import load_wordnet
-from symprompt.errors import ConfigError
+from symprompt.errors import ConfigError, counted
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import SHIPPED, LanguageModel
@@ -56,10 +56,11 @@ def run_train(flags: SensesTrainFlags) -> None:
             tick=tick,
         )
     dropped = sum(made.about["dropped"].values())
-    print(f"{len(made.keys)} senses from {int(made.counts.sum())} tags ({dropped} not in WordNet)")
+    tags = counted(int(made.counts.sum()), "tag")
+    show(f"{counted(len(made.keys), 'sense')} from {tags} ({dropped} not in WordNet)")
     weights = f"{made.scoring.cosine:.2f} x cosine + {made.scoring.frequency:.2f} x log count"
-    print(f"how a sense is scored: {weights}")
-    print(f"score them: symprompt senses evaluate {flags.out} --data TEST_SETS")
+    show(f"how a sense is scored: {weights}")
+    show(f"score them: symprompt senses evaluate {flags.out} --data TEST_SETS")
 
 
 def run_evaluate(flags: SensesEvaluateFlags) -> None:
@@ -91,7 +92,7 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
     else:
         show(senses_table(plain))
         for line in senses_notes(plain):
-            print(line)
+            show(line)
 
 
 def run_tag(flags: SensesTagFlags) -> None:
@@ -118,7 +119,7 @@ def run_tag(flags: SensesTagFlags) -> None:
         if own:
             show(tags_table(own))
     if not any(found):
-        print("no content word that WordNet knows.")
+        show("no content word that WordNet knows.")
 
 
 def run_map(flags: SensesMapFlags) -> None:
@@ -149,15 +150,15 @@ def run_map(flags: SensesMapFlags) -> None:
     )
     out = flags.out or forms[0]
     write_file(Path(f"{out}.html"), map_page(found).encode())
-    print(map_caption(found))
+    show(map_caption(found))
     if why_not_umap(found):
-        print(why_not_umap(found))
-    print(f"page: {out}.html")
+        show(why_not_umap(found))
+    show(f"page: {out}.html")
     if can_draw():
         save_figure(draw_map(found), Path(f"{out}.png"))
-        print(f"picture: {out}.png")
+        show(f"picture: {out}.png")
     else:
-        print(NO_PICTURE)
+        show(NO_PICTURE)
 
 
 def _map_choice(

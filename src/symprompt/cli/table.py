@@ -71,7 +71,7 @@ def run_runs(flags: RunsFlags) -> None:
     elif rows:
         show(list_grid(rows))
     else:
-        print(f"no runs below {flags.folder}")
+        show(f"no runs below {flags.folder}")
 
 
 def _show_results(flags: TableFlags) -> None:
@@ -95,7 +95,7 @@ def _show_tables(tables: Grids, flags: TableFlags) -> None:
     if flags.json:
         print_json(tables.values)
     elif flags.markdown:
-        print(tables.to_markdown())
+        show(tables.to_markdown())
     else:
         show(tables)
 

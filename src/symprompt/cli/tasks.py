@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
 from symprompt.cli.output import print_json
+from symprompt.errors import counted
 from symprompt.files.progress import show_progress
 from symprompt.report.answers import prediction_grid
 from symprompt.report.grid import show
@@ -25,7 +26,7 @@ def run_tune(flags: TuneFlags, config: TuneConfig | PatternRunConfig) -> None:
     show(load_runs(paths).tables())
     for path in paths:
         for note in run_notes(load_metrics(Folder(path))):
-            print(note)
+            show(note)
     print(f"run folder: {config.out}")
     print(f"predict with it: symprompt predict {paths[0]} FILE")
 
@@ -50,7 +51,7 @@ def run_predict(flags: PredictFlags) -> None:
         )
         return
     if flags.out:
-        print(f"{len(found.rows)} predictions: {flags.out}")
+        print(f"{counted(len(found.rows), 'prediction')}: {flags.out}")
     else:
         show(prediction_grid(found.rows[:_SHOWN]))
         if len(found.rows) > _SHOWN:
@@ -58,4 +59,4 @@ def run_predict(flags: PredictFlags) -> None:
     for name, value in found.metrics.items():
         print(f"{name}: {value:.2f}")
     for note in found.notes:
-        print(f"note: {note}.")
+        show(f"note: {note}.")

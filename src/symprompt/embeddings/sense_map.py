@@ -14,7 +14,7 @@ from symprompt.embeddings.isotropy import unit
 from symprompt.embeddings.senses import SenseTagger
 from symprompt.embeddings.vectors import Choice, Ints, Text, embed_chunks
 from symprompt.embeddings.wordnet import PARTS
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import ConfigError, DataError, counted
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import keep_threads
 
@@ -73,7 +73,8 @@ def find_occurrences(
     count = sum(len(text) for text in found)
     if count < 3:
         raise DataError(
-            f"{' or '.join(forms)} occurs {count} times in the corpus; at least 3 are needed."
+            f"{' or '.join(forms)} occurs {counted(count, 'time')} in the corpus; at least 3 "
+            "are needed."
         )
     if len(found) > most:
         chosen = np.random.default_rng(seed).choice(len(found), most, replace=False)

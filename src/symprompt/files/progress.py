@@ -6,9 +6,12 @@ rich is imported when progress is shown: machines that only compute do not have 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from symprompt.files.escaping import escape
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,10 +20,23 @@ if TYPE_CHECKING:
 
 Tick = Callable[[str, int, int, str], None]
 """Called with (stage, done, total, note) as work goes on."""
+# An estimate looks back at so many marks at most, so far apart at least.
+_MARKS = 1000
+_MARK_SECONDS = 0.1
 
 
 def silent(stage: str, done: int, total: int, note: str) -> None:
     """Show nothing."""
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: "45 s", "12 min 5 s", "11 h 28 min"."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 @contextmanager
@@ -45,11 +61,11 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
         yield _Lines(console)
         return
     columns = (
-        bars.TextColumn("{task.description:<12}"),
+        bars.TextColumn("{task.description:<12}", markup=False),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         Rate(),
-        bars.TextColumn("{task.fields[note]}"),
+        bars.TextColumn("{task.fields[note]}", markup=False),
         bars.TimeElapsedColumn(),
         bars.TextColumn("left"),
         bars.TimeRemainingColumn(),
@@ -58,6 +74,7 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
         tasks: dict[str, tuple[TaskID, int]] = {}
 
         def tick(stage: str, done: int, total: int, note: str) -> None:
+            note = escape(note)
             # A stage that falls back has begun anew, as in a second run: it gets a bar of its own.
             if stage not in tasks or done < tasks[stage][1]:
                 tasks[stage] = (progress.add_task(stage, total=total, note=note), done)
@@ -74,8 +91,10 @@ class _Lines:
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console = console
         self.every = every
-        # When each stage was first heard of, and how far it was: a resumed one is not at its start.
+        # When each stage was how far: the first time, for a resumed one is not at its start; of
+        # late; and last.
         self.begun: dict[str, tuple[float, int]] = {}
+        self.late: dict[str, deque[tuple[float, int]]] = {}
         self.done: dict[str, int] = {}
         self.last = 0.0
 
@@ -85,15 +104,22 @@ class _Lines:
         first = done < self.done.get(stage, total + 1)
         self.done[stage] = done
         if first:
-            self.begun[stage] = (now, done)
-        begun, start = self.begun[stage]
+            self.begun[stage], self.late[stage] = (now, done), deque(maxlen=_MARKS)
+        (begun, start), late = self.begun[stage], self.late[stage]
+        if not late or now - late[-1][0] >= _MARK_SECONDS:
+            late.append((now, done))
+        # The first steps are slow where they compile or record: the later half counts.
+        while len(late) > 1 and 2 * (done - late[1][1]) >= done - start > 0:
+            late.popleft()
         if not first and done < total and now - self.last < self.every:
             return
         self.last = now
-        spent, steps = now - begun, done - start
-        left = f", about {spent / steps * (total - done):.0f} s left" if spent and steps else ""
+        (since, before), spent, left = late[0], now - begun, ""
+        if now > since and done > before > start:
+            rest = (now - since) / (done - before) * (total - done)
+            left = f", about {duration(rest)} left"
         self.console.print(
-            f"{stage}: {done}/{total}{' ' + note if note else ''}, {spent:.0f} s{left}",
+            escape(f"{stage}: {done}/{total}{' ' + note if note else ''}, {duration(spent)}{left}"),
             highlight=False,
             markup=False,
             emoji=False,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from symprompt.errors import RunError
+from symprompt.errors import RunError, counted
 from symprompt.files.atomic import read_json, to_json, write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.papers.executor import Executor, run_plan
@@ -21,6 +21,7 @@ from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskS
 from symprompt.papers.spe import fact_page
 from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
+from symprompt.report.grid import show
 from symprompt.report.pages import Page, Section
 from symprompt.runs.folder import CONFIG, LOCK, Folder
 
@@ -171,25 +172,27 @@ def _write_times(plan: AnyPlan, outcome: Outcome) -> Path:
 def show_plan(plan: Plan[Any]) -> None:
     """Print every job of a plan, whether it is there, and what is not measured."""
     done = [job for job in plan.jobs if job.finished]
-    print(f"{len(plan.jobs)} runs, {len(done)} of them done, in {plan.out}:")
+    show(f"{counted(len(plan.jobs), 'run')}, {len(done)} of them done, in {plan.out}:")
     for job in plan.jobs:
         begun = "begun" if Folder(job.config.out).has(CONFIG) else ""
         state = "done" if job.finished else begun
-        print(f"  {job.name:<48} {state}".rstrip())
+        show(f"  {job.name:<48} {state}".rstrip())
     for name, why in plan.missing.items():
-        print(f"  {name}: not measured: {why}")
+        show(f"  {name}: not measured: {why}")
 
 
 def show_reproduction(made: Reproduction) -> None:
     """Print where the tables are, what failed, and how to look at the results again."""
     outcome = made.outcome
     if outcome.made or outcome.skipped or outcome.failed:
-        counts = f"{len(outcome.made)} runs made, {len(outcome.skipped)} there from before"
-        print(f"{counts}, {len(outcome.failed)} failed.")
+        counts = (
+            f"{counted(len(outcome.made), 'run')} made, {len(outcome.skipped)} there from before"
+        )
+        show(f"{counts}, {len(outcome.failed)} failed.")
     for run, why in outcome.failed.items():
-        print(f"  {run} failed: {why}")
+        show(f"  {run} failed: {why}")
     for path in made.files:
-        print(f"  {path}")
+        show(f"  {path}")
     if not can_draw():
-        print(f"no figures: {NEED}.")
-    print(f"print the results again: symprompt table {made.out}/results.json")
+        show(f"no figures: {NEED}.")
+    show(f"print the results again: symprompt table {made.out}/results.json")

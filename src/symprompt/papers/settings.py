@@ -17,7 +17,7 @@ from symprompt.config import (
     Several,
     settings,
 )
-from symprompt.errors import ConfigError
+from symprompt.errors import ConfigError, counted
 
 TaskPaper = Literal["ptuning", "ptuning-v2"]
 PTUNING_V2: TaskPaper = "ptuning-v2"
@@ -92,7 +92,7 @@ class Settings(Machine):
     def describe_trial(self, what: str) -> list[str]:
         """Return a sentence if this is a trial, not the papers' setting."""
         trial = [f"at most {self.limit} {what} in each split"] if self.limit else []
-        trial += [f"{self.epochs} training epochs"] if self.epochs else []
+        trial += [counted(self.epochs, "training epoch")] if self.epochs else []
         return [f"A trial, not the papers' setting: {' and '.join(trial)}."] if trial else []
 
 

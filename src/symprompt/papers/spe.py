@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from symprompt.errors import counted
 from symprompt.facts.quality import easy_facts
 from symprompt.papers.fact_jobs import (
     NAMES,
@@ -209,15 +210,15 @@ def _notes(loaded: Loaded) -> list[str]:
     for model, groups in loaded.by_model.items():
         first = groups[0]
         notes.append(
-            f"{model}: {len(first.keys):,} test facts of "
-            f"{len(set(first.relation.tolist()))} relations"
+            f"{model}: {counted(len(first.keys), 'test fact')} of "
+            f"{counted(len(set(first.relation.tolist())), 'relation')}"
             + (f"; {first.note}." if first.note else ".")
         )
         for group in groups[1:]:
             if group.keys != first.keys:
                 notes.append(
-                    f"{group.label}: {len(group.keys):,} test facts, not the same as those of "
-                    f"{first.row.name}."
+                    f"{group.label}: {counted(len(group.keys), 'test fact')}, not the same as "
+                    f"those of {first.row.name}."
                 )
         for group in groups:
             count = len(set(group.relation.tolist()))
@@ -647,8 +648,9 @@ def draw_pictures(
     for model, groups in loaded.by_model.items():
         first, seeds = groups[0], max(len(group.seeds) for group in groups)
         about = (
-            f"Model {model}; {len(set(first.relation.tolist()))} relations, {len(first.keys):,} "
-            f"test facts; realistic ranks; mean over {seeds} seed{'s' if seeds > 1 else ''}."
+            f"Model {model}; {counted(len(set(first.relation.tolist())), 'relation')}, "
+            f"{counted(len(first.keys), 'test fact')}; realistic ranks; mean over "
+            f"{counted(seeds, 'seed')}."
         )
         bars = []
         for metric, group in itertools.product(METRICS, groups):

@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from symprompt.errors import DataError, RunError
+from symprompt.errors import DataError, RunError, counted
 from symprompt.files.atomic import making_folder, reason, to_json
 from symprompt.files.text import Document, split_sentences
 from symprompt.pretraining.tokenizer import find_specials
@@ -342,16 +342,16 @@ def _write_shards(
         key = (part, document.language)
         if key not in opened:
             path = folder / f"{part}-{len(closed) + len(opened):05d}"
-            counted = unigrams if part == "train" else None
-            opened[key] = OpenShard(path, document.language, dtype, counted)
+            words = unigrams if part == "train" else None
+            opened[key] = OpenShard(path, document.language, dtype, words)
         opened[key].add(tokens, separator)
         if opened[key].tokens >= limit:
             closed.append((part, opened.pop(key).close()))
     closed += [(part, shard.close()) for (part, _), shard in opened.items()]
     if not any(part == "train" for part, _ in closed):
         raise DataError(
-            f"{count} documents gave no tokens to train on ({empty} were empty); give more text, "
-            "or lower corpus.held_out."
+            f"{counted(count, 'document')} gave no tokens to train on ({empty} were empty); "
+            "give more text, or lower corpus.held_out."
         )
     # Text gives no separators: those that were counted stand between documents.
     unigrams[separator] = 0

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerFast
 from symprompt.config import flatten
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.files.atomic import making_folder, read_json, reason
+from symprompt.files.escaping import escape
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import find_files, read_documents
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
@@ -538,7 +539,7 @@ def model_card(config: PretrainConfig, training: Mapping[str, Any], name: str) -
         for part, value in training["loss"].items()
     ]
     texts = [(row["name"], row["language"] or "-", f"{row['bytes']:,}") for row in files]
-    return f"""---
+    card = f"""---
 {front}library_name: transformers
 pipeline_tag: fill-mask
 ---
@@ -597,6 +598,7 @@ errors, its age and its leanings. It is small, it was not tuned to follow instru
 harmless, and what it fills in is a likely word, not a checked fact. Do not decide about people \
 with it.
 """
+    return escape(card, "markdown")
 
 
 def _table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "")) -> str:

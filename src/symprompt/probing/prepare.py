@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from symprompt.errors import ConfigError, DataError, RunError, TemplateError
+from symprompt.errors import ConfigError, DataError, RunError, TemplateError, counted
 from symprompt.facts import (
     SPLITS,
     FactSet,
@@ -214,7 +214,7 @@ def drop_unusable(
         first = kept.dropped[new]
         total = sum(entry.count for entry in kept.dropped[new:])
         raise DataError(
-            f"{total} facts cannot be used, the first in relation {first.relation} "
+            f"{counted(total, 'fact')} cannot be used, the first in relation {first.relation} "
             f"({first.split}): {first.reason}; drop facts.strict to leave them out and count them."
         )
     # Last, so that a limit counts facts that can be asked.

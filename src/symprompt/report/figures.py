@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symprompt.errors import ConfigError, RunError, SympromptError
+from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
 from symprompt.files.atomic import reason, replacing
 from symprompt.probing.results import Array, Ranks, load_asked, load_weights
@@ -238,7 +238,9 @@ def question_panels(answers: Sequence[Answer]) -> list[Panel]:
         scored = [(answer.text, getattr(answer, name)) for answer in answers]
         there = [entry for entry in scored if entry[1] is not None]
         if len(there) < len(scored) or not there:
-            raise RunError(f"{len(scored) - len(there)} candidates have no {title} score to draw.")
+            raise RunError(
+                f"{counted(len(scored) - len(there), 'candidate')} without {title} score to draw."
+            )
         there.sort(key=lambda entry: -entry[1])
         texts, scores = zip(*there, strict=True)
         panels.append(Panel(title, texts, scores))
@@ -377,7 +379,7 @@ def draw_frequency(
             linewidth=1.5,
             label=run,
         )
-    labels = [f"{bins[place]}\n{counts[place]:,} facts" for place in kept]
+    labels = [f"{bins[place]}\n{counted(counts[place], 'fact')}" for place in kept]
     axes.set_xticks(range(len(kept)), labels)
     axes.set_xlim(-0.3, len(kept) - 0.7)
     axes.set_ylim(bottom=0)
@@ -662,7 +664,7 @@ def legend_labels(labels: Sequence[str]) -> list[str]:
 def map_caption(found: SenseMap) -> str:
     """Return what a reader must know about a map of occurrences, in one sentence."""
     how = "UMAP of cosines" if found.projection == "UMAP" else "two principal components"
-    return f"{len(found.labels)} occurrences, {how}, coloured by {found.colour}"
+    return f"{counted(len(found.labels), 'occurrence')}, {how}, coloured by {found.colour}"
 
 
 def draw_map(found: SenseMap) -> Figure:

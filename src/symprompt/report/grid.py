@@ -5,22 +5,32 @@ rich is imported when a terminal table is made: machines that only compute do no
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from symprompt.files.escaping import escape
+
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
-    from rich.measure import Measurement
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
     from rich.table import Table
-    from rich.text import Text
 
 # What stands in a cell without a value.
 DASH = "–"
-# So narrow may the first column become, its words broken.
+EMPTY = "No rows: nothing was measured for this table."
+"""What stands in place of a table without rows."""
+# Spaces that a column takes beside its own width.
+_GAP = 2
+# Narrower no column is made.
 _NARROW = 8
-_WIDEST = 1000
+# How a cell may stand on a terminal, the widest way first.
+_SHAPES: tuple[Callable[[str], str], ...] = (
+    lambda cell: cell.replace("\n", " "),
+    lambda cell: cell,
+    lambda cell: re.sub(r"(\([\d.+-]+) (to [\d.+-]+\))", r"\1\n\2", cell),
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class Grid:
     Attributes:
         sections: rows in groups, parted by a rule where the medium has one.
         marked: columns (by place) whose numbers are not ours; HTML gives them another ground.
-        folded: columns (by place) of text, which may break over lines on a terminal.
+        folded: columns (by place) of text, which may break between words on a terminal.
     """
 
     title: str
@@ -43,11 +53,14 @@ class Grid:
         """Return the grid as a Markdown table under a bold title."""
         rule = "|---|" + "---:|" * (len(self.header) - 1)
         rows = [_markdown_row(row) for section in self.sections for row in section]
-        return "\n".join([f"**{self.title}**", "", _markdown_row(self.header), rule, *rows])
+        table = [_markdown_row(self.header), rule, *rows] if rows else [EMPTY]
+        return "\n".join([f"**{escape(self.title, 'markdown')}**", "", *table])
 
     def to_html(self) -> str:
         """Return the grid as an HTML table, cells taken literally."""
-        lines = [f"<table><caption>{html.escape(self.title)}</caption>", "<thead>"]
+        if not any(self.sections):
+            return f"<p><b>{escape(self.title, 'html')}</b></p>\n<p>{EMPTY}</p>"
+        lines = [f"<table><caption>{escape(self.title, 'html')}</caption>", "<thead>"]
         lines += [self._html_row(self.header, "th"), "</thead>"]
         for section in self.sections:
             rows = [self._html_row(row, "td") for row in section]
@@ -58,60 +71,97 @@ class Grid:
         parts = []
         for place, cell in enumerate(cells):
             mark = ' class="theirs"' if place in self.marked else ""
-            text = html.escape(cell).replace("\n", "<br>")
+            text = escape(cell, "html").replace("\n", "<br>")
             parts.append(f"<{kind}{mark}>{text}</{kind}>")
         return f"<tr>{''.join(parts)}</tr>"
 
-    def __rich__(self) -> Table:
-        """Return the grid as a rich table, cells taken literally (no markup)."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        """Give tables that fit the terminal, cells taken literally (no markup).
+
+        Intervals stand beside their figures where there is room, else below them, in one line or
+        two. Columns for which there is still no room follow in a table of their own. Names and
+        numbers stay whole.
+        """
+        from rich.text import Text
+
+        if self.title:
+            yield Text(escape(self.title), style="table.title")
+        if not any(self.sections):
+            yield Text(EMPTY)
+            return
+        rows = [self.header, *(row for section in self.sections for row in section)]
+        layouts = []
+        for shape in _SHAPES:
+            columns = [
+                _Column([escape(shape(cell)) for cell in cells], text=place in (0, *self.folded))
+                for place, cells in enumerate(zip(*rows, strict=True))
+            ]
+            layouts.append((columns, list(_parts(columns, options.max_width))))
+        columns, parts = min(layouts, key=lambda layout: len(layout[1]))
+        for part in parts:
+            yield self._table(columns, part, options.max_width)
+
+    def _table(self, columns: Sequence[_Column], part: Sequence[int], room: int) -> Table:
+        """Return some of the columns as a rich table."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(
-            title=Text(self.title),
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            collapse_padding=True,
-            pad_edge=False,
-        )
-        for index, heading in enumerate(self.header):
-            text = index in (0, *self.folded)
-            justify: JustifyMethod = "left" if text else "right"
-            # On a narrow terminal names may break over lines, numbers and intervals should not.
-            unbroken = not text and "\n" not in heading
-            cells = [heading, *(row[index] for section in self.sections for row in section)]
-            width = max((len(line) for cell in cells for line in cell.splitlines()), default=0)
+        table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+        own = [columns[place] for place in part]
+        spare = max(0, room - sum(column.least + _GAP for column in own))
+        wanted = sum(column.most - column.least for column in own)
+        for column in own:
+            more = (column.most - column.least) * min(spare, wanted) // max(1, wanted)
             table.add_column(
-                Text(heading),
-                justify=justify,
-                no_wrap=unbroken,
+                Text(column.cells[0]),
+                justify="left" if column.text else "right",
                 overflow="fold",
-                min_width=width if unbroken else None,
+                width=column.least + more,
             )
+        rows = zip(*(column.cells[1:] for column in own), strict=True)
         for section in self.sections:
-            for row in section:
-                table.add_row(_Name(row[0]), *(Text(cell) for cell in row[1:]))
+            for cells in islice(rows, len(section)):
+                table.add_row(*map(Text, cells))
             table.add_section()
         return table
 
 
-class _Name:
-    """A cell whose words may be broken where there is little room; final."""
+class _Column:
+    """The cells of a column as they are shown, its heading first; final.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    Attributes:
+        text: it may break between words; of others the heading alone may.
+        least: how narrow it can be.
+        most: how wide it need be.
+    """
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        from rich.text import Text
+    def __init__(self, cells: Sequence[str], *, text: bool) -> None:
+        from rich.cells import cell_len
 
-        yield Text(self._text, overflow="fold")
+        self.cells, self.text = cells, text
+        self.most = max(cell_len(line) for cell in cells for line in (cell.splitlines() or [""]))
+        whole = [] if text else [line for cell in cells[1:] for line in cell.splitlines()]
+        broken = [word for cell in (cells if text else cells[:1]) for word in cell.split()]
+        self.least = max((cell_len(piece) for piece in (*whole, *broken)), default=0)
 
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        from rich.measure import Measurement
 
-        widest = max(map(len, self._text.splitlines()), default=0)
-        return Measurement(min(widest, _NARROW), widest)
+def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[int]]:
+    """Yield the places of columns that fit beside each other, the first column in every part."""
+    first, *others = columns
+    widest = max((column.least for column in others), default=0)
+    # A name that leaves no room for anything else is broken all the same.
+    first.least = min(first.least, max(_NARROW, room - widest - 2 * _GAP))
+    left = room - first.least - _GAP
+    part, used = [0], 0
+    for place, column in enumerate(others, start=1):
+        column.least = min(column.least, max(_NARROW, left - _GAP))
+        if used + column.least + _GAP > left and len(part) > 1:
+            yield part
+            part, used = [0], 0
+        part.append(place)
+        used += column.least + _GAP
+    yield part
 
 
 @dataclass(frozen=True)
@@ -130,7 +180,7 @@ class Grids:
         """Return the tables and the notes as Markdown."""
         parts = [grid.to_markdown() for grid in self.grids]
         if self.notes:
-            parts.append("\n".join(f"- {note}" for note in self.notes))
+            parts.append("\n".join(f"- {escape(note, 'markdown')}" for note in self.notes))
         return "\n\n".join(parts) + "\n"
 
     def __rich__(self) -> Group:
@@ -142,7 +192,7 @@ def stack(*parts: Grid | str) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(*(Text(part) if isinstance(part, str) else part.__rich__() for part in parts))
+    return Group(*(Text(escape(part)) if isinstance(part, str) else part for part in parts))
 
 
 def interval_cell(value: float, low: float, high: float) -> str:
@@ -157,23 +207,18 @@ def difference_cell(difference: float, low: float, high: float, p: float) -> str
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    shown = (escape(cell, "markdown").replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(shown)} |"
 
 
 def show(table: RenderableType, console: Console | None = None) -> None:
-    """Print a table or any rich renderable to the terminal, or to the given console.
+    """Print a table, any rich renderable or a line of text to the terminal, or to the console.
 
-    What does not fit is printed wider: lines that wrap can be read, numbers that are cut off are
-    wrong.
+    A line is printed as it is, so that commands and paths in it can be copied.
     """
+    if isinstance(table, str):
+        print(escape(table))
+        return
     from rich.console import Console
-    from rich.measure import Measurement
 
-    target = console or Console()
-    needed = Measurement.get(target, target.options.update(width=_WIDEST), table).minimum
-    before = target.width
-    if needed > before:
-        target.width = needed
-    target.print(table)
-    if needed > before:
-        target.width = before
+    (console or Console()).print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symprompt.files.atomic import to_json, write_file
+from symprompt.files.escaping import escape
 from symprompt.report.figures import MAP_COLOURS, legend_labels, map_caption, save_figure
 from symprompt.report.grid import Grid
 from symprompt.report.records import plain_results
@@ -68,24 +68,26 @@ class Section:
 
     def to_markdown(self) -> str:
         """Return the section as Markdown."""
-        parts = [f"## {self.title}", *self.text]
+        parts = [escape(text, "markdown") for text in (f"## {self.title}", *self.text)]
         parts += [grid.to_markdown() for grid in self.grids]
         if self.notes:
-            parts.append("\n".join(f"- {note}" for note in self.notes))
-        parts += [f"![{picture.about}](figures/{picture.file})" for picture in self.pictures]
+            parts.append("\n".join(f"- {escape(note, 'markdown')}" for note in self.notes))
+        for picture in self.pictures:
+            parts.append(f"![{escape(picture.about, 'markdown')}](figures/{picture.file})")
         return "\n\n".join(parts)
 
     def to_html(self) -> str:
         """Return the section as HTML."""
-        parts = [f"<h2>{html.escape(self.title)}</h2>"]
-        parts += [f"<p>{html.escape(text)}</p>" for text in self.text]
+        parts = [f"<h2>{escape(self.title, 'html')}</h2>"]
+        parts += [f"<p>{escape(text, 'html')}</p>" for text in self.text]
         parts += [grid.to_html() for grid in self.grids]
         if self.notes:
-            notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+            notes = "".join(f"<li>{escape(note, 'html')}</li>" for note in self.notes)
             parts.append(f"<ul>{notes}</ul>")
         for picture in self.pictures:
-            source = html.escape(f"figures/{picture.file}")
-            parts.append(f'<p><img src="{source}" alt="{html.escape(picture.about)}"></p>')
+            source = escape(f"figures/{picture.file}", "html")
+            about = escape(picture.about, "html")
+            parts.append(f'<p><img src="{source}" alt="{about}"></p>')
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,16 +123,16 @@ class Page:
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""
-        parts = [f"# {self.title}", *self.text]
+        parts = [escape(text, "markdown") for text in (f"# {self.title}", *self.text)]
         parts += [section.to_markdown() for section in self.sections]
         return "\n\n".join(parts) + "\n"
 
     def to_html(self) -> str:
         """Return the report as one HTML page; its figures lie beside it."""
-        body = [f"<h1>{html.escape(self.title)}</h1>"]
-        body += [f"<p>{html.escape(paragraph)}</p>" for paragraph in self.text]
+        body = [f"<h1>{escape(self.title, 'html')}</h1>"]
+        body += [f"<p>{escape(paragraph, 'html')}</p>" for paragraph in self.text]
         body += [section.to_html() for section in self.sections]
-        title = html.escape(self.title)
+        title = escape(self.title, "html")
         head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
         start = f'<html lang="en"><head>{head}</head><body>'
         return "\n".join(["<!doctype html>", start, *body, "</body></html>\n"])
@@ -171,10 +173,10 @@ def map_page(found: SenseMap) -> str:
     values = {"points": points, "legend": legend, "colours": MAP_COLOURS}
     # Inside a script no "<" may begin a tag.
     data = json.dumps(values, ensure_ascii=False).replace("<", "\\u003c")
-    title = html.escape(f"“{found.word}”")
+    title = escape(f"“{found.word}”", "html")
     return (
         _PAGE.replace("@TITLE@", title)
-        .replace("@CAPTION@", html.escape(map_caption(found)))
+        .replace("@CAPTION@", escape(map_caption(found), "html"))
         .replace("@DATA@", data)
     )
 

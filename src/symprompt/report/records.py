@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.atomic import read_json
 from symprompt.report.grid import Grid, Grids, difference_cell, interval_cell, stack
 from symprompt.runs.folder import MANIFEST, Folder, Manifest, Record, validated
@@ -390,9 +390,14 @@ def run_summary(metrics: Mapping[str, Any]) -> Group:
     )
     title = f"{metrics['method']} on {metrics['model']}"
     grid = Grid(title, ("test, realistic ranks", "P@1", "P@10", "MRR"), (rows,))
-    notes = [f"{test['facts']} facts, {len(test['relations'])} relations, seed {metrics['seed']}"]
+    notes = [
+        f"{counted(test['facts'], 'fact')}, {counted(len(test['relations']), 'relation')}, "
+        f"seed {metrics['seed']}"
+    ]
     notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
-    notes += [f"left out: {count} facts, {why}" for why, count in metrics["dropped"].items()]
+    notes += [
+        f"left out: {counted(count, 'fact')}, {why}" for why, count in metrics["dropped"].items()
+    ]
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:
         shown = " to ".join(f"{weight:.3g}" for weight in dict.fromkeys((weights[0], weights[-1])))
@@ -419,7 +424,7 @@ def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return [
         f"prompts that are not all words, as the search was too short: {len(names)} of "
-        f"{relations} relations ({shown}); raise learning.epochs or search.steps"
+        f"{counted(relations, 'relation')} ({shown}); raise learning.epochs or search.steps"
     ]
 
 
@@ -438,7 +443,7 @@ def run_notes(metrics: Mapping[str, Any]) -> list[str]:
         notes.append(f"{CUT}: {told}")
     elif cut:
         counts = [
-            f"{own['examples']} of {split} ({own['tokens']} tokens)"
+            f"{own['examples']} of {split} ({counted(own['tokens'], 'token')})"
             for split, own in cut.items()
             if own["examples"]
         ]
@@ -480,9 +485,9 @@ def pretrain_summary(training: Mapping[str, Any]) -> Group:
         )
         grids.append(Grid("sequences of each language", header, (rows,)))
     notes = [
-        f"text: {corpus['documents']:,} documents, {corpus['tokens']:,} tokens, "
-        f"{corpus['sequences']:,} sequences",
-        f"training: {training['steps']:,} steps, {training['tokens']:,} tokens, "
+        f"text: {counted(corpus['documents'], 'document')}, {counted(corpus['tokens'], 'token')}, "
+        f"{counted(corpus['sequences'], 'sequence')}",
+        f"training: {counted(training['steps'], 'step')}, {training['tokens']:,} tokens, "
         f"{training['passes']:.2f} passes, {training['seconds']:,.0f} s, "
         f"{training['tokens_per_second']:,.0f} tokens/s",
         *_missing(training["vocabulary"]["broken"], corpus["empty_documents"]),
@@ -503,7 +508,7 @@ def prepared_summary(about: Mapping[str, Any]) -> Group:
         for language, counts in about["languages"].items()
     )
     notes = [
-        f"held out: {about['held_out_documents']:,} of {about['documents']:,} documents",
+        f"held out: {about['held_out_documents']:,} of {counted(about['documents'], 'document')}",
         f"vocabulary: {vocabulary['size']:,} tokens",
         *_missing(vocabulary["broken"], about["empty_documents"]),
     ]
@@ -515,7 +520,7 @@ def _missing(broken: Sequence[str], empty: int) -> list[str]:
     notes = []
     if broken:
         shown = ", ".join(broken[:5]) + (", ..." if len(broken) > 5 else "")
-        notes.append(f"vocabulary: {len(broken)} listed words are not one token: {shown}")
+        notes.append(f"vocabulary: {counted(len(broken), 'listed word')} not one token: {shown}")
     if empty:
-        notes.append(f"left out: {empty:,} documents without a token")
+        notes.append(f"left out: {counted(empty, 'document')} without a token")
     return notes

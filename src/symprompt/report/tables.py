@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.errors import RunError, SympromptError
+from symprompt.errors import RunError, SympromptError, counted
 from symprompt.facts.types import Split
 from symprompt.probing.results import Predictions, load_asked, load_card, load_weights, open_run
 from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
@@ -222,7 +222,7 @@ def _mismatch(first: RunScores, other: RunScores) -> str:
     if not missing and not added:
         places = sum(a != b for a, b in zip(first.key, other.key, strict=True))
         return f"the same facts in another order ({places} places differ) than"
-    return f"{missing + added} facts differ ({missing} missing, {added} added) from"
+    return f"{counted(missing + added, 'fact')} differ ({missing} missing, {added} added) from"
 
 
 def load_scores(
@@ -275,7 +275,7 @@ def load_scores(
             [
                 *candidate_notes(details),
                 *unfilled_notes(details, len(np.unique(predictions.relation))),
-                *(f"{n} facts left out: {why}" for why, n in details["dropped"].items()),
+                *(f"{counted(n, 'fact')} left out: {why}" for why, n in details["dropped"].items()),
             ]
         ),
     )
@@ -291,6 +291,6 @@ def _check_options(path: str, predictions: Predictions, k: int, weight: float | 
         raise RunError(f"{path} did not ask back, so there is nothing to re-rank.")
     if k > predictions.candidates.shape[1]:
         raise RunError(
-            f"k is {k}, but {path} stores {predictions.candidates.shape[1]} candidates; choose a "
-            "smaller k, or train again with a larger one."
+            f"k is {k}, but {path} stores {counted(predictions.candidates.shape[1], 'candidate')}; "
+            "choose a smaller k, or train again with a larger one."
         )
