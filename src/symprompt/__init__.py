@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from symprompt.pretraining.folder import prepare_pretraining as prepare_pretraining
     from symprompt.pretraining.train import pretrain as pretrain
     from symprompt.probing.ask import Answer as Answer
+    from symprompt.probing.ask import Answers as Answers
     from symprompt.probing.ask import Run as Run
+    from symprompt.probing.ask import ask_template as ask_template
     from symprompt.probing.config import RunConfig as RunConfig
     from symprompt.probing.config import load_config as load_config
     from symprompt.probing.config import make_config as make_config
@@ -73,7 +75,9 @@ _PUBLIC = {
     "symprompt.pretraining.train": ("pretrain",),
     "symprompt.probing.ask": (
         "Answer",
+        "Answers",
         "Run",
+        "ask_template",
     ),
     "symprompt.probing.config": (
         "RunConfig",

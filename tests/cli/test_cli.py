@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -558,7 +559,9 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
     flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu")
     said = call("ask", runs["spe"], *flags, "--top", 3)
     assert said.code == 0
-    plain = json.loads(call("ask", runs["spe"], *flags, "--top", 5, "--json").out)
+    asked = json.loads(call("ask", runs["spe"], *flags, "--top", 5, "--json").out)
+    assert f"joint = object score + {asked['weight']:.3g} x subject score." in said.out
+    plain = asked["answers"]
     assert len(plain) == 5
     assert plain == sorted(plain, key=lambda answer: -answer["joint"])
     for answer in plain[:3]:
@@ -566,12 +569,12 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
         for name in ("object_score", "subject_score", "joint"):
             assert f"{answer[name]:.3f}" in row
     assert said.out.startswith("in: Oslo ?")
-    assert sum("-" in line for line in said.out.splitlines()) == 3
+    assert sum("%" in line for line in said.out.splitlines()) == 3
 
 
 def test_answers_that_were_not_asked_back_have_blanks(call: Call, runs: dict[str, Path]) -> None:
     flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--top", 8)
-    plain = json.loads(call("ask", runs["spe"], *flags, "--json").out)
+    plain = json.loads(call("ask", runs["spe"], *flags, "--json").out)["answers"]
     assert [answer["joint"] is None for answer in plain] == [False] * 5 + [True] * 3
     said = call("ask", runs["spe"], *flags)
     assert said.code == 0
@@ -581,8 +584,9 @@ def test_answers_that_were_not_asked_back_have_blanks(call: Call, runs: dict[str
 def test_subjects_are_asked_for_by_object(call: Call, runs: dict[str, Path]) -> None:
     flags = ("--relation", "in", "--object", "France", "--device", "cpu", "--json", "--top", 2)
     plain = json.loads(call("ask", runs["spe"], *flags).out)
-    assert len(plain) == 2
-    assert {"text", "object_score", "subject_score", "joint"} == set(plain[0])
+    assert (plain["object"], plain["known"], len(plain["answers"])) == ("France", True, 2)
+    scores = {"object_score", "subject_score", "joint", "terms", "probability"}
+    assert {"text", *scores} == set(plain["answers"][0])
 
 
 def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str, Path]) -> None:
@@ -592,14 +596,63 @@ def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str
     assert "object" in said.out
     assert "joint" not in said.out
     plain = json.loads(call("ask", runs["ptuning"], *flags, "--json").out)
-    assert plain[0]["joint"] is None
+    assert plain["answers"][0]["joint"] is None
+    assert plain["weight"] is None
+
+
+@pytest.mark.parametrize("name", ["names.txt", "names.csv"])
+def test_many_subjects_are_asked_from_a_file(
+    call: Call, runs: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("subject\n" * name.endswith("csv") + "Oslo\noslo\n\nNew York\n")
+    flags = ("--relation", "in", "--device", "cpu", "--top", 2)
+    said = call("ask", runs["spe"], "--file", tmp_path / name, *flags)
+    plain = json.loads(call("ask", runs["spe"], "--file", tmp_path / name, *flags, "--json").out)
+    assert [own["subject"] for own in plain] == ["Oslo", "oslo", "New York"]
+    assert [(own["known"], own["nearest"]) for own in plain][:2] == [(True, ""), (False, "Oslo")]
+    assert "oslo (did you mean Oslo?)" in said.out
+    for own in plain:
+        subject = ("--subject", own["subject"])
+        alone = json.loads(call("ask", runs["spe"], *subject, *flags, "--json").out)["answers"]
+        assert [answer["text"] for answer in alone] == [answer["text"] for answer in own["answers"]]
+        first = own["answers"][0]
+        assert first["joint"] == pytest.approx(alone[0]["joint"], abs=1e-4)
+        row = {own["subject"].split()[0], first["text"]}
+        assert any(row <= {*line.split()} for line in said.out.splitlines())
+
+
+def test_a_model_is_asked_by_a_template_without_a_run(call: Call, tmp_path: Path) -> None:
+    flags = ("--template", "The capital of [X] is [Y] .", "--device", "cpu", "--top", 3)
+    said = call("ask", *flags, "--subject", "France")
+    assert said.code == 0, said.err
+    assert said.out.startswith("The capital of [X] is [Y] .: France ?")
+    (tmp_path / "names.txt").write_text("France\n")
+    (own,) = json.loads(call("ask", *flags, "--file", tmp_path / "names.txt", "--json").out)
+    assert (own["subject"], own["known"], len(own["answers"])) == ("France", None, 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--subject", "a"], "either a run folder or a --template"),
+        (["--template", "[X] [Y]", "--object", "a"], "leave --object and --relation out"),
+        (["--template", "[X] <2> [Y]", "--subject", "a"], "has vectors that are to be learned"),
+        (["--template", "[X]", "--subject", "a"], "it needs exactly one [X]"),
+        (["--template", "[X] [Y]"], "give either a --subject or an --object"),
+        (["--template", "[X] [Y]", "--file", "no.txt"], "no.txt does not exist"),
+    ],
+)
+def test_a_question_without_a_run_is_refused_in_one_sentence(
+    call: Call, flags: list[str], message: str
+) -> None:
+    assert message in assert_one_sentence(call("ask", *flags))
 
 
 @pytest.mark.parametrize(
     ("run", "flags", "message"),
     [
         ("spe", ["--relation", "out", "--subject", "Oslo"], "relation 'out' is not in"),
-        ("spe", ["--relation", "in"], "either a subject or an object"),
+        ("spe", ["--relation", "in"], "either a --subject or an --object"),
         ("spe", ["--relation", "in", "--subject", ""], "the subject is empty"),
         ("spe", ["--relation", "in", "--object", "Oslo"], "not one token"),
         ("spe", ["--relation", "in", "--subject", "a", "--top", "-1"], "top is -1"),
@@ -796,7 +849,9 @@ def pretrain(call: Call, tmp_path: Path) -> Call:
     return run
 
 
-def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_path: Path) -> None:
+def test_pretraining_tells_what_it_made_and_how_to_use_it(
+    pretrain: Call, call: Call, tmp_path: Path
+) -> None:
     said = pretrain()
     assert said.code == 0, said.err
     training = load_training(tmp_path / "model")
@@ -804,7 +859,9 @@ def test_pretraining_tells_what_it_made_and_how_to_use_it(pretrain: Call, tmp_pa
     assert f"{training['validation']['mlm']:.3f}" in said.out
     assert "tokens/s" in said.out
     assert f"model folder: {tmp_path / 'model'}" in said.out
-    assert f"use it: symprompt train lama-spe --model {tmp_path / 'model'} --data" in said.out
+    hint = next(line for line in said.out.splitlines() if line.startswith("ask it: symprompt "))
+    asked = call(*shlex.split(hint)[3:], "--device", "cpu")
+    assert asked.code == 0, asked.err
     stages = [line.split(":")[0] for line in said.err.splitlines()]
     assert list(dict.fromkeys(stages)) == [
         "checking",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tiny.text import pretrain_config, write_text
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
 COMMANDS = [
-    line.split("#")[0].split()[1:]
+    shlex.split(line, comments=True)[1:]
     for _, block in BLOCKS
     for line in block.splitlines()
     if line.startswith("symprompt ")

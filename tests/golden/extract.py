@@ -118,7 +118,7 @@ def answers(said: str) -> Plain:
     """Return what ``ask --json`` printed: every answer with its scores."""
     names = {"text": "text", "object_score": "object score", "subject_score": "subject score"}
     names |= {"joint": "joint score"}
-    rows = json.loads(said)
+    rows = json.loads(said)["answers"]
     return {"items": [{own: row[key] for key, own in names.items() if key in row} for row in rows]}
 
 

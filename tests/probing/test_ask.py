@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -255,9 +256,40 @@ def test_fitted_frequencies_are_part_of_the_answers_too(
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=width)
         by_forward = sorted(answers, key=lambda answer: -answer.object_score)
-        assert [answer.subject_score for answer in by_forward] == pytest.approx(
-            predictions.weighed_score[row].tolist(), abs=1e-5
-        )
+        joint = predictions.joint(fitted[0])
+        for name, wanted in {"subject_score": predictions.subject_score, "joint": joint}.items():
+            scores = [getattr(answer, name) for answer in by_forward]
+            assert scores == pytest.approx(wanted[row].tolist(), abs=1e-5)
+        terms = [answer.terms["frequency"] for answer in by_forward]
+        assert terms == pytest.approx(predictions.terms["frequency"][row].tolist(), abs=1e-5)
+        weight, share = (own[["capital", "in"].index(fact.relation)] for own in fitted)
+        assert (answers.weight, answers.shares) == (weight, {"frequency": share})
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_template_asks_as_a_run_of_manual_prompts_does(
+    make: Make, family_folder: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    model = str(family_folder(name))
+    run = symprompt.train(make(tmp_path / "run", model=model, method={"name": "manual"}))
+    template = load_facts(run.folder)["capital"].template
+    subjects = ["France", "New York"]
+    found = symprompt.ask_template(model, template, subjects, device="cpu")
+    assert found == run.ask_all(subjects, "capital", device="cpu")
+    assert [own.known for own in found] == [None, None]
+    (every,) = symprompt.ask_template(model, template, subjects[:1], device="cpu", top=10**6)
+    assert sum(answer.probability or 0 for answer in every) == pytest.approx(1, abs=0.01)
+
+
+def test_a_subject_that_is_not_known_is_asked_and_the_known_spelling_offered(
+    finished: Run,
+) -> None:
+    for asked, nearest in (("france", "France"), ("Frnce", "France"), ("Quux", "")):
+        answers = finished.ask("capital", subject=asked, top=5)
+        assert (answers.known, answers.nearest, len(answers)) == (False, nearest, 5)
+    assert finished.ask("capital", subject="France").known is True
+    with pytest.raises(SympromptError, match=r"cannot be asked \(did you mean France\?\)"):
+        finished.ask("in", object="Framce")
 
 
 @pytest.mark.parametrize("by", ["cosine", "euclidean"])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from symprompt.facts import FactSet, check
-from symprompt.report.answers import answer_table, check_table
+from symprompt.probing.ask import Answer, Answers
+from symprompt.report.answers import answer_table, check_table, question_table
 from symprompt.report.records import run_summary
 
 
@@ -21,27 +23,52 @@ def render(table: RenderableType, width: int = 160) -> list[str]:
 
 
 ANSWERS = [
-    {"text": "Paris", "object_score": -1.23456, "subject_score": -2.0, "joint": -2.83456},
-    {"text": "Rome", "object_score": -0.5, "subject_score": -7.25, "joint": -6.3},
-    {"text": "Oslo", "object_score": -9.0, "subject_score": None, "joint": None},
+    asdict(Answer("Paris", -1.23456, -2.0, -2.83456, {"frequency": 0.5}, 0.29)),
+    asdict(Answer("Rome", -0.5, -7.25, -6.3, {"frequency": -0.25}, 0.61)),
+    asdict(Answer("Oslo", -9.0, probability=0.000123)),
 ]
 
 
 def test_answers_stand_in_their_order_with_their_scores() -> None:
     grid = answer_table(ANSWERS, "capital: France ?")
     assert grid.title == "capital: France ?"
-    assert grid.header == ("rank", "answer", "object score", "subject score", "joint")
+    scores = ("object score", "subject score", "frequency", "joint")
+    assert grid.header == ("rank", "answer", "probability", *scores)
     assert grid.sections[0] == (
-        ("1", "Paris", "-1.235", "-2.000", "-2.835"),
-        ("2", "Rome", "-0.500", "-7.250", "-6.300"),
-        ("3", "Oslo", "-9.000", "", ""),
+        ("1", "Paris", "29.00 %", "-1.235", "-2.000", "0.500", "-2.835"),
+        ("2", "Rome", "61.00 %", "-0.500", "-7.250", "-0.250", "-6.300"),
+        ("3", "Oslo", "0.01 %", "-9.000", "", "", ""),
     )
-    assert answer_table(ANSWERS[2:], "").sections[0] == (("1", "Oslo", "-9.000"),)
+    assert answer_table(ANSWERS[2:], "").sections[0] == (("1", "Oslo", "0.01 %", "-9.000"),)
+
+
+def test_questions_state_their_weights_and_the_names_that_are_not_known() -> None:
+    def asked(subject: str, **more: Any) -> dict[str, Any]:
+        answers = [Answer(**own) for own in ANSWERS]
+        names = ["France", "Siemens"]
+        return Answers(answers, relation="in", subject=subject, names=names, **more).to_dict()
+
+    one = render(question_table([asked("siemens", weight=1.5, shares={"frequency": -0.25})]))
+    assert one[0] == "in: siemens ?"
+    assert one[-4:] == [
+        "probability: of the object given the subject; object score: its logarithm.",
+        "joint = object score + 1.5 x (subject score + frequency).",
+        "frequency = -0.25 x log of the object's share of the training facts.",
+        "not among the subjects that the run has facts about: siemens (did you mean Siemens?); "
+        "asked as written.",
+    ]
+    many = render(question_table([asked("France", weight=2.0), asked("Xyz"), asked("FRANCE")]))
+    assert [line.split()[:4] for line in many[4:7]] == [
+        [subject, "Paris", "29.00", "%"] for subject in ("France", "Xyz", "FRANCE")
+    ]
+    assert many[4].endswith("-2.835  Rome, Oslo")
+    assert "joint = object score + 2 x subject score." in many
+    assert many[-1].endswith("about: Xyz, FRANCE (did you mean France?); asked as written.")
 
 
 @pytest.mark.parametrize("text", ["[unused1]", "[/b]", "[red]", ":smile:", "[UNK]", "\\[x]"])
 def test_answers_and_titles_are_shown_literally(text: str) -> None:
-    answers = [{"text": text, "object_score": -1.0, "subject_score": None, "joint": None}]
+    answers = [asdict(Answer(text, -1.0))]
     lines = render(answer_table(answers, f"in: {text} ?"))
     assert lines[0] == f"in: {text} ?"
     assert any(line.split() == ["1", text, "-1.000"] for line in lines)

@@ -71,7 +71,7 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.tasks:run_predict",
     ),
     "ask": Command(
-        "ask a run for objects or subjects",
+        "ask a run, or any model by a template, for objects or subjects",
         "symprompt.cli.flags:AskFlags",
         "symprompt.cli.facts:run_ask",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from symprompt.cli.flags import (
     AskFlags,
@@ -16,11 +17,11 @@ from symprompt.cli.flags import (
 )
 from symprompt.cli.output import print_json
 from symprompt.errors import ConfigError
-from symprompt.facts import check, load_facts, uhn
+from symprompt.facts import check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
-from symprompt.probing.ask import Run
+from symprompt.probing.ask import Run, ask_template
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
 from symprompt.probing.demo import make_demo
 from symprompt.probing.inspect import describe_prompts
@@ -34,9 +35,9 @@ from symprompt.probing.rerank import rerank_run
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
 from symprompt.probing.train import train
 from symprompt.report.answers import (
-    answer_table,
     check_table,
     prompts_table,
+    question_table,
     vocabulary_table,
 )
 from symprompt.report.demo import show_demo
@@ -54,24 +55,32 @@ def run_train(flags: TrainFlags, config: RunConfig) -> None:
 
 
 def run_ask(flags: AskFlags) -> None:
-    """Run ``symprompt ask RUN --relation NAME --subject|--object TEXT``."""
-    run = Run.load(flags.run)
-    with show_progress() as tick:
-        answers = run.ask(
-            flags.relation,
-            subject=flags.subject,
-            object=flags.object,
-            top=flags.top,
-            model=flags.model,
-            device=flags.device,
-            tick=tick,
+    """Run ``symprompt ask RUN --relation NAME --subject|--object TEXT``, or by ``--template``."""
+    if bool(flags.run) == bool(flags.template):
+        raise ConfigError("give either a run folder or a --template to ask by.")
+    if (flags.subject, flags.object, flags.file or None).count(None) != 2:
+        raise ConfigError("give either a --subject or an --object to ask about, or a --file.")
+    if flags.template and (flags.object is not None or flags.relation):
+        raise ConfigError(
+            "--template asks for objects without a run; give --subject or --file, and leave "
+            "--object and --relation out."
         )
-    plain = [asdict(answer) for answer in answers]
+    subjects = load_subjects(Path(flags.file)) if flags.file else [flags.subject or ""]
+    with show_progress() as tick:
+        options: Any = {"top": flags.top, "device": flags.device, "tick": tick}
+        if flags.template:
+            asked = ask_template(flags.model or "shipped", flags.template, subjects, **options)
+        elif flags.object is not None:
+            options |= {"model": flags.model, "object": flags.object}
+            asked = [Run.load(flags.run).ask(flags.relation, **options)]
+        else:
+            run = Run.load(flags.run)
+            asked = run.ask_all(subjects, flags.relation, model=flags.model, **options)
+    plain = [answers.to_dict() for answers in asked]
     if flags.json:
-        print_json(plain)
+        print_json(plain if flags.file else plain[0])
     else:
-        asked = f"{flags.subject} ?" if flags.subject is not None else f"? {flags.object}"
-        show(answer_table(plain, f"{flags.relation}: {asked}"))
+        show(question_table(plain))
 
 
 def run_rerank(flags: RerankFlags) -> None:

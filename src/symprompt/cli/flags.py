@@ -139,19 +139,30 @@ class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
 
 
 @settings
-class AskFlags(DeviceFlag, MovedModel, JsonFlag):
-    """Ask a finished run for the object of a subject, or for the subject of an object."""
+class AskFlags(DeviceFlag, JsonFlag):
+    """Ask a finished run, or any model by a template, for the object of a subject or vice versa.
 
-    run: Positional[str]
-    """Run folder."""
-    relation: str
-    """Relation to ask about, as the run names it."""
+    Without a run: symprompt ask --model M --template "The capital of [X] is [Y] ." --subject France
+    """
+
+    run: Positional[str] = ""
+    """Run folder; none to ask by --template."""
+    model: str = ""
+    """Folder or hub name of the model to ask by --template ("shipped" if none is named); of a run,
+    where its model is now, if it moved since."""
+    template: str = ""
+    """A sentence with [X] for the subject and [Y] for the object, to ask a model without a run."""
+    relation: str = ""
+    """Relation to ask about, as the run names it; may be left out if the run has one."""
     subject: str | None = None
     """Rank objects for this subject by object, subject and joint score. Only the run's first K are
     re-ranked by the subject prompt; those beyond follow in the order of the object prompt."""
     object: str | None = None
     """Rank the known subjects for this object, by the subject prompt. Their score is the mean over
     a subject's tokens, also where the run sums them, so that long names do not lose by length."""
+    file: str = ""
+    """Ask for the objects of many subjects: a text file with one a line, or a .csv, .tsv or .jsonl
+    file with a column subject."""
     top: Positive = 10
     """How many answers."""
 

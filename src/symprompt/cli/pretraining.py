@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import nullcontext
 
 from symprompt.cli.flags import PretrainFlags
@@ -40,7 +41,8 @@ def run_pretrain(flags: PretrainFlags, config: PretrainConfig) -> None:
     else:
         print(f"loss curve: {picture}")
     print(f"model folder: {run.folder}")
-    print(f"use it: symprompt train lama-spe --model {run.folder} --data DATA --out RUN")
+    example = '--template "The capital of [X] is [Y] ." --subject France'
+    print(f"ask it: symprompt ask --model {shlex.quote(str(run.folder))} {example}")
 
 
 def _prepare(flags: PretrainFlags, config: PretrainConfig) -> None:

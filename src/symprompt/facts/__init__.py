@@ -1,6 +1,6 @@
 """Facts, where they come from, and what to know about them before asking a model."""
 
-from symprompt.facts.load import load_facts
+from symprompt.facts.load import load_facts, load_subjects
 from symprompt.facts.quality import CheckReport, RelationCheck, check
 from symprompt.facts.templates import find_prompts, load_prompts
 from symprompt.facts.types import (
@@ -13,6 +13,7 @@ from symprompt.facts.types import (
     at_most,
     in_word_list,
     load_word_list,
+    nearest_name,
     uhn,
 )
 from symprompt.facts.world import world_facts
@@ -32,7 +33,9 @@ __all__ = [
     "in_word_list",
     "load_facts",
     "load_prompts",
+    "load_subjects",
     "load_word_list",
+    "nearest_name",
     "uhn",
     "world_facts",
 ]

@@ -28,7 +28,16 @@ from symprompt.facts.types import (
     split_by_subject,
 )
 from symprompt.facts.world import world_facts
-from symprompt.files.reading import Row, load_rows, parse_row, shorten, split_in, text_in
+from symprompt.files.reading import (
+    TABLES,
+    Row,
+    load_lines,
+    load_rows,
+    parse_row,
+    shorten,
+    split_in,
+    text_in,
+)
 
 WORLD = "world"
 LAYOUTS = ("auto", "lama", "table", WORLD)
@@ -270,6 +279,14 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
                 dropped.append(Dropped(name, split, "duplicate", lost))
         loaded.append(relation)
     return FactSet(tuple(loaded), source=str(path), layout="table", dropped=tuple(dropped))
+
+
+def load_subjects(path: Path) -> list[str]:
+    """Return the subjects of a table's column, or of a text file with one a line."""
+    if path.suffix.lower() in TABLES:
+        rows = load_rows(path, any_case=True)
+        return [text_in(row, SUBJECT_KEYS, path, number, one_line=True) for number, row in rows]
+    return [line.strip() for line in load_lines(path) if line.strip()]
 
 
 def _fact(relation: str, row: Row, path: Path, number: int) -> Fact:

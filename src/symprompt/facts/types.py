@@ -10,12 +10,14 @@ import difflib
 import hashlib
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from symprompt.config import nearest
 from symprompt.errors import DataError
 from symprompt.files.reading import Split as Split
 from symprompt.files.reading import load_text, shorten
@@ -264,6 +266,18 @@ def at_most(facts: FactSet, limits: Mapping[Split, int], *, seed: int = 0) -> Fa
             beyond |= {*drawn[limit or len(drawn) :]} - {*drawn[:limit]}
         facts = facts.drop(beyond, f"beyond the {split} limit of {limit}", (split,))
     return facts
+
+
+def nearest_name(name: str, known: Collection[str]) -> str:
+    """Return the known name that was probably meant; an empty text if none is like it."""
+    folded = {_fold(own): own for own in known}
+    wanted = _fold(name)
+    return folded.get(wanted) or folded.get(nearest(wanted, folded), "")
+
+
+def _fold(name: str) -> str:
+    """Return what is the same in all spellings of a name: no case, composed characters."""
+    return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
 def load_word_list(path: str | Path) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,12 +16,15 @@ from torch import Tensor
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import (
     Fact,
+    FactSet,
+    Relation,
     Split,
     load_word_list,
+    nearest_name,
 )
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.probing.config import RunConfig, model_dtype
+from symprompt.probing.config import MethodConfig, RunConfig, model_dtype
 from symprompt.probing.methods.base import Method, method_class
 from symprompt.probing.problem import (
     Problem,
@@ -35,6 +39,7 @@ from symprompt.probing.problem import (
 from symprompt.probing.queries import top_k
 from symprompt.probing.results import (
     CARD,
+    FREQUENCY,
     VOCABULARY,
     Array,
     Predictions,
@@ -57,19 +62,60 @@ _SUBJECTS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Answer:
-    """One ranked answer: its text and its log-probabilities; the last two may be missing.
+    """One ranked answer: its text and its scores; what was not asked for is missing.
 
     Attributes:
-        object_score: of the object given the subject.
-        subject_score: of the subject given the object; with the object's weighed frequency where
-            the run was fitted with it ("dev-fit").
-        joint: both, weighed as in the run.
+        object_score: log-likelihood of the object given the subject.
+        subject_score: log-likelihood of the subject given the object, over its tokens as the run
+            averages them.
+        joint: object score + weight * (subject score + terms), by which answers are ranked.
+        terms: what counts with the subject score in a run that was fitted ("dev-fit"): "frequency",
+            the weighed log of the object's share of the training facts. May be above 0.
+        probability: of the object given the subject; None where the object score is no logarithm of
+            one, as that of names of any length.
     """
 
     text: str
     object_score: float
     subject_score: float | None = None
     joint: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    probability: float | None = None
+
+
+class Answers(list[Answer]):
+    """The answers to one question, best first; final.
+
+    Attributes:
+        relation: the relation, or the template that was asked by.
+        subject, object: what was asked about; the other is None.
+        known: whether the run has facts about it; None where there is no run.
+        nearest: the name that was probably meant by one that is not known, if any is like it.
+        weight: of the subject score and further terms in the joint score; None where there is none.
+        shares: what the further terms were weighed by before.
+    """
+
+    def __init__(
+        self,
+        answers: Iterable[Answer],
+        *,
+        relation: str,
+        subject: str | None = None,
+        object: str | None = None,
+        names: Collection[str] | None = None,
+        weight: float | None = None,
+        shares: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(answers)
+        self.relation, self.subject, self.object = relation, subject, object
+        asked = subject if subject is not None else object or ""
+        self.known = None if names is None else asked in names
+        self.nearest = nearest_name(asked, names or ()) if self.known is False else ""
+        self.weight, self.shares = weight, dict(shares or {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the question and its answers as plain values, ready for JSON."""
+        return {**vars(self), "answers": [asdict(answer) for answer in self]}
 
 
 class Run:
@@ -101,7 +147,7 @@ class Run:
 
     def ask(
         self,
-        relation: str,
+        relation: str = "",
         *,
         subject: str | None = None,
         object: str | None = None,
@@ -109,11 +155,11 @@ class Run:
         model: str = "",
         device: str = "auto",
         tick: Tick = silent,
-    ) -> list[Answer]:
+    ) -> Answers:
         """Ask for the object of a subject, or for the subject of an object.
 
         Args:
-            relation: a relation of the run.
+            relation: a relation of the run; may be left out where it has but one.
             subject: rank objects for this subject. With a subject prompt the first K come by
                 joint score; all others follow by object score, without the other two scores.
             object: rank the known subjects by joint score for this object. Here the subject score
@@ -128,7 +174,57 @@ class Run:
             SympromptError: one clear sentence; a question that no model is needed to refuse is
                 refused before it is loaded.
         """
-        weight = self._check(relation, subject, object, top)
+        if (subject is None) == (object is None):
+            raise ConfigError("give either a subject or an object to ask about.")
+        if subject is not None:
+            (answers,) = self.ask_all(
+                [subject], relation, top=top, model=model, device=device, tick=tick
+            )
+            return answers
+        relation = self._check(relation, top)
+        if load_weights(self.folder) is None:
+            raise ConfigError(
+                f"this run's method, {load_card(self.folder)['method']}, learned no subject "
+                "prompt; ask for objects, or train spe."
+            )
+        assert object is not None
+        return _subjects(self._question(relation, model, device), object, top, tick)
+
+    def ask_all(
+        self,
+        subjects: Sequence[str],
+        relation: str = "",
+        *,
+        top: int = 10,
+        model: str = "",
+        device: str = "auto",
+        tick: Tick = silent,
+    ) -> list[Answers]:
+        """Ask for the objects of many subjects; see ``ask``."""
+        relation = self._check(relation, top)
+        refuse_empty(subjects)
+        return _objects(self._question(relation, model, device), subjects, top, tick)
+
+    def _check(self, relation: str, top: int) -> str:
+        """Refuse a bad question; return its relation."""
+        _check_top(top)
+        rerank = run_config(self.folder).rerank
+        if rerank:
+            raise ConfigError(
+                f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
+                "and cannot be asked new ones; ask that run, or look at the predictions."
+            )
+        names = list(load_card(self.folder)["relations"])
+        if not relation and len(names) == 1:
+            return names[0]
+        if relation not in names:
+            raise DataError(
+                f"relation {relation!r} is not in {self.folder.path}; it has: {', '.join(names)}."
+            )
+        return relation
+
+    def _question(self, relation: str, model: str, device: str) -> _Question:
+        """Return a relation of the run, ready to be asked."""
         config = run_config(self.folder)
         place = list(load_card(self.folder)["relations"]).index(relation)
         method_class(config.method.name).check_stored(self.folder, [place])
@@ -136,47 +232,22 @@ class Run:
         problem = stored_problem(self.folder, backbone, [relation])
         method = stored_method(config, problem)
         vectors = method.load_vectors(self.folder, [place])
+        weights = load_weights(self.folder)
         shares = load_weights(self.folder, "frequency_shares")
-        frequencies = torch.zeros(problem.allowed.shape[1], device=backbone.device)
+        terms: dict[str, Tensor] = {}
         if shares is not None:
             found = log_frequencies(problem.object_counts())[0]
-            frequencies = (float(shares[place]) * found).to(frequencies)
-        question = _Question(config, problem, method, vectors, frequencies)
-        if subject is not None:
-            return _objects(question, subject.strip(), weight or 0.0, top)
-        assert object is not None
-        assert weight is not None
-        return _subjects(question, object, weight, tick)[:top]
-
-    def _check(
-        self, relation: str, subject: str | None, object: str | None, top: int
-    ) -> float | None:
-        """Refuse a bad question; return the relation's re-ranking weight, if it has one."""
-        if (subject is None) == (object is None):
-            raise ConfigError("give either a subject or an object to ask about.")
-        if top < 1:
-            raise ConfigError(f"top is {top}; it must be at least 1.")
-        card = load_card(self.folder)
-        rerank = run_config(self.folder).rerank
-        if rerank:
-            raise ConfigError(
-                f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
-                "and cannot be asked new ones; ask that run, or look at the predictions."
-            )
-        names = list(card["relations"])
-        if relation not in names:
-            raise DataError(
-                f"relation {relation!r} is not in {self.folder.path}; it has: {', '.join(names)}."
-            )
-        if subject is not None and not subject.strip():
-            raise DataError("the subject is empty; give the name to ask about.")
-        weights = load_weights(self.folder)
-        if subject is None and weights is None:
-            raise ConfigError(
-                f"this run's method, {card['method']}, learned no subject prompt; ask for objects, "
-                "or train spe."
-            )
-        return None if weights is None else float(weights[names.index(relation)])
+            terms[FREQUENCY] = (float(shares[place]) * found).float().to(backbone.device)
+        return _Question(
+            config,
+            problem,
+            method,
+            vectors,
+            weight=None if weights is None else float(weights[place]),
+            terms=terms,
+            shares={} if shares is None else {FREQUENCY: float(shares[place])},
+            known=True,
+        )
 
     def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
         """Load the model the run was made by, once.
@@ -202,16 +273,90 @@ class Run:
         return self._backbone[model, device]
 
 
+def ask_template(
+    model: str,
+    template: str,
+    subjects: Sequence[str],
+    *,
+    top: int = 10,
+    device: str = "auto",
+    tick: Tick = silent,
+) -> list[Answers]:
+    """Ask a model for the objects of subjects by a manual template, without any run.
+
+    Args:
+        model: folder or hub name of a masked or causal language model.
+        template: a sentence with [X] for the subject and [Y] for the object; of a causal model what
+            stands after [Y] is left out.
+        subjects: the names to ask about.
+        top: how many answers.
+        device: auto, cpu, cuda, cuda:N or mps.
+        tick: called with every step of progress.
+
+    Example:
+        >>> (answers,) = ask_template("shipped", "The capital of [X] is [Y] .", ["France"])
+        >>> len(answers)
+        10
+
+    Raises:
+        SympromptError: one clear sentence.
+    """
+    _check_top(top)
+    refuse_empty(subjects)
+    parsed = Template.parse(template)
+    if parsed.vectors:
+        raise ConfigError(
+            f"template {template!r} has vectors that are to be learned; write words alone, or "
+            "learn them with symprompt train."
+        )
+    backbone = LanguageModel.load(model, device=device, dtype="auto")
+    vocabulary = backbone.vocabulary
+    if backbone.causal:
+        parsed = parsed.cut_after_object()
+    # Any token holds the object's place, which is not known.
+    special, spaced = set(vocabulary.special_ids), parsed.space_before("object")
+    texts = (vocabulary.text(token) for token in range(len(vocabulary)) if token not in special)
+    word = next(
+        text for text in texts if vocabulary.single_tokens([text], after_space=spaced) != [None]
+    )
+    relation = Relation(template, test=(Fact(template, word, word),), template=str(parsed))
+    config = RunConfig(method=MethodConfig(name="manual"))
+    facts = FactSet((relation,), source=template, layout="template")
+    allowed, _ = allowed_answers(config, backbone, facts, (parsed,))
+    problem = Problem(backbone, facts, (parsed,), allowed, {}, backbone.token_budget())
+    method = stored_method(config, problem)
+    return _objects(_Question(config, problem, method, {}), subjects, top, tick)
+
+
+def refuse_empty(subjects: Sequence[str]) -> None:
+    """Refuse no subjects, and one without a name."""
+    if not subjects or not all(subject.strip() for subject in subjects):
+        raise DataError("the subject is empty; give the name to ask about.")
+
+
+def _check_top(top: int) -> None:
+    if top < 1:
+        raise ConfigError(f"top is {top}; it must be at least 1.")
+
+
 @dataclass(frozen=True)
 class _Question:
-    """One relation of a run, ready to be asked."""
+    """One relation, ready to be asked.
+
+    Attributes:
+        weight, shares: see ``Answers``.
+        terms: [v] what counts with each answer's subject score, by name.
+        known: whether the facts are those of a run.
+    """
 
     config: RunConfig
     problem: Problem
     method: Method
     vectors: dict[str, Tensor]
-    frequencies: Tensor
-    """[v] what each answer's frequency adds to its subject score; zero where it is no part."""
+    weight: float | None = None
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    known: bool = False
 
     def tensorise(self, subjects: list[str], object: str) -> Sentences:
         """Tensorise the subjects with one object."""
@@ -227,47 +372,92 @@ class _Question:
             spelling=self.problem.spelling,
         )
 
+    def names(self, kind: Literal["subject", "object"]) -> set[str] | None:
+        """Return the subjects or objects that a run has facts about; None if there is no run."""
+        facts = self.problem.facts.relations[0].all()
+        return {getattr(fact, kind) for fact in facts} if self.known else None
+
+    def answers(
+        self,
+        texts: Sequence[str],
+        object_score: Tensor,
+        subject_score: Tensor | None = None,
+        terms: Mapping[str, Tensor] | None = None,
+    ) -> list[Answer]:
+        """Return answers, by joint score where there is one."""
+        plain = self.problem.spelling is None
+        scores = object_score.cpu().numpy()
+        if subject_score is None:
+            return rank_answers(texts, scores, plain=plain)
+        extra = {name: term.cpu().numpy() for name, term in (terms or {}).items()}
+        back = subject_score.cpu().numpy()
+        weighed = sum(extra.values(), back)
+        joint = joint_scores(scores[None], weighed[None], weight=self.weight or 0.0)[0]
+        return rank_answers(texts, scores, back, joint, extra, plain=plain)
+
 
 @torch.no_grad()
-def _objects(question: _Question, subject: str, weight: float, top: int) -> list[Answer]:
+def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick) -> list[Answers]:
     """Return the first objects: K by joint score with a subject prompt, then by object score."""
     problem, method = question.problem, question.method
-    vocabulary = problem.backbone.vocabulary
-    if vocabulary.mask_id in vocabulary.encode_words([subject])[0]:
-        raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
+    vocabulary, names = problem.backbone.vocabulary, [subject.strip() for subject in subjects]
+    for subject, ids in zip(names, vocabulary.encode_words(names), strict=True):
+        if vocabulary.mask_id in ids:
+            raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = problem.facts.relations[0].all()[0].object
-    sentences = question.tensorise([subject], placeholder)
-    rows, allowed = np.zeros(1, dtype=np.int64), problem.allowed
-    scores = method.scores(sentences, rows, question.vectors).masked_fill(~allowed, -torch.inf)
-    asked = min(question.config.method.k, int(allowed.sum())) if method.has_subject_prompt else 0
-    object_score, tokens = top_k(scores, min(max(asked, top), int(allowed.sum())))
-    texts = [problem.text(answer) for answer in tokens[0].tolist()]
-    first: list[Answer] = []
-    if asked:
-        subject_score = method.subject_scores(
-            sentences,
-            rows,
-            tokens[:, :asked],
-            question.vectors,
-            max_tokens=problem.max_tokens,
-        ).float()
-        subject_score = subject_score + question.frequencies[tokens[:, :asked]].to(subject_score)
-        first = _by_joint(texts[:asked], object_score[0, :asked], subject_score[0], weight)
-    others = zip(texts[asked:], object_score[0, asked:].tolist(), strict=True)
-    return [*first, *(Answer(text, score) for text, score in others)][:top]
+    sentences, size = question.tensorise(names, placeholder), int(problem.allowed.sum())
+    asked = min(question.config.method.k, size) if method.has_subject_prompt else 0
+    known, found = question.names("subject"), []
+    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
+        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
+        scores = method.scores(sentences, rows, question.vectors)
+        scores = scores.masked_fill(~problem.allowed, -torch.inf)
+        object_score, tokens = top_k(scores, min(max(asked, top), size))
+        first, subject_score = tokens[:, :asked], None
+        if asked:
+            subject_score = method.subject_scores(
+                sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
+            ).float()
+        for row, subject in enumerate(names[start : start + len(rows)]):
+            texts = [problem.text(answer) for answer in tokens[row].tolist()]
+            ranked: list[Answer] = []
+            if subject_score is not None:
+                terms = {name: own[first[row]] for name, own in question.terms.items()}
+                ranked = question.answers(
+                    texts[:asked], object_score[row, :asked], subject_score[row], terms
+                )
+            ranked += question.answers(texts[asked:], object_score[row, asked:])
+            found.append(
+                Answers(
+                    ranked[:top],
+                    relation=problem.relations[0],
+                    subject=subject,
+                    names=known,
+                    weight=question.weight,
+                    shares=question.shares,
+                )
+            )
+        if len(names) > 1:
+            tick("asking", int(rows[-1]) + 1, len(names), "")
+    return found
 
 
 @torch.no_grad()
-def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> list[Answer]:
+def _subjects(question: _Question, object: str, top: int, tick: Tick) -> Answers:
     """Return the relation's known subjects by joint score, a mean over their tokens in it."""
     problem, method = question.problem, question.method
     vocabulary, spelling = problem.backbone.vocabulary, problem.spelling
+    objects = question.names("object")
     if answer_ids(vocabulary, problem.templates[0], [object], spelling) == [None]:
+        near = nearest_name(object, objects or ())
+        hint = f" (did you mean {near}?)" if near else ""
         if spelling is not None:
-            raise DataError(f"object {object!r} is not among the candidates of the run.")
-        raise DataError(f"object {object!r} is not one token of the model, so it cannot be asked.")
-    names = sorted({fact.subject for fact in problem.facts.relations[0].all()})
+            raise DataError(f"object {object!r} is not among the candidates of the run{hint}.")
+        raise DataError(
+            f"object {object!r} is not one token of the model, so it cannot be asked{hint}."
+        )
+    names = sorted(question.names("subject") or ())
     sentences = question.tensorise(names, object)
     object_score, subject_score = [], []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
@@ -282,24 +472,48 @@ def _subjects(question: _Question, object: str, weight: float, tick: Tick) -> li
             score = score / torch.from_numpy(lengths).to(score)
         subject_score.append(score.float())
         tick("asking back", int(rows[-1]) + 1, len(names), "")
-    return _by_joint(names, torch.cat(object_score), torch.cat(subject_score), weight)
-
-
-def _by_joint(
-    texts: list[str], object_score: Tensor, subject_score: Tensor, weight: float
-) -> list[Answer]:
-    given = [score.cpu().numpy()[None] for score in (object_score, subject_score)]
-    joint = joint_scores(*given, weight=weight)
-    return rank_answers(texts, given[0][0], given[1][0], joint[0])
+    ranked = question.answers(names, torch.cat(object_score), torch.cat(subject_score))
+    return Answers(
+        ranked[:top],
+        relation=problem.relations[0],
+        object=object,
+        names=objects,
+        weight=question.weight,
+    )
 
 
 def rank_answers(
-    texts: Sequence[str], object_score: Array, subject_score: Array, joint: Array
+    texts: Sequence[str],
+    object_score: Array,
+    subject_score: Array | None = None,
+    joint: Array | None = None,
+    terms: Mapping[str, Array] | None = None,
+    *,
+    plain: bool,
 ) -> list[Answer]:
-    """Return answers by joint score, best first; ties keep their order."""
-    columns = (object_score, subject_score, joint)
-    scores = zip(texts, *(column.tolist() for column in columns), strict=True)
-    answers = [Answer(*entry) for entry in scores]
+    """Return answers by joint score, best first; ties, and all without one, keep their order.
+
+    Args:
+        terms: further scores by name, see ``Answer``.
+        plain: whether object scores are log-probabilities.
+    """
+
+    def value(scores: Array | None, row: int) -> float | None:
+        return None if scores is None else float(scores[row])
+
+    answers = [
+        Answer(
+            text,
+            float(object_score[row]),
+            value(subject_score, row),
+            value(joint, row),
+            {name: float(term[row]) for name, term in (terms or {}).items()},
+            math.exp(object_score[row]) if plain else None,
+        )
+        for row, text in enumerate(texts)
+    ]
+    if joint is None:
+        return answers
     return [answers[row] for row in np.argsort(-joint, kind="stable").tolist()]
 
 

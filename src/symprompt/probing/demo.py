@@ -125,8 +125,9 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
         fact = facts[row]
         if fact.relation in questions or len(questions) == count or not rise[row] > 0:
             continue
-        columns = (predictions.object_score[row], predictions.weighed_score[row], joint[row])
-        answers = rank_answers(texts[row], *columns)
+        columns = (predictions.object_score[row], predictions.subject_score[row], joint[row])
+        terms = {name: term[row] for name, term in predictions.terms.items()}
+        answers = rank_answers(texts[row], *columns, terms, plain=True)
         questions[fact.relation] = Question(fact, float(before[row]), float(after[row]), answers)
     return list(questions.values())
 

@@ -34,6 +34,7 @@ from symprompt.probing.queries import APART, OBJECT_PART, ranks, top_k
 from symprompt.probing.results import (
     ASKED,
     CARD,
+    FREQUENCY,
     PROMPTS,
     Array,
     Predictions,
@@ -48,8 +49,6 @@ from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import summarise
 
 _FACTS_AT_ONCE = 2048
-FREQUENCY = "frequency"
-"""The name of the further term that holds a candidate's weighed frequency."""
 WEIGHTS: tuple[float, ...] = (
     *(round(0.05 * step, 2) for step in range(20)),
     *(round(1 + 0.1 * step, 1) for step in range(11)),

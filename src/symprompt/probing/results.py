@@ -33,6 +33,8 @@ PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
 VOCABULARY = "vocabulary.txt"
+FREQUENCY = "frequency"
+"""The name of the further term that holds a candidate's weighed frequency."""
 ASKED: tuple[Split, ...] = ("dev", "test")
 ORDERS = ("raw", "filtered", "forward")
 """The final ranks, those without other true objects, and those by object score alone."""

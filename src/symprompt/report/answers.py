@@ -15,17 +15,86 @@ from symprompt.runs.statistics import ABOUT_P
 if TYPE_CHECKING:
     from rich.console import Group
 
+_UNKNOWN = 20
+"""So many names that are not known are listed."""
+
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
-    """Return ranked answers with their scores, blank where there is none."""
-    asked_back = any(answer["joint"] is not None for answer in answers)
-    names = ("object_score", "subject_score", "joint") if asked_back else ("object_score",)
-    rows = []
-    for rank, answer in enumerate(answers, start=1):
-        scores = ("" if answer[name] is None else f"{answer[name]:.3f}" for name in names)
-        rows.append((str(rank), answer["text"], *scores))
-    shown = (name.replace("_", " ") for name in names)
-    return Grid(title, ("rank", "answer", *shown), (tuple(rows),), folded=(1,))
+    """Return ranked answers with their scores, each apart, blank where there is none."""
+    rows = [(str(rank), own["text"], _scores(own)) for rank, own in enumerate(answers, start=1)]
+    every = dict.fromkeys(name for _, _, scores in rows for name in scores)
+    # The joint score last, after what it is made of.
+    names = sorted(every, key=lambda name: name == "joint")
+    cells = tuple((*row[:2], *(row[2].get(name, "") for name in names)) for row in rows)
+    return Grid(title, ("rank", "answer", *names), (cells,), folded=(1,))
+
+
+def _scores(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return an answer's scores as cells, by what they are called."""
+    share = answer["probability"]
+    found = {} if share is None else {"probability": f"{100 * share:.2f} %"}
+    scores = {
+        "object score": answer["object_score"],
+        "subject score": answer["subject_score"],
+        **answer["terms"],
+        "joint": answer["joint"],
+    }
+    return found | {name: f"{own:.3f}" for name, own in scores.items() if own is not None}
+
+
+def question_table(asked: Sequence[Mapping[str, Any]]) -> Group:
+    """Return the answers to one question, or a line for each of several, with what they are.
+
+    Args:
+        asked: questions as plain values, as ``probing.ask.Answers`` has them.
+    """
+    first = asked[0]
+    if len(asked) == 1:
+        name = f"? {first['object']}" if first["subject"] is None else f"{first['subject']} ?"
+        grid = answer_table(first["answers"], f"{first['relation']}: {name}")
+    else:
+        best = [_scores(own["answers"][0]) for own in asked]
+        names = [name for name in ("probability", "object score", "joint") if name in best[0]]
+        rows = tuple(
+            (
+                own["subject"],
+                own["answers"][0]["text"],
+                *(scores[name] for name in names),
+                ", ".join(answer["text"] for answer in own["answers"][1:]),
+            )
+            for own, scores in zip(asked, best, strict=True)
+        )
+        header = ("subject", "answer", *names, "next answers")
+        grid = Grid(first["relation"], header, (rows,), folded=(1, len(header) - 1))
+    return stack(grid, *_answer_notes(asked))
+
+
+def _answer_notes(asked: Sequence[Mapping[str, Any]]) -> list[str]:
+    first = asked[0]
+    notes = []
+    if first["answers"][0]["probability"] is not None:
+        notes.append("probability: of the object given the subject; object score: its logarithm.")
+    if first["weight"] is not None:
+        terms = "".join(f" + {name}" for name in first["shares"])
+        back = f"(subject score{terms})" if terms else "subject score"
+        notes.append(f"joint = object score + {first['weight']:.3g} x {back}.")
+        notes += [
+            f"{name} = {share:.3g} x log of the object's share of the training facts."
+            for name, share in first["shares"].items()
+        ]
+    unknown = [own for own in asked if own["known"] is False]
+    if unknown:
+        kind = "subjects" if first["object"] is None else "objects"
+        named = (
+            f"{own[kind[:-1]]}" + (f" (did you mean {own['nearest']}?)" if own["nearest"] else "")
+            for own in unknown[:_UNKNOWN]
+        )
+        more = len(unknown) - _UNKNOWN
+        notes.append(
+            f"not among the {kind} that the run has facts about: {', '.join(named)}"
+            f"{f' and {more} more' if more > 0 else ''}; asked as written."
+        )
+    return notes
 
 
 def check_table(report: Mapping[str, Any]) -> Group:

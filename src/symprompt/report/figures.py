@@ -419,7 +419,7 @@ def draw_question(panels: Sequence[Panel], *, right: str, title: str, caption: s
             axes.get_yticklabels()[place].set(color=ORANGE, fontweight="bold")
             head += f"\n{right}: rank {place + 1}"
         axes.set_title(head, fontsize=9)
-        # Subject and joint scores may hold an answer's frequency, and are then no probabilities.
+        # Joint scores are weighed sums, and subject scores means over tokens: no probabilities.
         axes.set_xlabel("log-probability" if panel.title == "object" else f"{panel.title} score")
         _style(axes, grid="x")
     return figure
