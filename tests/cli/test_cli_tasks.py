@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,3 +252,77 @@ def test_examples_that_a_pattern_cut_are_told() -> None:
         "examples too long, the ends of their longest fields left out: 3 of val (40 tokens)"
     ]
     assert run_notes({}) == []
+
+
+def test_predict_takes_texts_standard_input_and_the_columns_of_training(
+    made: tuple[Path, list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, words = made
+    data = write_toy(tmp_path / "data", "sequence")
+    for file in data.iterdir():
+        renamed = file.read_text().replace('"text"', '"ticket"').replace('"label"', '"team"')
+        file.write_text(renamed)
+    run = str(tmp_path / "run")
+    own = ["--task.kind", "sequence", "--columns", "text=ticket", "label=team"]
+    cli.main([*words, *own, "--data", str(data), "--out", run])
+
+    def predict(*more: str) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        cli.main(["predict", run, *more, "--device", "cpu", "--json"])
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["predictions"]
+        return found
+
+    stored = predict(str(data / "test.jsonl"), "--probabilities")
+    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+    texts = [row["ticket"] for row in rows]
+    assert [row["text"] for row in stored] == texts
+    assert [row["gold"] for row in stored] == [row["team"] for row in rows]
+    for row in stored:
+        assert set(row["probabilities"]) == {"land", "tongue"}
+        assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+        assert max(row["probabilities"].values()) == row["probability"]
+    labels = [row["prediction"] for row in stored]
+    assert [row["prediction"] for row in predict("--text", *texts)] == labels
+    lines = ["", texts[0], json.dumps({"ticket": texts[1]}), *texts[2:]]
+    given = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
+    monkeypatch.setattr("sys.stdin", given)
+    assert [row["prediction"] for row in predict("-")] == labels
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
+    assert "standard input, line 1: the bytes are not UTF-8" in fails(["predict", run, "-"], capsys)
+    cli.main(["predict", run, "--text", texts[0], "--device", "cpu", "--probabilities"])
+    shown = capsys.readouterr().out
+    assert texts[0] in shown
+    assert "land 0." in shown
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine")
+    to = ["predict", run, "--text", "Rome", "--device", "cpu", "--out", str(out)]
+    assert f"{out} exists; choose another --out, or give --overwrite" in fails(to, capsys)
+    assert out.read_text() == "mine"
+    cli.main([*to, "--overwrite"])
+    assert json.loads(out.read_text())["text"] == "Rome"
+    assert "name a FILE to predict for, or -" in fails(["predict", run], capsys)
+    both = ["predict", run, str(out), "--text", "Rome"]
+    assert "name a FILE to predict for, or -" in fails(both, capsys)
+
+
+def test_probabilities_of_tags_are_refused_and_a_pair_takes_two_texts(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, words = made
+    write_toy(tmp_path / "data", "pair")
+    there = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "pairs")]
+    cli.main([*words, "--task.kind", "pair", *there])
+    cli.main([*words, "--out", str(tmp_path / "tags")])
+    asked = ["predict", str(tmp_path / "tags"), "--text", "the Kenya", "--device", "cpu"]
+    assert "predicts no classes" in fails([*asked, "--probabilities"], capsys)
+    cli.main([*asked, "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert (row["text"], len(row["prediction"])) == ("the Kenya", 2)
+    asked = ["predict", str(tmp_path / "pairs"), "--device", "cpu", "--json", "--text", "the"]
+    cli.main([*asked, "old Kenya", "in", "Rome"])
+    found = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row["text"] for row in found] == ["the | old Kenya", "in | Rome"]
+    assert "('the',) is not first and second" in fails(asked, capsys)

@@ -196,9 +196,12 @@ def pattern_run(folder: Path, predicted: str) -> Plain:
 
 
 def predictions(said: str) -> Plain:
-    """Return what ``predict --json`` printed."""
+    """Return what ``predict --json`` printed, less the texts that it was given."""
     found = json.loads(said)
-    return {"metrics": numbers(found["metrics"]), "items": found["predictions"]}
+    items = [
+        {key: own for key, own in row.items() if key != "text"} for row in found["predictions"]
+    ]
+    return {"metrics": numbers(found["metrics"]), "items": items}
 
 
 def _lines(path: Path) -> list[Plain]:

@@ -117,14 +117,17 @@ def test_probabilities_are_the_words_shares(
     tokenizer = backbone.vocabulary.tokenizer
     row = {"premise": "Lima lies in Peru", "hypothesis": "Rome"}
     file = write_lines(tmp_path / "one.jsonl", [row])
-    (found,) = predict_file(made("zero-shot", family), file, device="cpu").rows
+    run = made("zero-shot", family)
+    (found,) = predict_file(run, file, device="cpu", probabilities=True).rows
     text = "Rome Lima lies in Peru" + ("" if backbone.causal else f" {tokenizer.mask_token}")
     ids = torch.tensor([tokenizer(text)["input_ids"]])
     words = [tokenizer.encode(f" {word}", add_special_tokens=False)[0] for word in WORDS]
     with torch.no_grad():
         logits = backbone.model(input_ids=ids).logits[0]
     at = -1 if backbone.causal else int((ids[0] == tokenizer.mask_token_id).nonzero())
-    share, label = logits[at, words].softmax(0).max(0)
+    shares = logits[at, words].softmax(0)
+    share, label = shares.max(0)
+    assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
     assert found["probability"] == pytest.approx(float(share), abs=1e-5)
     assert found["prediction"] == TASKS["rte"].labels[int(label)]
 

@@ -120,20 +120,27 @@ class TuneFlags(ResumeFlag):
 
 @settings
 class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
-    """Predict for the examples of a file with what a run of tune has learned.
+    """Predict for the examples of a file, or for texts, with what a run of tune has learned.
 
     Of a run through a pattern the seed that did best on dev answers.
     """
 
     run: Positional[str]
     """Run folder of tune."""
-    file: Positional[str]
-    """Your examples: JSON lines, CSV, TSV, text or CoNLL columns; labels are taken if there are."""
+    file: Positional[str] = ""
+    """Your examples: JSON lines, CSV, TSV, text or CoNLL columns; labels are taken if there are.
+    - reads standard input: a text, or JSON, in each line; texts of a pair are parted by a tab."""
+    text: Several[str] = ()
+    """Texts to predict for, in place of a file; for pairs and questions two texts each."""
     columns: Several[str] = ()
-    """Names of columns in your file, as text=review or label=stars; of a run through a pattern the
-    names are its task's, as premise=text."""
+    """Names of columns in your file, as text=review or label=stars, where they are not those of
+    training; of a run through a pattern the names are its task's, as premise=text."""
+    probabilities: bool = False
+    """Give the probabilities of all classes."""
     out: str = ""
     """File of JSON lines to write; without it the first predictions are shown."""
+    overwrite: bool = False
+    """Write --out even if the file is there."""
     dtype: str = "auto"
     """auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
 

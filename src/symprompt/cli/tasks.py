@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
 from symprompt.cli.flags import PredictFlags, TuneFlags
 from symprompt.cli.output import print_json
-from symprompt.errors import counted
+from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
+from symprompt.files.reading import decode_text, parse_row
 from symprompt.report.answers import prediction_grid
 from symprompt.report.grid import show
 from symprompt.report.records import load_runs, run_notes
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
-from symprompt.tasks.predict import load_metrics, predict_file
+from symprompt.tasks.predict import TaskRun, load_metrics
 from symprompt.tasks.train import tune
 
 _SHOWN = 20
@@ -32,17 +37,20 @@ def run_tune(flags: TuneFlags, config: TuneConfig | PatternRunConfig) -> None:
 
 
 def run_predict(flags: PredictFlags) -> None:
-    """Run ``symprompt predict RUN FILE``."""
+    """Run ``symprompt predict RUN FILE``, or with texts or standard input in place of a file."""
+    run = TaskRun.load(flags.run)
+    given = _given(flags, len(run.stored.inputs))
     with show_progress() as tick:
-        found = predict_file(
-            flags.run,
-            flags.file,
+        found = run.predict(
+            given,
             columns=flags.columns,
             model=flags.model,
             device=flags.device,
             dtype=flags.dtype,
             max_tokens=flags.max_tokens,
+            probabilities=flags.probabilities,
             out=flags.out,
+            overwrite=flags.overwrite,
             tick=tick,
         )
     if flags.json:
@@ -60,3 +68,30 @@ def run_predict(flags: PredictFlags) -> None:
         print(f"{name}: {value:.2f}")
     for note in found.notes:
         show(f"note: {note}.")
+
+
+def _given(flags: PredictFlags, parts: int) -> Path | Sequence[object]:
+    """Return what to predict for: a file, texts, or the lines of standard input.
+
+    Args:
+        parts: of how many texts an example is made.
+    """
+    if bool(flags.file) == bool(flags.text):
+        raise ConfigError(
+            'name a FILE to predict for, or - for lines of standard input, or give --text "...".'
+        )
+    texts = flags.text
+    if texts and parts > 1:
+        return [texts[at : at + parts] for at in range(0, len(texts), parts)]
+    if texts:
+        return texts
+    if flags.file != "-":
+        return Path(flags.file)
+    source = Path("standard input")
+    found: list[object] = []
+    for number, line in enumerate(decode_text(sys.stdin.buffer.read(), source).split("\n"), 1):
+        if line.startswith("{"):
+            found.append(parse_row(source, number, line))
+        elif line.strip():
+            found.append(line.split("\t") if parts > 1 else line)
+    return found

@@ -93,6 +93,15 @@ def load_text(path: Path) -> str:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise DataError(f"{path} cannot be read ({reason}); give a readable text file.") from None
+    return decode_text(data, path)
+
+
+def decode_text(data: bytes, path: object) -> str:
+    """Return the text of bytes; what is binary or empty is refused.
+
+    Args:
+        path: where they are from.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

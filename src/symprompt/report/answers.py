@@ -5,7 +5,8 @@ Tables of plain values; those of finished runs are in ``records``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import counted
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 _UNKNOWN = 20
 """So many names that are not known are listed."""
+
+
+_TEXT = 60
+"""Most characters of a text beside its prediction."""
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
@@ -188,14 +193,26 @@ def vocabulary_table(report: Mapping[str, Any]) -> Grid:
 
 
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """Return predictions as a table: each one's number, what was predicted, and how surely."""
-    header = ["example", "prediction"]
-    cells = [[str(row["id"]), _shown(row)] for row in rows]
-    if all("probability" in row for row in rows):
-        header.append("probability")
-        for line, row in zip(cells, rows, strict=True):
-            line.append(f"{row['probability']:.3f}")
-    return Grid("", tuple(header), (tuple(map(tuple, cells)),), folded=(1,))
+    """Return predictions as a table: the text, what was predicted, and how surely."""
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "id": lambda row: str(row["id"]),
+        "text": lambda row: shorten(row["text"], _TEXT, placeholder=" ..."),
+        "prediction": _shown,
+        "probability": lambda row: f"{row['probability']:.3f}",
+        "probabilities": lambda row: _shares(row["probabilities"]),
+    }
+    kept = [name for name in columns if all(name in row for row in rows)]
+    if "probabilities" in kept:
+        kept.remove("probability")
+    cells = tuple(tuple(columns[name](row) for name in kept) for row in rows)
+    header = ("example", *kept[1:])
+    folded = tuple(at for at, name in enumerate(kept) if name != "probability")
+    return Grid("", header, (cells,), folded=folded)
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    ordered = sorted(shares.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{label} {share:.3f}" for label, share in ordered)
 
 
 def _shown(row: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.patterns.data import VerbalData, VerbalExample, load_verbal_file
 from symprompt.tasks.patterns.data import columns_of as verbal_columns
 from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem
-from symprompt.tasks.patterns.pattern import find_task
+from symprompt.tasks.patterns.pattern import VerbalTask, find_task
 from symprompt.tasks.prepare import columns_of
 from symprompt.tasks.trainables import (
     TRAINABLES,
@@ -47,6 +47,7 @@ from symprompt.tasks.trainables import (
     check_backbone,
     figures,
     make_task_head,
+    round_shares,
 )
 
 _FILE = "file"
@@ -229,7 +230,9 @@ class TaskRun:
         device: str = "auto",
         dtype: str = "auto",
         max_tokens: int = 0,
+        probabilities: bool = False,
         out: str = "",
+        overwrite: bool = False,
         tick: Tick = silent,
     ) -> Outcome:
         """Return what the run predicts for examples, in their order.
@@ -244,7 +247,9 @@ class TaskRun:
                 ("text=ticket",), where it is not as in training.
             model: where the model is now, if not where the run was made.
             dtype: auto, float32 or bfloat16, of the passes.
+            probabilities: give those of all classes too.
             out: file of JSON lines to write.
+            overwrite: write it even if it is there.
 
         Returns:
             One row for each example; figures too if every example has its label.
@@ -254,13 +259,26 @@ class TaskRun:
                 model.
         """
         stored = self.stored
+        if out and not overwrite and Path(out).exists():
+            raise ConfigError(f"{out} exists; choose another --out, or give --overwrite.")
+        if probabilities and not stored.classes:
+            raise ConfigError(
+                f"{self.folder.path} predicts no classes, so there are no probabilities of all of "
+                "them; leave --probabilities out."
+            )
         if isinstance(columns, Mapping):
             columns = [f"{role}={column}" for role, column in columns.items()]
         examples = stored.read(given, columns)
         key = (model, device, dtype)
         if key not in self._ready:
             self._ready[key] = stored.prepare(model, device=device, dtype=dtype)
-        outcome = stored.ask(self._ready[key], examples, max_tokens=max_tokens, tick=tick)
+        outcome = stored.ask(
+            self._ready[key],
+            examples,
+            max_tokens=max_tokens,
+            probabilities=probabilities,
+            tick=tick,
+        )
         rows = [
             {"id": row["id"], "text": example.text, **row}
             for row, example in zip(outcome.rows, examples, strict=True)
@@ -274,7 +292,8 @@ def predict_file(run: str | Path, file: str | Path, **options: Any) -> Outcome:
     """Return what a run of tune predicts for the examples of a file, in their order.
 
     Args:
-        options: as ``TaskRun.predict`` takes them: columns, model, device, dtype, max_tokens, out.
+        options: as ``TaskRun.predict`` takes them: columns, model, device, dtype, max_tokens,
+            probabilities, out, overwrite.
 
     Raises:
         SympromptError: the run, the file or the model cannot be used; a prompt for another model.
@@ -336,6 +355,16 @@ class StoredPrompt:
         return KINDS[self.card["kind"]]
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The roles of what is asked about, in order."""
+        return self.kind.inputs
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that have probabilities; none for tags, answers and spans."""
+        return self.target.labels.names if self.kind.closed else ()
+
+    @property
     def target(self) -> Target:
         """The labels that its head scores, and how."""
         return Target(
@@ -385,7 +414,7 @@ class StoredPrompt:
         if listed and all(isinstance(one, Example) for one in listed):
             return listed
         return load_examples(
-            source_of(given, [getattr(roles, name) for name in self.kind.inputs]),
+            source_of(given, [getattr(roles, name) for name in self.inputs]),
             self.card["kind"],
             columns=roles,
             labels=self.target.labels,
@@ -400,7 +429,13 @@ class StoredPrompt:
         return own.model(LanguageModel.load(name, device=device, dtype=kept))
 
     def ask(
-        self, model: TaskModel, examples: Sequence[Example], *, max_tokens: int, tick: Tick
+        self,
+        model: TaskModel,
+        examples: Sequence[Example],
+        *,
+        max_tokens: int,
+        probabilities: bool,
+        tick: Tick,
     ) -> Outcome:
         """Return what is predicted for examples."""
         features = self.tensorise(examples, model.tuned.backbone)
@@ -414,7 +449,7 @@ class StoredPrompt:
             tick=tick,
             stage="predicting",
         )
-        return self.predict(examples, features, scores)
+        return self.predict(examples, features, scores, probabilities=probabilities)
 
     def tensorise(self, examples: Sequence[Example], backbone: LanguageModel) -> Features:
         """Return examples as rows, as the prompt was trained on them."""
@@ -424,7 +459,14 @@ class StoredPrompt:
         sheet = Sheet.make(backbone.vocabulary, max_length=length, stride=stride, token_types=types)
         return self.kind.tensorise(examples, sheet, self.target)
 
-    def predict(self, examples: Sequence[Example], features: Features, scores: Tensor) -> Outcome:
+    def predict(
+        self,
+        examples: Sequence[Example],
+        features: Features,
+        scores: Tensor,
+        *,
+        probabilities: bool = False,
+    ) -> Outcome:
         """Return predictions from the scores of rows; figures too where every label is known."""
         kind, threshold = self.kind, self.card.get("threshold")
         predictions = kind.decode(
@@ -439,7 +481,10 @@ class StoredPrompt:
             listed = ", ".join(f"{label!r} ({count})" for label, count in missed.most_common(5))
             more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
             notes.append(f"labels that training does not have, counted as missed: {listed}{more}")
-        return Outcome(metrics, list(map(kind.row, examples, predictions)), tuple(notes))
+        rows = list(map(kind.row, examples, predictions))
+        for row, own in zip(rows, predictions if probabilities else (), strict=False):
+            row["probabilities"] = round_shares(self.classes, own.probabilities)
+        return Outcome(metrics, rows, tuple(notes))
 
 
 # ------------------------------------------------------------------------------ patterns
@@ -475,10 +520,25 @@ class StoredPattern:
             pattern = replace(pattern, template=text, words=words)
         return cls(folder, config, pattern)
 
+    @property
+    def task(self) -> VerbalTask:
+        """What is asked."""
+        return find_task(self.pattern.task)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns of what is asked about, in order."""
+        return verbal_columns(self.task)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, which have probabilities but where an answer is written."""
+        written = self.task.kind == "span" and self.pattern.traits.verbal
+        return () if written else self.task.labels
+
     def read(self, given: Path | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
         """Return examples of a file, or of what ``TaskRun.predict`` takes."""
-        task = find_task(self.pattern.task)
-        return load_verbal_file(task, source_of(given, verbal_columns(task)), columns)
+        return load_verbal_file(self.task, source_of(given, self.inputs), columns)
 
     def prepare(self, model: str, *, device: str, dtype: str) -> tuple[LanguageModel, bool | None]:
         """Load the model, wherever it is now; return whether its passes are in half precision."""
@@ -495,15 +555,17 @@ class StoredPattern:
         examples: Sequence[VerbalExample],
         *,
         max_tokens: int,
+        probabilities: bool,
         tick: Tick,
     ) -> Outcome:
         """Return what is answered to examples."""
         backbone, half = model
-        data = VerbalData(find_task(self.pattern.task), {_FILE: examples})
+        data = VerbalData(self.task, {_FILE: examples})
         problem = VerbalProblem(
             backbone, data, self.pattern, max_tokens=max_tokens, splits=(_FILE,)
         )
-        return problem.ask(_load_trained(self.folder, problem, half=half), _FILE, tick=tick)
+        trained = _load_trained(self.folder, problem, half=half)
+        return problem.ask(trained, _FILE, probabilities=probabilities, tick=tick)
 
 
 def _load_trained(folder: Folder, problem: VerbalProblem, *, half: bool | None) -> VerbalModel:

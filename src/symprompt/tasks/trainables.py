@@ -620,6 +620,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
+def round_shares(labels: Sequence[str], shares: Sequence[float]) -> dict[str, float]:
+    """Return the probability of every label, as rows have them."""
+    return {label: round(share, 6) for label, share in zip(labels, shares, strict=True)}
+
+
 def figures(
     kind: Kind[Any, Any], examples: Sequence[Example], predictions: Sequence[Any]
 ) -> dict[str, float]:

@@ -33,10 +33,11 @@ from symprompt.tasks.kinds.metrics import accuracy, macro_f1, matthews
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """A class and its probability; final."""
+    """A class, its probability, and those of all classes in their order; final."""
 
     label: str
     probability: float
+    probabilities: Sequence[float] = ()
 
 
 class Classes(Kind[TextExample, ClassPrediction]):
@@ -121,8 +122,8 @@ class Classes(Kind[TextExample, ClassPrediction]):
         peak = mean.max(1, keepdims=True)
         found = mean - peak - np.log(np.exp(mean - peak).sum(1, keepdims=True))
         names = target.labels.names
-        best, sure = found.argmax(1).tolist(), np.exp(found.max(1)).tolist()
-        return [ClassPrediction(names[k], share) for k, share in zip(best, sure, strict=True)]
+        best, shares = found.argmax(1).tolist(), np.exp(found).tolist()
+        return [ClassPrediction(names[k], own[k], own) for k, own in zip(best, shares, strict=True)]
 
     def measure(
         self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]

@@ -33,7 +33,7 @@ from symprompt.tasks.patterns.pattern import (
     Worded,
     reference_pattern,
 )
-from symprompt.tasks.trainables import Outcome, hidden_size
+from symprompt.tasks.trainables import Outcome, hidden_size, round_shares
 
 SPLITS = ("train", "dev", "val")
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -450,13 +450,23 @@ class VerbalProblem:
 
     # ------------------------------------------------------------------------------ answers
 
-    def ask(self, model: VerbalModel, split: str, *, tick: Tick = silent) -> Outcome:
+    def ask(
+        self,
+        model: VerbalModel,
+        split: str,
+        *,
+        probabilities: bool = False,
+        tick: Tick = silent,
+    ) -> Outcome:
         """Return what the model answers to a split as it is now, with figures if it has labels.
 
         A row has the label predicted and its probability among the example's answers; for WSC,
         where nothing is chosen, what the model wrote.
+
+        Args:
+            probabilities: give those of all labels too.
         """
-        predicted, _, beside = self._answer(model, split, tick)
+        predicted, _, beside = self._answer(model, split, tick, probabilities=probabilities)
         examples, rows = self.examples[split], []
         for example, label, own in zip(examples, predicted, beside, strict=True):
             row = {"id": example.id, "prediction": self.task.labels[label], **own}
@@ -481,7 +491,12 @@ class VerbalProblem:
         return 100 * accuracy(self.layouts["dev"].labels.tolist(), predicted), loss
 
     def _answer(
-        self, model: VerbalModel, split: str, tick: Tick = silent
+        self,
+        model: VerbalModel,
+        split: str,
+        tick: Tick = silent,
+        *,
+        probabilities: bool = False,
     ) -> tuple[list[int], float, list[dict[str, Any]]]:
         """Return labels, the mean loss of the examples that have one, and what a row has beside."""
         layout, examples = self.layouts[split], self.examples[split]
@@ -498,12 +513,12 @@ class VerbalProblem:
             return right, loss, [{"written": text} for text in texts]
         labels = layout.labels.cpu()
         loss = float(functional.cross_entropy(scores, labels)) if bool((labels >= 0).all()) else 0.0
-        highest, predicted = scores.softmax(1).max(1)
-        return (
-            predicted.tolist(),
-            loss,
-            [{"probability": round(share, 6)} for share in highest.tolist()],
-        )
+        shares = scores.softmax(1)
+        highest, predicted = shares.max(1)
+        beside: list[dict[str, Any]] = [{"probability": round(one, 6)} for one in highest.tolist()]
+        for row, own in zip(beside, shares.tolist() if probabilities else (), strict=False):
+            row["probabilities"] = round_shares(self.task.labels, own)
+        return predicted.tolist(), loss, beside
 
     def cuts(self) -> dict[str, dict[str, int]]:
         """Return split -> how many examples lost tokens to fit, and how many tokens."""
