@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.errors import counted
-from symprompt.facts import check
+from symprompt.facts import Fact, check
 from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
 from symprompt.probing.results import load_card, load_facts, load_weights
 from symprompt.report import figures
@@ -62,7 +62,8 @@ def show_demo(demo: Demo) -> None:
             show(f"  {path}")
     else:
         show(f"no figures: {figures.NEED}.")
-    _show_next(demo, paths)
+    rose = questions[0].fact if questions else None
+    _show_next(demo, paths, rose or load_facts(demo.runs[-1].folder).relations[0].test[0])
 
 
 def _about(demo: Demo, facts: Any) -> str:
@@ -130,12 +131,9 @@ def write_figures(
     return [figures.save_figure(figure, folder / name) for name, figure in drawn.items()]
 
 
-def _show_next(demo: Demo, paths: list[str]) -> None:
-    run = demo.runs[-1]
-    card = load_card(run.folder)["relations"]
-    relation = "capital" if "capital" in card else next(iter(card))
-    fact = load_facts(run.folder)[relation].test[0]
-    subject, answer = shlex.quote(fact.subject), shlex.quote(fact.object)
+def _show_next(demo: Demo, paths: list[str], fact: Fact) -> None:
+    """Print what to try: a question about a fact whose answer rose, both ways."""
+    relation, subject, answer = map(shlex.quote, (fact.relation, fact.subject, fact.object))
     if demo.earlier:
         shown = ", ".join(map(str, demo.earlier))
         show(f"earlier demos, with another model or other settings, are still in: {shown}")
@@ -143,4 +141,5 @@ def _show_next(demo: Demo, paths: list[str]) -> None:
     show(f"  symprompt table {' '.join(map(shlex.quote, paths))} --by relation")
     show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")
     show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --object {answer}")
-    show("  symprompt train my-facts --data my_facts.csv --out runs/mine")
+    show("  symprompt examples examples    (small files of facts, texts, tags and questions)")
+    show("  symprompt train my-facts --data examples/facts.csv --out runs/mine")
