@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,13 +28,20 @@ from symprompt.errors import ConfigError, DataError, RunError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.runs.folder import Folder
-from symprompt.tasks.config import LearningConfig, TaskConfig, TuneConfig, load_tune_config
+from symprompt.tasks.config import (
+    LearningConfig,
+    PatternRunConfig,
+    TaskConfig,
+    TuneConfig,
+    load_tune_config,
+)
 from symprompt.tasks.data.load import SETS
 from symprompt.tasks.predict import CARD, Card, load_metrics
 from symprompt.tasks.prepare import read_task
 from symprompt.tasks.train import Session, tune
 from symprompt.tasks.training import Score, TaskTraining, plan_epoch
-from tiny.labelled import write_entities, write_toy
+from tiny.labelled import write_entities, write_lines, write_task, write_toy
+from tiny.runs import other_model, unfinish
 from tiny.tasks import KINDS, run_toy, toy_config
 
 
@@ -453,3 +461,53 @@ def test_early_stopping_keeps_the_best_epoch(bert: Path, tagged: Path, tmp_path:
     history = run.folder.read_json("history.json")
     assert len(history["epochs"]) < 40
     assert history["best_epoch"] == len(history["epochs"]) - 2
+
+
+def _changed(data: Path, model: Path, what: str) -> None:
+    """Change what a run was made from, in its place."""
+    if what == "model":
+        other_model(model, model.with_name("other"))
+        shutil.copy(model.with_name("other") / "model.safetensors", model)
+        return
+    file = next(iter(sorted(data.rglob("train.jsonl"))))
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    labels = {row["label"] for row in rows}
+    if what == "labels":
+        rows[0]["label"] = next(iter(labels - {rows[0]["label"]}))
+    write_lines(file, rows[1:] if what == "rows" else rows)
+
+
+@pytest.mark.parametrize("what", ["labels", "rows", "model"])
+@pytest.mark.parametrize("flow", ["task", "mixture", "pattern"])
+def test_a_run_is_of_the_data_and_the_model_that_it_was_begun_with(
+    flow: str, what: str, tmp_path: Path, family_folder: Callable[[str], Path]
+) -> None:
+    model, data = tmp_path / "model", tmp_path / "data"
+    shutil.copytree(family_folder("bert"), model)
+    changes: dict[str, Any] = {"learning__epochs": 1}
+    if flow == "task":
+        write_toy(data, "sequence")
+    if flow == "mixture":
+        for name in ("one", "two"):
+            write_toy(data / name, "sequence")
+        changes |= {"method": "mpt2", "mixture__tasks": ["one=one", "two=two"]}
+        changes |= {"mixture__epochs": 1}
+    config: Any = toy_config(data, model, tmp_path / "run", "sequence", **changes)
+    if flow == "pattern":
+        pattern = {"task": "rte", "method": "zero-shot", "words": ["Kenya", "Japan"]}
+        pattern |= {"template": "{hypothesis} {premise} [MASK]"}
+        table = {"model": str(model), "data": str(write_task(tmp_path / "data", "rte"))}
+        config = build(
+            PatternRunConfig,
+            table | {"out": str(tmp_path / "run"), "device": "cpu", "pattern": pattern},
+        )
+    tune(config)
+    assert tune(config).folder.finished
+    _changed(data, model, what)
+    if what != "model":
+        with pytest.raises(RunError, match="begun with other data than are there now"):
+            tune(config)
+    unfinish(tmp_path / "run")
+    with pytest.raises(RunError, match=r"was begun with other (data|model) than are there now"):
+        tune(config, resume=True)
+    assert (tmp_path / "run/symprompt.json").exists()

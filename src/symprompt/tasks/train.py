@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from symprompt.tasks.config import (
 )
 from symprompt.tasks.data.examples import TaskData
 from symprompt.tasks.kinds import KINDS, Target
-from symprompt.tasks.patterns.data import load_verbal
+from symprompt.tasks.patterns.data import VerbalData, load_verbal
 from symprompt.tasks.patterns.model import VerbalProblem
 from symprompt.tasks.predict import (
     CARD,
@@ -87,6 +87,7 @@ class Session:
         self._backbones: dict[tuple[str, ...], LanguageModel] = {}
         self._data: dict[tuple[object, ...], TaskData] = {}
         self._tasks: dict[tuple[object, ...], PreparedTask] = {}
+        self._verbal: dict[tuple[object, ...], VerbalData] = {}
 
     def backbone(self, config: TuneConfig | PatternRunConfig) -> LanguageModel:
         """Return the model a run needs, in the dtype that its method trains in."""
@@ -117,14 +118,39 @@ class Session:
                 f"leaves {room} for the text; make prefix.length smaller."
             )
         length = min(config.task.max_length, room)
-        task = config.task
-        source = (task, config.data)
-        key = (*source, config.model, str(backbone.device), length)
+        key = (config.task, config.data, config.model, str(backbone.device), length)
         if key not in self._tasks:
-            if source not in self._data:
-                self._data[source] = read_task(task, config.data)
-            self._tasks[key] = tensorise_task(self._data[source], task, backbone, length)
+            self._tasks[key] = tensorise_task(self.data(config), config.task, backbone, length)
         return self._tasks[key]
+
+    def data(self, config: TuneConfig) -> TaskData:
+        """Return a task's examples.
+
+        Raises:
+            DataError: the data cannot be read, or has no training examples.
+        """
+        key = (config.task, config.data)
+        if key not in self._data:
+            self._data[key] = read_task(config.task, config.data)
+        return self._data[key]
+
+    def verbal_data(self, config: PatternRunConfig) -> VerbalData:
+        """Return the examples of a task that is asked through a pattern.
+
+        Raises:
+            SympromptError: the data cannot be read.
+        """
+        own = config.pattern
+        if not config.data:
+            raise ConfigError(
+                f"--data is missing; name the folder of {own.task}'s files, or the one above it."
+            )
+        key = (own.task, config.data, own.held_out, own.split_seed)
+        if key not in self._verbal:
+            self._verbal[key] = load_verbal(
+                own.task, config.data, held_out=own.held_out, split_seed=own.split_seed
+            )
+        return self._verbal[key]
 
 
 def tune(
@@ -137,10 +163,10 @@ def tune(
 ) -> TaskRun:
     """Train a method on a labelled task, query it, and write a run folder; return the run.
 
-    A run that is finished already is read back. A mixture of tasks (mpt2) first trains a shared
-    prefix, then every task from it, each in a folder of its own; the metrics of its run hold those
-    of each task under "tasks". A run through a pattern trains every seed; its metrics hold, in
-    percent, the mean over seeds, their deviation and each one's value.
+    A run that is finished already, on the same data, is read back. A mixture of tasks (mpt2) first
+    trains a shared prefix, then every task from it, each in a folder of its own; the metrics of its
+    run hold those of each task under "tasks". A run through a pattern trains every seed; its
+    metrics hold, in percent, the mean over seeds, their deviation and each one's value.
 
     Args:
         resume: go on with an unfinished run, or add seeds to a finished one through a pattern.
@@ -156,7 +182,15 @@ def tune(
     if not config.out:
         raise ConfigError("--out is missing; name the run folder to write.")
     folder, session = Folder(config.out), session or Session()
-    finished = folder.check(COMMAND, config, resume=resume)
+    # Everything that can be wrong with the data is found before the folder is made.
+    splits: list[Mapping[str, Sequence[object]]]
+    if isinstance(config, PatternRunConfig):
+        splits = [session.verbal_data(config).splits]
+    else:
+        parts = task_configs(config) if config.mixture.tasks else {"": config}
+        splits = [session.data(part).splits for part in parts.values()]
+    digest = fingerprint_examples(splits)
+    finished = folder.check(COMMAND, config, resume=resume, data_fingerprint=digest)
     if isinstance(config, PatternRunConfig):
         _tune_seeds(folder, config, session, tick, finished=finished, resume=resume)
     elif not finished and config.mixture.tasks:
@@ -179,23 +213,32 @@ def describe_run(
     Args:
         tasks: name -> split -> examples.
     """
-    digest = hashlib.sha256()
-    for splits in tasks.values():
-        for split, examples in splits.items():
-            digest.update(split.encode())
-            for example in examples:
-                digest.update(repr(example).encode())
     return Manifest(
         command=COMMAND,
         model=config.model,
         model_fingerprint=backbone.fingerprint,
         data="+".join(tasks),
-        data_fingerprint=digest.hexdigest(),
+        data_fingerprint=fingerprint_examples(tasks.values()),
         method=method,
         seeds=seeds,
         acceleration=backbone.acceleration,
         **made_with(backbone.device, backbone.dtype),
     )
+
+
+def fingerprint_examples(tasks: Iterable[Mapping[str, Sequence[object]]]) -> str:
+    """Return a digest of all examples with their labels, in their order.
+
+    Args:
+        tasks: split -> examples, of each task.
+    """
+    digest = hashlib.sha256()
+    for splits in tasks:
+        for split, examples in splits.items():
+            digest.update(split.encode())
+            for example in examples:
+                digest.update(repr(example).encode())
+    return digest.hexdigest()
 
 
 def count_parameters(backbone: LanguageModel) -> int:
@@ -495,11 +538,11 @@ def _share(
 ) -> dict[str, Tensor]:
     """Train the shared prefix and all heads, or read them back; return their parameters."""
     shared = Folder(folder.path / SHARED)
-    if not (folder.holds_run and shared.has(PROMPT) and shared.has(HISTORY)):
-        backbone = session.backbone(config)
-        model, tasks = _prepare(config, backbone, parts, session)
-        tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.mixture.epochs))
-        folder.start(config, _describe(config, model.tuned.backbone, tasks))
+    model, tasks = _prepare(config, session.backbone(config), parts, session)
+    tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.mixture.epochs))
+    # Also where the prefix is there: the tasks must go on with the model that it was learned for.
+    folder.start(config, _describe(config, model.tuned.backbone, tasks))
+    if not (shared.has(PROMPT) and shared.has(HISTORY)):
 
         def score() -> tuple[float, float, dict[str, float]]:
             found = {
@@ -559,10 +602,6 @@ def _tune_seeds(
         SympromptError: the config, data, pattern or folder does not serve.
     """
     pattern, seeds = config.pattern, config.seeds
-    if not config.data:
-        raise ConfigError(
-            f"--data is missing; name the folder of {pattern.task}'s files, or the one above it."
-        )
     if not pattern.traits.learns:
         # Nothing is drawn, so all seeds would be the same.
         seeds = seeds[:1]
@@ -574,10 +613,7 @@ def _tune_seeds(
             f"{folder.path} holds a run with other seeds ({made}); add seeds with --resume, or "
             "choose another --out."
         )
-    data = load_verbal(
-        pattern.task, config.data, held_out=pattern.held_out, split_seed=pattern.split_seed
-    )
-    backbone = session.backbone(config)
+    data, backbone = session.verbal_data(config), session.backbone(config)
     tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     problem = VerbalProblem(backbone, data, pattern, max_tokens=config.max_tokens)
     splits = {problem.task.name: data.splits}
