@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +77,34 @@ def test_embed_writes_a_folder(call: Call, place: Path, model: Path, tmp_path: P
     assert "20 texts" in lines.out
     assert call("embed", place / "none.txt", "--out", tmp_path / "n", "--model", model).code == 2
     assert call("embed", place / "text.txt", "--out", tmp_path / "n", "--layers", "up").code == 2
+
+
+def test_embed_refuses_text_that_changed_and_a_second_writer(
+    call: Call, place: Path, model: Path, tmp_path: Path
+) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("the old river")
+    words = ("embed", text, "--out", out, "--model", model)
+    assert call(*words).code == 0
+    text.write_text("the new river")
+    said = call(*words)
+    assert (said.code, "other data than are there now" in said.err) == (2, True)
+    hold = "import fcntl, sys; own = open(sys.argv[1], 'w'); fcntl.lockf(own, fcntl.LOCK_EX)"
+    hold += "; print(flush=True); input()"
+    for name in ("embed", "senses"):
+        (tmp_path / name).mkdir()
+        if name == "senses":
+            words = ("senses", "train", place / "semcor", "--wordnet", place / "wordnet")
+        flags = ("--model", model, "--layers", "last", "--out", tmp_path / name)
+        with subprocess.Popen(
+            [sys.executable, "-c", hold, str(tmp_path / name / ".running")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as other:
+            other.stdout.readline()
+            said = call(*(words[:2] if name == "embed" else words), *flags)
+            other.stdin.close()
+        assert (said.code, "another process is at work" in said.err) == (2, True), said
 
 
 def test_an_interrupted_embed_says_how_to_go_on(

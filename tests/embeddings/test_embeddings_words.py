@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 import symprompt
 from symprompt.embeddings import Choice, EmbeddingStore, Text, embed, read_corpus, write_embeddings
+from symprompt.embeddings import store as store_module
 from symprompt.embeddings.vectors import Tokens, embed_chunks, make_windows, tokenise
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.models import LanguageModel
@@ -302,6 +305,47 @@ def test_what_cannot_be_stored_is_refused(bert: LanguageModel, tmp_path: Path) -
     (tmp_path / "out" / "words.npy").write_bytes(b"")
     with pytest.raises(RunError, match=r"cannot read .*words\.npy"):
         EmbeddingStore.load(tmp_path / "out")
+
+
+def test_a_full_disk_leaves_nothing_or_what_can_be_gone_on_with(
+    bert: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symprompt.embeddings.store._CHUNK", 200)
+    whole = write_embeddings(bert, corpus(), tmp_path / "whole")
+    settle, out = store_module._settle, tmp_path / "out"
+    for sure, left in ((0, 0), (1, 5)):
+        times = iter(range(3 * sure + 2))
+
+        def fills(stream: BinaryIO, times: Iterator[int] = times) -> None:
+            if next(times, None) is None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            settle(stream)
+
+        monkeypatch.setattr(store_module, "_settle", fills)
+        said = rf"No space left on device; make room .* it goes on after {left} texts\.$"
+        with pytest.raises(RunError, match=said):
+            write_embeddings(bert, corpus(), out)
+        assert out.exists() == bool(sure)
+    monkeypatch.setattr(store_module, "_settle", settle)
+    (out / "texts.jsonl.part").rename(tmp_path / "elsewhere")
+    (out / "texts.jsonl.part").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="shorter than"):
+        write_embeddings(bert, corpus(), out)
+    (tmp_path / "elsewhere").rename(out / "texts.jsonl.part")
+    write_embeddings(bert, corpus(), out)
+    assert (out / "vectors.npy").read_bytes() == (whole.folder / "vectors.npy").read_bytes()
+
+
+def test_vectors_that_are_not_finite_are_refused(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    backbone = LanguageModel.load(str(family_folder("bert")), device="cpu")
+    with torch.no_grad():
+        backbone.model.bert.encoder.layer[-1].output.LayerNorm.bias[0] = 1e5
+    with pytest.raises(ModelError, match="'the' a vector that is not finite in float16"):
+        write_embeddings(backbone, [Text.running("the capital")], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    write_embeddings(backbone, [Text.running("the capital")], tmp_path / "out", dtype="float32")
 
 
 def test_a_tokenizer_without_places_is_refused(bert: LanguageModel) -> None:

@@ -8,6 +8,7 @@ are numbers and marks.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -128,18 +129,26 @@ def learn_senses(
         tick: called with the sentences done, stage "embed".
     """
     read = load_sense_corpus(corpus, wordnet.senses)
+    texts = instance_texts(read)
+    lines = "\n".join(f"{text.text} {text.starts.tolist()}" for text in texts)
+    digest = hashlib.sha256(lines.encode("utf-8", errors="surrogatepass")).hexdigest()
     folder = Folder(out)
     manifest = Manifest(
         command="senses",
         model=backbone.source,
         model_fingerprint=backbone.fingerprint,
         data=read.name,
+        data_fingerprint=digest,
         method=f"{choice.layers}, {choice.pool}" + (", standardised" if standardise else ""),
         **made_with(backbone.device, backbone.dtype),
     )
     folder.start(None, manifest)
-    texts = instance_texts(read)
-    source = {"corpus": read.name, "instances": len(read.instances), "sentences": len(texts)}
+    source = {
+        "corpus": read.name,
+        "instances": len(read.instances),
+        "sentences": len(texts),
+        "sha256": digest,
+    }
     store = write_embeddings(
         backbone,
         texts,

@@ -7,9 +7,11 @@ While it is being written the three end in ``.part`` and ``parts/state.json`` ha
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -158,37 +160,47 @@ def write_embeddings(
         "width": int(backbone.model.config.get_text_config().hidden_size),
         "source": dict(source or {}),
     }
-    if folder.holds_run:
-        there = folder.manifest.details
-        for key, value in about.items():
-            # Where the model lies may change; its fingerprint says whether it is the same.
-            if key != "model" and there.get(key) != value:
-                raise RunError(
-                    f"{folder.path} was made with {key} {there.get(key)!r}, not {value!r}; give "
-                    "another folder or delete it."
-                )
-    if folder.finished:
+    data = hashlib.sha256(json.dumps(about["source"], sort_keys=True).encode()).hexdigest()
+    finished = folder.check(COMMAND, None, resume=True, data_fingerprint=data)
+    there = folder.manifest.details if folder.holds_run else about
+    for key, value in about.items():
+        # Where the model lies may change; its fingerprint says whether it is the same.
+        if key not in ("model", "source") and there.get(key) != value:
+            raise RunError(
+                f"{folder.path} was made with {key} {there.get(key)!r}, not {value!r}; give "
+                "another folder or delete it."
+            )
+    if finished:
         return EmbeddingStore.load(folder.path)
     manifest = Manifest(
         command=COMMAND,
         model=backbone.source,
         model_fingerprint=backbone.fingerprint,
         data=str(about["source"].get("corpus", "")),
+        data_fingerprint=data,
         method=f"{chosen.layers}, {chosen.pool}",
         details=about,
         **made_with(backbone.device, backbone.dtype),
     )
-    folder.start(None, manifest)
-    try:
-        with _Writer(folder, about) as writer:
-            rest = islice(iter(texts), writer.texts, None)
-            tick("embed", writer.texts, total or writer.texts, "texts")
-            for found in embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK):
-                writer.add(found)
-                tick("embed", writer.texts, max(total, writer.texts), f"texts, {writer.rows} words")
-            writer.finish()
-    except OSError as error:
-        raise RunError(f"cannot write to {folder.path}: {reason(error)}.") from error
+    with folder.undone_if_refused():
+        folder.start(None, manifest)
+        writer = _Writer(folder, about)
+        try:
+            with writer:
+                writer.open()
+                rest = islice(iter(texts), writer.texts, None)
+                tick("embed", writer.texts, total or writer.texts, "texts")
+                chunks = embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK)
+                for found in chunks:
+                    writer.add(found)
+                    note = f"texts, {writer.rows} words"
+                    tick("embed", writer.texts, max(total, writer.texts), note)
+                writer.finish()
+        except OSError as error:
+            raise RunError(
+                f"cannot write to {folder.path}: {reason(error)}; make room and give the same "
+                f"command again, it goes on after {writer.texts} texts."
+            ) from error
     counts = {"words": writer.rows, "texts": writer.texts}
     records = [Record(metric=name, value=count) for name, count in counts.items()]
     folder.finish(records=records, details={**about, **counts})
@@ -196,7 +208,10 @@ def write_embeddings(
 
 
 class _Writer:
-    """Appends vectors, words and texts; the state is renewed after each chunk is on disk."""
+    """Appends vectors, words and texts; the state is renewed after each chunk is on disk.
+
+    If nothing is sure when the block ends, nothing is left.
+    """
 
     def __init__(self, folder: Folder, about: dict[str, Any]) -> None:
         self.folder = folder
@@ -210,12 +225,26 @@ class _Writer:
         return _header(self.dtype, (rows, self.width)), words, b""
 
     def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in self.streams:
+            with suppress(OSError):
+                stream.close()
+            if not self.texts:
+                Path(stream.name).unlink(missing_ok=True)
+        if not self.texts:
+            shutil.rmtree(self.folder.path / PARTS, ignore_errors=True)
+
+    def open(self) -> None:
+        """Open the files where what is sure of them ends."""
         heads = self._heads(0)
         sizes = self.rows * self.width * self.dtype.itemsize, self.rows * 16, self.size
-        self.folder.path.mkdir(parents=True, exist_ok=True)
         for name, head, size in zip((_VECTORS, _WORDS, _TEXTS), heads, sizes, strict=True):
             final = self.folder.path / name
             path, length = part_of(final), len(head) + size
+            if path.is_symlink():
+                path.unlink()  # nothing is written to where a link leads
             if self.texts and not path.exists() and final.exists():
                 # Killed while all was done but said so: the file is in its place already.
                 final.replace(path)
@@ -227,12 +256,6 @@ class _Writer:
                 stream.write(head)
             stream.seek(length)
             stream.truncate()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stream in self.streams:
-            with suppress(OSError):
-                stream.close()
 
     def add(self, found: WordVectors) -> None:
         """Append some texts; they count once they are on the disk."""

@@ -17,7 +17,7 @@ from torch.nn import functional
 from symprompt.engine.batches import make_batches
 from symprompt.errors import ConfigError, DataError, ModelError
 from symprompt.files.progress import Tick, silent
-from symprompt.files.text import find_files, read_documents
+from symprompt.files.text import file_digest, find_files, read_documents
 from symprompt.models import SHIPPED, Inputs, LanguageModel, Vocabulary
 from symprompt.runs.environment import send
 
@@ -263,6 +263,9 @@ def embed_chunks(
         dtype: of the vectors that come out; sums are float32 whatever it is.
         chunk: characters of text, roughly four times its tokens, that are tensorised together;
             0 chooses by device.
+
+    Raises:
+        ModelError: a vector is not finite.
     """
     choice.check(backbone)
     most = chunk or (_GPU_CHUNK if backbone.device.type == "cuda" else _CPU_CHUNK)
@@ -295,10 +298,19 @@ def _embed(
             # Fetched one batch late, so that a GPU has the next one to work on meanwhile.
             if waiting is not None:
                 rows, values = waiting
-                vectors[rows] = values.cpu().numpy().astype(vectors.dtype, copy=False)
+                with np.errstate(over="ignore"):
+                    vectors[rows] = values.cpu().numpy().astype(vectors.dtype, copy=False)
             waiting = found
     counts = np.concatenate([entry.last - entry.first for entry in tokens] or [plan.first])
-    return WordVectors(tuple(texts), vectors, counts)
+    made = WordVectors(tuple(texts), vectors, counts)
+    finite = np.isfinite(vectors).reshape(words, -1).all(axis=1)
+    if not finite.all():
+        word = made.words()[int(finite.argmin())]
+        raise ModelError(
+            f"{backbone.source} gives {word!r} a vector that is not finite in {vectors.dtype}; use "
+            "--dtype float32, other --layers, or another model."
+        )
+    return made
 
 
 @dataclass(frozen=True)
@@ -505,5 +517,7 @@ def read_corpus(
 
 
 def describe_corpus(sources: Sequence[str | Path], by: By = "document") -> dict[str, Any]:
-    """Return what identifies a corpus: its files with their sizes, and how it is cut into texts."""
-    return {"files": [file.label for file in find_files(sources)], "by": by}
+    """Return what identifies a corpus: its files, their content, how it is cut into texts."""
+    files = find_files(sources)
+    digests = [file_digest(file.path) for file in files]
+    return {"files": [file.label for file in files], "sha256": digests, "by": by}

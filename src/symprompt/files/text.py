@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import os
 import re
@@ -151,6 +152,19 @@ class TextFile:
         """The file as it is listed with a corpus: language, name and size."""
         name = f"{self.language}={self.path.name}" if self.language else self.path.name
         return f"{name} ({self.size} bytes)"
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, read in parts.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
 
 
 def read_documents(

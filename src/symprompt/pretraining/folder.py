@@ -27,7 +27,7 @@ from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.files.atomic import making_folder, read_json, reason
 from symprompt.files.escaping import escape
 from symprompt.files.progress import Tick, silent
-from symprompt.files.text import find_files, read_documents
+from symprompt.files.text import file_digest, find_files, read_documents
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
 from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
@@ -234,23 +234,15 @@ def _fingerprint_inputs(config: PretrainConfig, text: Sequence[str], tick: Tick)
     for file in files:
         tick("checking", done // _KILO, total // _KILO, f"kB, {file.path.name}")
         own = {"name": file.path.name, "language": file.language, "bytes": file.size}
-        listed.append({**own, "sha256": _hash(file.path)})
+        listed.append({**own, "sha256": file_digest(file.path)})
         done += file.size
     tick("checking", total // _KILO, total // _KILO, "kB")
     inputs: dict[str, Any] = {"text": listed}
     if config.vocabulary.whole_words:
-        inputs["list of whole words"] = _hash(Path(config.vocabulary.whole_words))
+        inputs["list of whole words"] = file_digest(Path(config.vocabulary.whole_words))
     if config.vocabulary.tokenizer:
         inputs["tokenizer"] = fingerprint(load_tokenizer(config.vocabulary.tokenizer))
     return inputs
-
-
-def _hash(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}.") from error
 
 
 def _holds_corpus(place: Path) -> bool:
