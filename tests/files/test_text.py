@@ -135,6 +135,18 @@ def test_long_lines_and_documents_come_in_parts(
     assert len(found) > 3
 
 
+@pytest.mark.parametrize("ending", PACKED)
+def test_what_unpacks_to_far_more_than_text_does_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(text, "_UNPACKED", 1 << 16)
+    source = write(tmp_path / f"a.txt{ending}", PACKED[ending](b"blow up\n" * (1 << 18)))
+    with pytest.raises(
+        DataError, match=rf"a\.txt\{ending} unpacks to more than 200 times its size"
+    ):
+        list(read_documents([source]))
+
+
 def test_reading_is_lazy_and_tells_of_bytes(tmp_path: Path) -> None:
     # The damage at the end is not seen until the reader gets there.
     source = write(tmp_path / "a.txt", b"text\n\n" * 20000 + b"\x00")

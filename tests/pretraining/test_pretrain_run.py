@@ -30,6 +30,8 @@ from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.folder import load_training
 from symprompt.pretraining.train import PretrainResult, pretrain
 from symprompt.pretraining.training import Pretrainer
+from symprompt.runs.folder import Folder
+from tiny.runs import Killed
 from tiny.text import COLOURS, flags_of, pretrain_config, write_text
 
 
@@ -200,6 +202,28 @@ def test_resuming_with_another_config_text_or_tokenizer_is_refused(
     # What does not change the recipe may change.
     made = pretrain(replace(config, checkpoint_seconds=1.0), [str(own)], resume=True)
     assert made.training["steps"] == 12
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_work_folder_that_a_kill_left_is_removed_by_the_next_start(
+    kept: int, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pretrain_config(tmp_path / "m")
+    removals = iter(range(kept))
+    remove = Folder.remove
+
+    def killed(folder: Folder, name: str) -> None:
+        if folder.path.suffix == ".work" and next(removals, None) is None:
+            raise Killed
+        remove(folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "remove", killed)
+        with pytest.raises(Killed):
+            pretrain(config, [str(text)])
+    (tmp_path / "m.work" / "state.safetensors.0a1b2c3d.part").write_bytes(b"half")
+    assert pretrain(config, [str(text)]).folder == tmp_path / "m"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_what_was_prepared_before_a_kill_is_taken_up(

@@ -120,6 +120,10 @@ LONGEST_LINE = 1 << 20
 LARGEST_DOCUMENT = 1 << 22
 LONGEST_JSON = 1 << 26
 
+# Text shrinks to a third or a tenth; what unpacks to so many times its size is to fill memory.
+_RATIO = 200
+_UNPACKED = 1 << 24
+
 _SOURCE = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})=(.+)", re.DOTALL)
 _TICK_LINES = 1 << 13
 Report = Callable[[int], None]
@@ -313,6 +317,7 @@ def _lines(path: Path, report: Report, longest: int | None) -> Iterator[tuple[in
     number, offset, rest = 1, 0, b""
     open_stream = _OPENED_BY.get(path.suffix.lower(), nullcontext)
     try:
+        most = max(_UNPACKED, _RATIO * path.stat().st_size)
         with path.open("rb") as raw, open_stream(raw) as stream:
             while data := stream.readline(limit - len(rest)):
                 data = rest + data
@@ -326,6 +331,11 @@ def _lines(path: Path, report: Report, longest: int | None) -> Iterator[tuple[in
                 yield number, _decode(path, number, offset, data)
                 offset += len(data)
                 number += whole
+                if offset > most:
+                    raise DataError(
+                        f"{path} unpacks to more than {_RATIO} times its size, as no ordinary text "
+                        "does; unpack it and look, then give the unpacked file."
+                    )
                 if number % _TICK_LINES == 0:
                     report(raw.tell())
             if rest:

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast
 
 from symprompt.config import flatten
 from symprompt.errors import ConfigError, DataError, ModelError, RunError
-from symprompt.files.atomic import making_folder, read_json, reason
+from symprompt.files.atomic import is_leftover, making_folder, read_json, reason
 from symprompt.files.escaping import escape
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import file_digest, find_files, read_documents
@@ -39,7 +39,7 @@ TOKENIZER = "tokenizer"
 VOCABULARY = "vocabulary.json"
 CORPUS = "corpus"
 _WORK = (STATE, VOCABULARY, MANIFEST, CONFIG, LOCK)
-_WORK_FOLDERS = (TOKENIZER, CORPUS)
+_WORK_FOLDERS = (TOKENIZER, CORPUS, f"{CORPUS}.part")
 _VALIDATION_SEQUENCES = 512
 _KILO = 1000
 
@@ -80,6 +80,9 @@ class RunFolders:
         if finished or trained:
             _refuse_other(inputs, self.out if finished else work)
         if finished:
+            # A kill after OUT was put in its place left it.
+            if work.has(CONFIG) and not work.differing_keys(config):
+                self.clear_work()
             return
         begun = work.has(CONFIG) and work.has(MANIFEST) and not work.differing_keys(config)
         if not trained and not (begun and load_inputs(work) == inputs):
@@ -161,6 +164,8 @@ class RunFolders:
         for name in _WORK_FOLDERS:
             shutil.rmtree(self.work.path / name, ignore_errors=True)
         with suppress(OSError):
+            for path in filter(is_leftover, list(self.work.path.iterdir())):
+                path.unlink()
             for name in _WORK:
                 self.work.remove(name)
             self.work.path.rmdir()
