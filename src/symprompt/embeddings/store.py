@@ -137,7 +137,7 @@ def write_embeddings(
         dtype: float16 or float32.
         source: where the texts come from; a folder made from another source is not gone on with.
         total: number of texts, for the progress; 0 if it is not known.
-        tick: told of the texts done, stage "embed".
+        tick: called with the texts done, stage "embed".
 
     Raises:
         ConfigError: another dtype, or layers the model does not have.

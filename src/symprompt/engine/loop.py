@@ -109,7 +109,7 @@ class Loop:
         checkpoint: the file that holds an unfinished training; None keeps none.
         key: a checkpoint with another key is of another training and not gone on with.
         checkpoint_seconds: least time between two checkpoints.
-        tick: is told of every step.
+        tick: is called with every step.
         group: the processes that train together; None for one process.
     """
 

@@ -433,9 +433,9 @@ def write_results(
         tensors, note = folder.read_tensors(PROMPTS)
         with folder.refuse_damage(PROMPTS):
             for row, about in enumerate(card["relations"].values()):
-                if "wordings" in note:
-                    about["words"] = note["wordings"][row]["words"]
-                    about["prompt"] = note["wordings"][row]["prompt"]
+                if "found prompts" in note:
+                    about["words"] = note["found prompts"][row]["words"]
+                    about["prompt"] = note["found prompts"][row]["prompt"]
                 if "prompts" in about:
                     own_weights = tensors["weights"][row, : len(about["prompts"]), 0].tolist()
                     about["prompt_weights"] = [round(weight, 6) for weight in own_weights]

@@ -538,7 +538,7 @@ def _learn(
             }
             folder.write_tensors(ENCODER, tensors, note)
         prompts = method.found_prompts()
-        note |= {} if prompts is None else {"wordings": prompts}
+        note |= {} if prompts is None else {"found prompts": prompts}
         folder.write_tensors(PROMPTS, method.vectors(), note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = load_prompts(folder, list(method.parts))
