@@ -492,9 +492,18 @@ def test_a_model_that_is_not_there_is_refused(refused: Callable[..., str], tmp_p
     assert "no-model" in refused("my-facts", "--model", tmp_path / "no-model")
 
 
-def test_more_candidates_than_answers_are_refused(refused: Callable[..., str]) -> None:
-    message = refused("my-facts", "--vocabulary", "objects", "--k", 50)
-    assert "method.k is 50, but relation capital has only 5 allowed answers" in message
+def test_k_is_lowered_to_the_answers_of_a_small_relation_and_that_is_said(
+    call: Call, train: Call, tmp_path: Path
+) -> None:
+    flags = ("--vocabulary", "objects", "--k", 50, "--epochs", 0)
+    said = train("my-facts", *flags)
+    assert said.code == 0, said.err
+    assert "asked back: K = 5 (lowered: relation capital has no more answers), weight" in said.out
+    # A relation with more answers is asked as the run was made.
+    asked = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--json")
+    answers = json.loads(call("ask", tmp_path / "run", *asked).out)["answers"]
+    assert [own["joint"] is None for own in answers] == [False] * 5 + [True] * (len(answers) - 5)
+    assert len(answers) > 5
 
 
 def test_an_unknown_device_and_dtype_are_refused(refused: Callable[..., str]) -> None:

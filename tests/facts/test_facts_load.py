@@ -17,6 +17,7 @@ from symprompt.facts import (
     Dropped,
     Fact,
     Relation,
+    check,
     find_prompts,
     load_facts,
     load_prompts,
@@ -292,6 +293,25 @@ def test_repeats_are_dropped_and_counted(tmp_path: Path) -> None:
     facts = load_facts(path)
     assert facts.dropped_by_reason() == {"duplicate": 2}
     assert facts.fingerprint() == load_facts(write(tmp_path / "b.csv", as_csv(ROWS))).fingerprint()
+
+
+@pytest.mark.parametrize("layout", ["table", "lama"])
+def test_a_name_in_composed_and_decomposed_unicode_is_one_name(tmp_path: Path, layout: str) -> None:
+    twins = [("S\u00e3o Tom\u00e9", "caf\u00e9"), ("Sa\u0303o Tome\u0301", "cafe\u0301")]
+    if layout == "table":
+        rows = [(subject, "r", answer) for subject, answer in twins]
+        text = as_csv([*rows, *((f"s{i}", "r", "o") for i in range(9))])
+        facts = load_facts(write(tmp_path / "facts.csv", text))
+        assert facts.dropped_by_reason() == {"duplicate": 1}
+    else:
+        for split, pair in zip(("train", "test"), twins, strict=True):
+            write_pairs(tmp_path / "P36" / f"{split}.jsonl", [pair])
+        facts = load_facts(str(tmp_path))
+        report = check(facts)
+        assert report.test_pairs_in_train_or_dev == 1
+        assert report.composed == 1
+    assert facts.composed == 1
+    assert {fact.object for fact in facts.facts()} - {"o"} == {"caf\u00e9"}
 
 
 def test_the_split_ignores_file_order_and_other_relations(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 
 import symprompt
 from symprompt import Run, cli
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import DataError
 from symprompt.facts import Fact, FactSet, Relation
 from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
@@ -535,9 +535,11 @@ def test_a_run_with_further_candidates_can_be_asked_when_the_file_is_gone(
     assert names == {name for _, name in NAMED} | {"Unheard of", "old river"}
 
 
-def test_too_many_candidates_asked_back_are_refused(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"k is 5, but relation near has only 4"):
-        symprompt.train(make(tmp_path / "run", method={"k": 5}))
+def test_k_is_lowered_to_the_candidates_of_the_smallest_relation(
+    make: Make, tmp_path: Path
+) -> None:
+    metrics = symprompt.train(make(tmp_path / "run", method={"k": 5})).metrics
+    assert (metrics["k"], metrics["k_lowered_by"]) == (4, "near")
 
 
 def test_the_command_line_takes_the_switch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -114,6 +114,12 @@ def test_a_run_is_summed_up_with_both_means_and_what_was_left_out() -> None:
     assert "7 facts, 2 relations, seed 34" in text
     assert "left out: 3 facts, duplicate" in text
     assert "asked back: K = 15, weight 0.8" in text
+    assert "leakage" not in text
+    leaks = {"test_pairs_in_train_or_dev": 2, "test_subjects_in_train": 3}
+    lost = {"object is not one token of the model": 9}
+    lines = render(run_summary(metrics(leakage=leaks, dropped=lost)), 300)
+    assert any(line.startswith("leakage: of the test facts 2 are also in train") for line in lines)
+    assert any("(--objects any-length --vocabulary objects keeps" in line for line in lines)
     assert "training: 12.3 s" in text
 
     text = "\n".join(render(run_summary(metrics(weights={"a": 2.0, "b": 0.05}))))
@@ -143,6 +149,9 @@ def test_a_check_has_a_row_for_each_relation_and_the_sums(facts: FactSet) -> Non
     share = report["majority_mean_over_relations"]
     assert f"majority baseline, mean over relations: {100 * share:.2f} P@1" in text
     assert "left out: none" in text
+    assert "decomposed" not in text
+    lines = render(check_table(check(replace(facts, composed=2)).to_dict()))
+    assert any(line.startswith("2 facts with names in decomposed Unicode") for line in lines)
 
 
 def test_a_check_tells_what_was_left_out_and_shows_names_literally(facts: FactSet) -> None:

@@ -1,9 +1,10 @@
 """Facts, where they come from, and what to know about them before asking a model."""
 
 from symprompt.facts.load import load_facts, load_subjects
-from symprompt.facts.quality import CheckReport, RelationCheck, check
+from symprompt.facts.quality import CheckReport, RelationCheck, check, count_leakage
 from symprompt.facts.templates import find_prompts, load_prompts
 from symprompt.facts.types import (
+    NOT_ONE_TOKEN,
     SPLITS,
     Dropped,
     Fact,
@@ -11,14 +12,17 @@ from symprompt.facts.types import (
     Relation,
     Split,
     at_most,
+    compose,
     in_word_list,
     load_word_list,
     nearest_name,
     uhn,
+    with_advice,
 )
 from symprompt.facts.world import world_facts
 
 __all__ = [
+    "NOT_ONE_TOKEN",
     "SPLITS",
     "CheckReport",
     "Dropped",
@@ -29,6 +33,8 @@ __all__ = [
     "Split",
     "at_most",
     "check",
+    "compose",
+    "count_leakage",
     "find_prompts",
     "in_word_list",
     "load_facts",
@@ -37,5 +43,6 @@ __all__ = [
     "load_word_list",
     "nearest_name",
     "uhn",
+    "with_advice",
     "world_facts",
 ]

@@ -25,6 +25,7 @@ from symprompt.facts.types import (
     Relation,
     Split,
     choose_names,
+    compose,
     split_by_subject,
 )
 from symprompt.facts.world import world_facts
@@ -135,16 +136,16 @@ def load_lama(folder: Path, *, relations: Sequence[str] = ()) -> tuple[FactSet, 
         raise DataError(f"{folder} {got}, but a folder is needed that holds {_EXPECTED}.")
     home, files = _find_relations(folder)
     names = choose_names(files, relations, str(folder))
-    loaded = []
+    loaded, composed = [], 0
     for name in names:
-        facts: dict[str, Any] = {
-            split: tuple(
-                _fact(name, row, path, number) for number, row in load_rows(path, any_case=True)
-            )
-            for split, path in files[name].items()
-        }
+        facts: dict[str, Any] = {}
+        for split, path in files[name].items():
+            rows = load_rows(path, any_case=True)
+            read = [_fact(name, row, path, number) for number, row in rows]
+            facts[split] = tuple(fact for fact, _ in read)
+            composed += sum(changed for _, changed in read)
         loaded.append(Relation(name, **facts))
-    return FactSet(tuple(loaded), source=str(folder), layout="lama"), home
+    return FactSet(tuple(loaded), source=str(folder), layout="lama", composed=composed), home
 
 
 def _find_relations(folder: Path) -> tuple[Path, dict[str, Files]]:
@@ -235,9 +236,11 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
     splits_given = "split" in rows[0][1]
     templates: dict[str, str] = {}
     grouped: dict[str, list[tuple[Fact, Split | None]]] = {}
+    composed = 0
     for number, row in rows:
         name = text_in(row, ("relation",), path, number, one_line=True)
-        fact = _fact(name, row, path, number)
+        fact, changed = _fact(name, row, path, number)
+        composed += changed
         template = row.get("template", "")
         # An empty cell is how a table says that a line has no template of its own.
         if not isinstance(template, str) or template.strip():
@@ -278,7 +281,7 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
             if lost:
                 dropped.append(Dropped(name, split, "duplicate", lost))
         loaded.append(relation)
-    return FactSet(tuple(loaded), source=str(path), layout="table", dropped=tuple(dropped))
+    return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed)
 
 
 def load_subjects(path: Path) -> list[str]:
@@ -289,6 +292,9 @@ def load_subjects(path: Path) -> list[str]:
     return [line.strip() for line in load_lines(path) if line.strip()]
 
 
-def _fact(relation: str, row: Row, path: Path, number: int) -> Fact:
+def _fact(relation: str, row: Row, path: Path, number: int) -> tuple[Fact, bool]:
+    """Return a row's fact in composed Unicode, and whether it was written otherwise."""
     keys = (SUBJECT_KEYS, OBJECT_KEYS)
-    return Fact(relation, *(text_in(row, own, path, number, one_line=True) for own in keys))
+    names = [text_in(row, own, path, number, one_line=True) for own in keys]
+    composed = [*map(compose, names)]
+    return Fact(relation, *composed), composed != names

@@ -16,6 +16,8 @@ import numpy as np
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
 
 _WORD = re.compile(r"\w+")
+LEAKS = ("test_pairs_in_train_or_dev", "test_subjects_in_train")
+"""What is counted of the facts that training gives away."""
 
 
 def easy_facts(facts: FactSet) -> set[Fact]:
@@ -129,6 +131,7 @@ class CheckReport(Counts):
         majority_unknown: relations left out of both means, because train or test is empty.
         dropped_by_reason: facts left out so far, by reason.
         dropped_by_relation: the same by relation, then reason.
+        composed: facts whose names were in decomposed Unicode; counted in composed one.
     """
 
     source: str
@@ -140,6 +143,7 @@ class CheckReport(Counts):
     majority_unknown: list[str]
     dropped_by_reason: Mapping[str, int]
     dropped_by_relation: Mapping[str, Mapping[str, int]]
+    composed: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dictionaries, lists, text and numbers, ready for JSON."""
@@ -169,7 +173,14 @@ def check(facts: FactSet) -> CheckReport:
             name: facts.select([name]).dropped_by_reason()
             for name in dict.fromkeys(entry.relation for entry in facts.dropped)
         },
+        composed=facts.composed,
     )
+
+
+def count_leakage(facts: FactSet) -> dict[str, int]:
+    """Return how many test facts, and how many test facts' subjects, other splits have too."""
+    counts = _count(facts)
+    return {name: counts[name] for name in LEAKS}
 
 
 def _check_relation(facts: FactSet, relation: Relation) -> RelationCheck:

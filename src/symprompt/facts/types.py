@@ -61,6 +61,17 @@ class Relation:
         return self.train + self.dev + self.test
 
 
+NOT_ONE_TOKEN = "object is not one token of the model"
+"""Why most facts are left out."""
+
+
+def with_advice(reason: str) -> str:
+    """Return why facts were left out, with the flags that keep them if there are any."""
+    if reason != NOT_ONE_TOKEN:
+        return reason
+    return f"{reason} (--objects any-length --vocabulary objects keeps such facts)"
+
+
 @dataclass(frozen=True)
 class Dropped:
     """How many facts were left out of one relation's split, and why."""
@@ -73,12 +84,18 @@ class Dropped:
 
 @dataclass(frozen=True)
 class FactSet:
-    """Relations with their facts, and the count of every fact that was left out on the way."""
+    """Relations with their facts, and the count of every fact that was left out on the way.
+
+    Args:
+        composed: facts whose names were read in decomposed Unicode (NFD); they are kept in composed
+            one (NFC), so that a name is one name however it was typed.
+    """
 
     relations: tuple[Relation, ...]
     source: str
     layout: str
     dropped: tuple[Dropped, ...] = field(default=())
+    composed: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -277,10 +294,15 @@ def nearest_name(name: str, known: Collection[str]) -> str:
 
 def _fold(name: str) -> str:
     """Return what is the same in all spellings of a name: no case, composed characters."""
-    return unicodedata.normalize("NFC", name.strip()).casefold()
+    return compose(name.strip()).casefold()
+
+
+def compose(text: str) -> str:
+    """Return a text in composed Unicode (NFC): the letter é is one character, not two."""
+    return unicodedata.normalize("NFC", text)
 
 
 def load_word_list(path: str | Path) -> tuple[str, ...]:
     """Return the words of a file with one word per line, in order, each once."""
-    lines = (line.strip() for line in load_text(Path(path)).split("\n"))
+    lines = (compose(line.strip()) for line in load_text(Path(path)).split("\n"))
     return tuple(dict.fromkeys(line for line in lines if line))

@@ -19,6 +19,7 @@ from symprompt.facts import (
     FactSet,
     Relation,
     Split,
+    compose,
     load_word_list,
     nearest_name,
 )
@@ -246,6 +247,7 @@ class Run:
             weight=None if weights is None else float(weights[place]),
             terms=terms,
             shares={} if shares is None else {FREQUENCY: float(shares[place])},
+            k=self.folder.manifest.details.get("k") or 0,
             known=True,
         )
 
@@ -346,6 +348,7 @@ class _Question:
     Attributes:
         weight, shares: see ``Answers``.
         terms: [v] what counts with each answer's subject score, by name.
+        k: how many candidates the subject prompt re-ranks.
         known: whether the facts are those of a run.
     """
 
@@ -356,6 +359,7 @@ class _Question:
     weight: float | None = None
     terms: Mapping[str, Tensor] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
+    k: int = 0
     known: bool = False
 
     def tensorise(self, subjects: list[str], object: str) -> Sentences:
@@ -400,14 +404,17 @@ class _Question:
 def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick) -> list[Answers]:
     """Return the first objects: K by joint score with a subject prompt, then by object score."""
     problem, method = question.problem, question.method
-    vocabulary, names = problem.backbone.vocabulary, [subject.strip() for subject in subjects]
+    vocabulary, names = (
+        problem.backbone.vocabulary,
+        [compose(subject.strip()) for subject in subjects],
+    )
     for subject, ids in zip(names, vocabulary.encode_words(names), strict=True):
         if vocabulary.mask_id in ids:
             raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = problem.facts.relations[0].all()[0].object
     sentences, size = question.tensorise(names, placeholder), int(problem.allowed.sum())
-    asked = min(question.config.method.k, size) if method.has_subject_prompt else 0
+    asked = question.k if method.has_subject_prompt else 0
     known, found = question.names("subject"), []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
         rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))

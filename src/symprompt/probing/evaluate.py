@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from symprompt.engine.batches import make_batches
 from symprompt.errors import DataError
-from symprompt.facts.types import Split
+from symprompt.facts import Split, count_leakage
 from symprompt.files.progress import Tick, silent
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import Method, Vectors
@@ -442,7 +442,8 @@ def write_results(
     # The card states what the prompts are worth, for who gets no more than the prompts.
     card["metrics"] = {split: figures["raw"]["realistic"] for split, figures in measured.items()}
     folder.write_json(CARD, card)
-    stored = found["test"].candidates.shape[1] if config.rerank else config.method.k
+    stored = found["test"].candidates.shape[1]
+    lowered = asked_back and stored < config.method.k
     by_name = {
         key: None if values is None else dict(zip(names, values.tolist(), strict=True))
         for key, values in {"weights": weights, "frequency_shares": shares}.items()
@@ -452,8 +453,10 @@ def write_results(
         "objects": config.facts.objects,
         "candidates": problem.counts(),
         "k": stored if asked_back else None,
+        "k_lowered_by": problem.smallest_relation() if lowered else None,
         **by_name,
         "dropped": dict(dropped),
         "unfilled": list(unfilled),
+        "leakage": count_leakage(problem.facts),
     }
     folder.finish(records=to_records(measured), seconds=seconds, details=details)

@@ -13,6 +13,7 @@ import torch
 
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError, counted
 from symprompt.facts import (
+    NOT_ONE_TOKEN,
     SPLITS,
     FactSet,
     Split,
@@ -22,6 +23,7 @@ from symprompt.facts import (
     load_facts,
     load_prompts,
     uhn,
+    with_advice,
 )
 from symprompt.models import LanguageModel, Vocabulary
 from symprompt.probing.config import FactsConfig, RunConfig
@@ -84,8 +86,7 @@ def prepare(
     Raises:
         DataError: a relation has no usable facts in a split that the method needs, or with
             ``facts.strict`` any fact cannot be used.
-        ConfigError: K is larger than a relation's set of answers, or the config asks what a causal
-            model cannot be asked.
+        ConfigError: the config asks what a causal model cannot be asked.
     """
     kind = method_class(config.method.name)
     kind.check_model(config, backbone)
@@ -106,13 +107,6 @@ def prepare(
     _refuse_empty(usable, kind.needed_splits(config))
     tokens = config.max_tokens or backbone.token_budget()
     allowed, spelling = allowed_answers(config, backbone, usable, templates)
-    counts = allowed.sum(1)
-    fewest = int(counts.min())
-    if kind.has_subject_prompt and config.method.k > fewest:
-        raise ConfigError(
-            f"method.k is {config.method.k}, but relation {usable.names[int(counts.argmin())]} has "
-            f"only {fewest} allowed answers; choose k <= {fewest}, or a larger facts.vocabulary."
-        )
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
     for split in SPLITS:
@@ -176,7 +170,7 @@ def drop_unusable(
         room[relation.name] = (max_length or vocabulary.max_length) - length
     kept = facts.drop(
         {fact for fact in facts.facts() if (fact.relation, fact.object) not in answers},
-        "object is not readable text" if any_length else "object is not one token of the model",
+        "object is not readable text" if any_length else NOT_ONE_TOKEN,
     )
     subjects = sorted({fact.subject for fact in kept.facts()})
     encoded = dict(zip(subjects, vocabulary.encode_words(subjects), strict=True))
@@ -215,7 +209,8 @@ def drop_unusable(
         total = sum(entry.count for entry in kept.dropped[new:])
         raise DataError(
             f"{counted(total, 'fact')} cannot be used, the first in relation {first.relation} "
-            f"({first.split}): {first.reason}; drop facts.strict to leave them out and count them."
+            f"({first.split}): {with_advice(first.reason)}; drop facts.strict to leave them out "
+            "and count them."
         )
     # Last, so that a limit counts facts that can be asked.
     limits: dict[Split, int] = {split: getattr(config.facts, f"{split}_limit") for split in SPLITS}
@@ -236,7 +231,8 @@ def _refuse_empty(facts: FactSet, needed: Sequence[Split]) -> None:
                     for entry in facts.dropped
                     if entry.relation == relation.name and entry.split == split
                 }
-                why = "; ".join(f"{count} dropped: {reason}" for reason, count in lost.items())
+                listed = (f"{count} dropped: {with_advice(why)}" for why, count in lost.items())
+                why = "; ".join(listed)
                 raise DataError(
                     f"relation {relation.name} has no usable {split} facts"
                     f"{' (' + why + ')' if why else ''}; add facts, or leave it out with "

@@ -118,6 +118,10 @@ class Problem:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
         return min(k, int(self.allowed.sum(1).min()))
 
+    def smallest_relation(self) -> str:
+        """Return the relation with the fewest answers, which bounds the candidates of all."""
+        return self.relations[int(self.allowed.sum(1).argmin())]
+
     def object_counts(self) -> Tensor:
         """Return how often each answer is a training object of each relation, [relation, v]."""
         vocabulary, spelling = self.backbone.vocabulary, self.spelling

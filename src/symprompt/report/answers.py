@@ -10,6 +10,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import counted
+from symprompt.facts.types import with_advice
 from symprompt.report.grid import Grid, stack
 from symprompt.runs.statistics import ABOUT_P
 
@@ -139,8 +140,16 @@ def _check_notes(report: Mapping[str, Any]) -> list[str]:
         share = report[f"majority_mean_over_{mean}"]
         if share is not None:
             notes.append(f"majority baseline, mean over {mean}: {100 * share:.2f} P@1")
+    if report["composed"]:
+        notes.append(
+            f"{counted(report['composed'], 'fact')} with names in decomposed Unicode (NFD), taken "
+            "in composed one (NFC), so that each name is one"
+        )
     dropped = report["dropped_by_reason"]
-    notes += [f"left out: {counted(count, 'fact')}, {reason}" for reason, count in dropped.items()]
+    notes += [
+        f"left out: {counted(count, 'fact')}, {with_advice(reason)}"
+        for reason, count in dropped.items()
+    ]
     return notes if dropped else [*notes, "left out: none"]
 
 

@@ -380,6 +380,9 @@ def _size(count: int | None) -> str:
 
 def run_summary(metrics: Mapping[str, Any]) -> Group:
     """Return a finished run's test figures, and what was left out of them."""
+    # Lists of configs and of runs do without numpy.
+    from symprompt.facts import with_advice
+
     test = metrics["test"]
     kinds = {"forward only": "forward"} if metrics["weights"] else {}
     kinds |= {"raw": "raw", "filtered": "filtered"}
@@ -396,15 +399,31 @@ def run_summary(metrics: Mapping[str, Any]) -> Group:
     ]
     notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
     notes += [
-        f"left out: {counted(count, 'fact')}, {why}" for why, count in metrics["dropped"].items()
+        f"left out: {counted(count, 'fact')}, {with_advice(why)}"
+        for why, count in metrics["dropped"].items()
     ]
+    notes += leakage_notes(metrics)
     weights = sorted(set((metrics["weights"] or {}).values()))
     if weights:
         shown = " to ".join(f"{weight:.3g}" for weight in dict.fromkeys((weights[0], weights[-1])))
         more = ", objects' frequencies counted" if metrics.get("frequency_shares") else ""
-        notes.append(f"asked back: K = {metrics['k']}, weight {shown}{more}")
+        small = metrics.get("k_lowered_by")
+        lowered = f" (lowered: relation {small} has no more answers)" if small else ""
+        notes.append(f"asked back: K = {metrics['k']}{lowered}, weight {shown}{more}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return stack(grid, *notes)
+
+
+def leakage_notes(details: Mapping[str, Any]) -> list[str]:
+    """Return a note if test facts or their subjects are among those that were learned from."""
+    leaks = details.get("leakage") or {}
+    if not any(leaks.values()):
+        return []
+    pairs, subjects = leaks.values()
+    return [
+        f"leakage: of the test facts {pairs} are also in train or dev, and {subjects} have a "
+        "subject that train has; symprompt data check has both by relation"
+    ]
 
 
 def candidate_notes(details: Mapping[str, Any]) -> list[str]:
