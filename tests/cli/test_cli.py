@@ -711,9 +711,33 @@ def test_a_table_by_relation_has_every_relation(call: Call, runs: dict[str, Path
     found = {row["relation"]: row["runs"][0] for row in plain["relations"]}
     assert found.keys() == metrics.keys()
     for name, values in metrics.items():
-        assert found[name]["mrr"] == pytest.approx(values["mrr"])
+        assert found[name]["mrr"]["value"] == pytest.approx(values["mrr"])
         assert found[name]["facts"] == values["facts"]
     assert "By relation" in call("table", runs["spe"], "--by", "relation", *FEW).out
+
+
+def test_any_run_may_be_the_baseline(call: Call, runs: dict[str, Path]) -> None:
+    both, alone = (runs["ptuning"], runs["spe"]), (runs["ptuning"],)
+    for given in (both, alone):
+        said = call("table", *given, "--baseline", f"{runs['spe']}/", *FEW, "--json")
+        plain = json.loads(said.out)
+        assert len(plain["runs"]) == 2
+        (row,) = plain["differences"]
+        assert (row["name"], row["to"]) == (str(runs["ptuning"]), str(runs["spe"]))
+
+
+def test_own_runs_become_a_page_and_a_figure(
+    call: Call, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    page, figure = tmp_path / "table.html", tmp_path / "table.png"
+    paths = (runs["ptuning"], runs["spe"])
+    assert call("table", *paths, "--html", page, "--figure", figure, *FEW).code == 0
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    assert "<td>spe</td>" in text
+    assert 'src="data:image/png;base64,iVBOR' in text
+    message = assert_one_sentence(call("table", *paths, "--figure", "table.pdf"))
+    assert "give a name in .png" in message
 
 
 def test_a_table_in_markdown_is_markdown(call: Call, runs: dict[str, Path]) -> None:

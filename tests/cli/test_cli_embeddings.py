@@ -276,7 +276,7 @@ def test_why_a_map_is_not_umaps_is_told() -> None:
     assert "more than 15 occurrences" in why_not_umap(made(15, "PCA"))
     assert "umap-learn is not installed" in why_not_umap(made(40, "PCA"))
     # What stands below the picture must fit its width.
-    assert len(map_caption(made(1000, "PCA"))) < 70
+    assert len(map_caption(made(1000, "PCA"))) < 115
 
 
 def test_clusters_are_found_and_numbered_by_size() -> None:

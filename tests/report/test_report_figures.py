@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_hex
 
 from symprompt import Answer, Run
 from symprompt.cli import main
@@ -14,6 +15,7 @@ from symprompt.errors import RunError, SympromptError
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve, Panel, k_curve, method_bars, question_panels
 from symprompt.report.tables import comparison, load_scores
+from symprompt.runs.folder import Record
 
 BARS = [
     Bar(run, metric, value, value - 4, value + 3)
@@ -107,6 +109,41 @@ def test_every_run_has_a_line_in_every_panel() -> None:
         assert axes.get_xlim()[1] > max(bar.high for bar in own)
 
 
+def test_one_colour_means_one_method_in_every_figure() -> None:
+    names = ("LPAQA, top-1", "my own", "SPE", "LPAQA, learned weights", "P-tuning")
+    looks = figures.method_looks({name: name for name in names})
+    assert looks["SPE"] == (figures.ORANGE, 0)
+    assert looks["P-tuning"] == (figures.BLUE, 0)
+    assert looks["LPAQA, top-1"] == (figures.GREEN, 0)
+    # Two of one method have its colour and differ otherwise.
+    assert looks["LPAQA, learned weights"] == (figures.GREEN, 1)
+    assert len({colour for colour, _ in looks.values()}) == 4
+    bars = figures.draw_methods(BARS[::-1], title="", caption="").axes[0].containers
+    lines = figures.draw_frequency(
+        {name: [1.0] for name in names}, ("often",), (3,), title="", caption=""
+    )
+    drawn = {line.get_label(): line.get_color() for line in lines.axes[0].lines}
+    for bar in bars:
+        if bar.get_label() in drawn:
+            colour = to_hex(bar.patches[0].get_facecolor()).upper()
+            assert colour == drawn[bar.get_label()]
+
+
+def test_results_of_labelled_tasks_have_a_panel_for_each_task() -> None:
+    about: dict[str, Any] = {"command": "tune", "split": "test", "model": "a/bert"}
+    records = [
+        Record(metric="accuracy", value=60.0, data="rte", method="ft", label="FT", **about),
+        Record(metric="accuracy", value=70.0, data="rte", method="ft", label="FT", **about),
+        Record(metric="trained", value=1e6, data="rte", method="ft", label="FT", **about),
+        Record(metric="f1", value=80.0, data="conll", method="pt2", label="PT-2", **about),
+    ]
+    figure = figures.draw_results(records)
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["rte\ntest\nbert", "conll\ntest\nbert"]
+    assert [[bar.get_height() for bar in axes.patches] for axes in figure.axes] == [[65.0], [80.0]]
+    assert figures.draw_results([]) is None
+
+
 def test_bins_without_facts_are_not_drawn() -> None:
     lines = {"P-tuning": [1.0, None, 40.0], "SPE": [2.0, None, 41.0]}
     figure = figures.draw_frequency(
@@ -121,17 +158,18 @@ def test_bins_without_facts_are_not_drawn() -> None:
 
 def test_the_lines_go_through_the_curve() -> None:
     figure = figures.draw_k_curve(CURVE, title="Curve", caption="About.")
-    assert [axes.get_title() for axes in figure.axes] == list(CURVE.values)
-    spans = set()
     for axes, (name, values) in zip(figure.axes, CURVE.values.items(), strict=True):
+        before = CURVE.forward[name]
+        assert axes.get_title() == f"{name}: {before:.1f} % to {values[-1]:.1f} %"
         line = axes.lines[1]
         assert list(line.get_xdata()) == list(CURVE.k)  # type: ignore[arg-type]
-        assert list(line.get_ydata()) == list(values)  # type: ignore[arg-type]
+        gains = [value - before for value in values]
+        assert list(line.get_ydata()) == gains  # type: ignore[arg-type]
+        # No axis is cut: zero is in it, and it is the same in every panel.
         low, high = axes.get_ylim()
-        assert low < min(*values, CURVE.forward[name])
-        assert high > max(*values, CURVE.forward[name])
-        spans.add(round(high - low, 6))
-    assert len(spans) == 1
+        assert low < min(0, *gains)
+        assert high > max(0, *gains)
+        assert (low, high) == figure.axes[0].get_ylim()
 
 
 def test_the_right_answer_is_marked_in_every_panel() -> None:
@@ -179,7 +217,9 @@ def texts(figure: Any) -> list[str]:
 def test_cosines_are_written_into_their_cells() -> None:
     figure = figures.draw_cosines(["a", "b"], [[1.0, -0.25], [-0.25, 1.0]])
     assert texts(figure) == ["1.00", "-0.25", "-0.25", "1.00"]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a", "b"]
+    (axes, _) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1  a", "2  b"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
     # A large table has colours alone.
     many = figures.draw_cosines([str(place) for place in range(25)], [[0.0] * 25] * 25)
     assert texts(many) == []

@@ -98,6 +98,6 @@ def test_a_picture_that_cannot_be_written_is_no_error_and_leaves_nothing(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     assert save_loss_curve(make_training(), tmp_path / "loss.png") == "No space left on device"
     assert not list(tmp_path.iterdir())

@@ -75,24 +75,46 @@ def test_a_worse_run_is_shown_as_worse_and_a_better_one_as_better() -> None:
     assert (entry["name"], entry["to"]) == ("b", "a")
     assert entry["mean over facts"]["p1"]["difference"] == pytest.approx(-50.0)
     assert entry["mean over facts"]["p1"]["p"] < 0.01
-    assert "| Method b on [X] minus Method a on [X] |  | -66.67 (" in found.to_markdown()
+    assert "| Method b on [X] minus Method a on [X] | 4 | -66.67 (" in found.to_markdown()
     assert "| +0.00 (+0.00 to +0.00) p = 1.00 |" in found.to_markdown()
     runs = [make_run("a", rank=np.full(4, 30.0)), make_run("b", rank=np.ones(4))]
     assert "+100.00 (+100.00 to +100.00) p < 0.01" in comparison(runs).to_markdown()
 
 
-def test_differing_facts_give_a_note_and_no_paired_line() -> None:
+def test_differing_facts_are_compared_on_those_that_both_have() -> None:
     own = list(make_run().key)
-    keys = {
-        "2 facts differ (1 missing, 1 added) from": [*own[:3], ("P36", "other", "o")],
-        "the same facts in another order (2 places differ) than": [own[1], own[0], *own[2:]],
-    }
-    for what, key in keys.items():
-        found = comparison([make_run("a"), make_run("b", key=key)])
-        assert found.values["differences"] == []
-        note = f"Method b on [X]: {what} Method a on [X], so no paired comparison."
-        assert found.notes == [note]
-        assert f"- {note}" in found.to_markdown()
+    other = make_run("b", key=[*own[:3], ("P36", "other", "o")], rank=np.array([1.0, 1, 1, 1]))
+    found = comparison([make_run("a"), other])
+    (row,) = found.values["differences"]
+    assert row["facts"] == 3
+    assert row["mean over facts"]["p1"]["difference"] == pytest.approx(200 / 3)
+    assert "Method b on [X] minus Method a on [X] | 3 | +66.67" in found.to_markdown()
+    assert found.notes[0] == (
+        "Method b on [X]: compared with Method a on [X] on the 3 facts that both have; it has 1 "
+        "others, Method a on [X] has 1."
+    )
+    alien = make_run("b", key=[("P1", str(place), "o") for place in range(4)])
+    found = comparison([make_run("a"), alien])
+    assert found.values["differences"] == []
+    assert found.notes == [
+        "Method b on [X]: no fact in common with Method a on [X], so no paired comparison."
+    ]
+
+
+def test_facts_in_another_order_are_the_same_facts() -> None:
+    own = list(make_run().key)
+    ranks = make_run().rank[[1, 0, 2, 3]]
+    found = comparison([make_run("a"), make_run("b", key=[own[1], own[0], *own[2:]], rank=ranks)])
+    change = found.values["differences"][0]["mean over facts"]["mrr"]
+    assert (change["difference"], change["low"], change["high"]) == (0.0, 0.0, 0.0)
+    assert found.notes == [averages.ABOUT_P]
+
+
+def test_the_model_and_shared_remarks_stand_once() -> None:
+    runs = [make_run("a", model="bert", note="seed 3"), make_run("b", model="bert")]
+    notes = comparison(runs).notes
+    assert notes[:2] == ["all runs: model bert", "Method a on [X]: seed 3"]
+    assert comparison(runs).values["runs"][0]["model"] == "bert"
 
 
 def test_notes_and_relations_without_facts_are_shown() -> None:
@@ -105,14 +127,22 @@ def test_notes_and_relations_without_facts_are_shown() -> None:
     assert "| P101 | 0 | – | – | – |" in found.to_markdown()
 
 
-def test_by_relation_has_one_row_per_relation_and_three_columns_per_run() -> None:
-    runs = [make_run("a"), make_run("b", rank=np.ones(4))]
+def test_by_relation_has_a_row_for_each_run_with_intervals_and_labels() -> None:
+    labels = {"P36": "capital"}
+    runs = [make_run("a", labels=labels), make_run("b", rank=np.ones(4))]
     found = comparison(runs, by_relation=True)
-    assert [row["relation"] for row in found.values["relations"]] == ["P19", "P36"]
-    assert "| P19 | 3 | 33.33 | 66.67 | 51.67 | 100.00 | 100.00 | 100.00 |" in found.to_markdown()
-    entry = found.values["relations"][0]["runs"][1]
-    assert entry == {"name": "b", "facts": 3, "p1": 100.0, "p10": 100.0, "mrr": 100.0}
+    rows = found.values["relations"]
+    assert [(row["relation"], row["label"]) for row in rows] == [("P19", ""), ("P36", "capital")]
+    text = found.to_markdown()
+    assert "| P36 capital | Method a on [X] | 1 | 100.00 (100.00 to 100.00) |" in text
+    assert "|  | Method b on [X] | 1 | 100.00 (100.00 to 100.00) |" in text
+    entry = rows[0]["runs"][0]
+    wanted = averages.bootstrap(runs[0].rank[:3], np.zeros(3, dtype=int), draws=1000)
+    assert entry["p10"]["value"] == pytest.approx(200 / 3)
+    assert entry["p10"]["low"] == wanted["mean over facts"]["p10"].low
     assert comparison(runs).values["relations"] == []
+    alone = comparison(runs[:1], by_relation=True).to_markdown()
+    assert "| P36 capital | 1 | 100.00 (100.00 to 100.00) |" in alone
 
 
 def test_by_relation_joins_runs_by_name_not_by_number() -> None:
@@ -127,10 +157,6 @@ def test_by_relation_joins_runs_by_name_not_by_number() -> None:
     ]
     assert "p1" not in rows[0]["runs"][1]
     assert "p1" not in rows[2]["runs"][0]
-    assert (
-        "| P36 | 1 / 2 | 100.00"
-        in comparison([make_run("a"), other], by_relation=True).to_markdown()
-    )
 
 
 def test_terminal_shows_brackets_literally_and_every_number() -> None:

@@ -211,12 +211,15 @@ class PromptsFlags(MovedModel, JsonFlag):
 
 @settings
 class TableFlags(JsonFlag):
-    """Compare runs: P@1, P@10, MRR, with intervals and paired differences to the first run."""
+    """Compare runs: P@1, P@10, MRR, with intervals and paired differences to one of them."""
 
     runs: Positional[Several[str]]
     """Run folders; or results stored as JSON, by reproduce or in experiments/results."""
+    baseline: str = ""
+    """The run that the others are compared with, one of those given or a further one; empty takes
+    the first. Runs whose facts differ are compared on those that both have."""
     by: Literal["run", "relation"] = "run"
-    """relation adds a row for each relation."""
+    """relation adds rows for each relation, with intervals."""
     split: str = ""
     """Which split: dev or test of facts; of a labelled task another one that it was evaluated on.
     Empty takes test, and of a labelled task what it reports."""
@@ -234,6 +237,10 @@ class TableFlags(JsonFlag):
     """Bootstrap draws."""
     markdown: bool = False
     """Print Markdown instead of a terminal table."""
+    html: str = ""
+    """Also write the tables, with a figure of runs on facts, as one HTML page to this file."""
+    figure: str = ""
+    """Also draw runs on facts, with their intervals, to this PNG file."""
 
 
 @settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -14,7 +15,7 @@ from symprompt.errors import ConfigError
 from symprompt.files.atomic import write_file
 from symprompt.report.grid import Grids, show
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
-from symprompt.runs.folder import Folder
+from symprompt.runs.folder import Folder, Record
 
 _TRIES = {
     "learn prompts from facts": "train my-facts --data {}/facts.csv --out runs/facts",
@@ -33,10 +34,15 @@ def run_table(flags: TableFlags) -> None:
     if any(map(is_results, flags.runs)):
         _show_results(flags)
         return
+    if flags.figure:
+        from symprompt.report.figures import check_figure
+
+        check_figure(flags.figure)
     commands = {Folder(path).require_finished().command for path in flags.runs}
     if not commands <= _OF_FACTS:
-        _refuse_flags(flags, {"split"}, "is about runs on facts alone; leave it out.")
-        _show_tables(load_runs(flags.runs, flags.split).tables(), flags)
+        _refuse_flags(flags, {"split", "figure"}, "is about runs on facts alone; leave it out.")
+        results = load_runs(flags.runs, flags.split)
+        _show_tables(results.tables(), flags, results.records)
         return
     _compare(flags)
 
@@ -47,8 +53,11 @@ def _compare(flags: TableFlags) -> None:
 
     if flags.split not in ("", "dev", "test"):
         raise ConfigError(f"--split is {flags.split!r}; facts have the splits dev and test.")
-    rows = []
-    for path in flags.runs:
+    paths = list(flags.runs)
+    if flags.baseline and Path(flags.baseline) not in map(Path, paths):
+        paths.insert(0, flags.baseline)
+    rows, reference = [], 0
+    for path in paths:
         options: dict[str, Any] = {
             "split": flags.split or "test",
             "kind": flags.ranks,
@@ -59,7 +68,11 @@ def _compare(flags: TableFlags) -> None:
             before = load_scores(path, **options, forward=True)
             rows += [before] if before.name != main.name else []
         rows.append(main)
-    found = comparison(rows, by_relation=flags.by == "relation", draws=flags.draws)
+        if flags.baseline and Path(path) == Path(flags.baseline):
+            reference = len(rows) - 1
+    found = comparison(
+        rows, by_relation=flags.by == "relation", draws=flags.draws, reference=reference
+    )
     _show_tables(found, flags)
 
 
@@ -79,7 +92,8 @@ def _show_results(flags: TableFlags) -> None:
     for path in flags.runs:
         if not is_results(path):
             raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
-    _refuse_flags(flags, set(), "needs run folders; stored results are printed as they are.")
+    why = "needs run folders; stored results are printed as they are."
+    _refuse_flags(flags, {"html"} if len(flags.runs) == 1 else set(), why)
     for path in flags.runs:
         _show_tables(load_results(path).tables(), flags)
 
@@ -91,13 +105,32 @@ def _refuse_flags(flags: TableFlags, allowed: set[str], why: str) -> None:
             raise ConfigError(f"--{name} {why}")
 
 
-def _show_tables(tables: Grids, flags: TableFlags) -> None:
+def _show_tables(tables: Grids, flags: TableFlags, records: Sequence[Record] = ()) -> None:
+    if flags.html or flags.figure:
+        _write_tables(tables, flags, records)
     if flags.json:
         print_json(tables.values)
     elif flags.markdown:
         show(tables.to_markdown())
     else:
         show(tables)
+
+
+def _write_tables(tables: Grids, flags: TableFlags, records: Sequence[Record]) -> None:
+    """Write tables as a page and draw them, where there is something to draw."""
+    from symprompt.report.figures import can_draw, draw_comparison, draw_results, save_figure
+    from symprompt.report.pages import tables_page
+
+    figure = None
+    if can_draw():
+        drawn = "bootstrap" in tables.values
+        figure = draw_comparison(tables.values) if drawn else draw_results(records)
+    if flags.figure:
+        if figure is None:
+            raise ConfigError("--figure draws runs on facts and on labelled tasks; leave it out.")
+        save_figure(figure, Path(flags.figure))
+    if flags.html:
+        write_file(Path(flags.html), tables_page(tables, "Runs compared", figure).encode())
 
 
 def run_configs(flags: ConfigsFlags) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +26,9 @@ Floats = npt.NDArray[np.float64]
 _FEW = 15
 _AROUND = 90
 _ROUNDS = 50
+# Words that name a cluster: so many, of three letters or more.
+_TYPICAL = 4
+_WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ def make_map(
     """
     vectors = np.concatenate([found.vectors for found in embed_chunks(backbone, texts, choice)])
     spelled = [written for text in texts for written in text.words()]
+    hover = tuple(
+        (whole[max(0, start - _AROUND) : start], whole[start:end], whole[end : end + _AROUND])
+        for whole, places in ((text.text, (text.starts, text.ends)) for text in texts)
+        for start, end in np.stack(places, axis=1).tolist()
+    )
     if colour == "sense":
         if tagger is None:
             raise DataError("colour is sense, which needs sense vectors; give their folder.")
@@ -119,14 +129,35 @@ def make_map(
         labels = [text.label or "no language given" for text in texts for _ in range(len(text))]
     else:
         groups = k_means(unit(vectors), clusters, seed)
-        labels = [f"cluster {group + 1}" for group in groups.tolist()]
+        labels = _clusters(groups, hover, spelled)
     points, projection = project(vectors, seed)
-    hover = tuple(
-        (whole[max(0, start - _AROUND) : start], whole[start:end], whole[end : end + _AROUND])
-        for whole, places in ((text.text, (text.starts, text.ends)) for text in texts)
-        for start, end in np.stack(places, axis=1).tolist()
-    )
+
     return SenseMap(word, points, tuple(labels), hover, projection, colour)
+
+
+def _clusters(
+    groups: Ints, around: Sequence[tuple[str, str, str]], spelled: Sequence[str]
+) -> list[str]:
+    """Return each occurrence's cluster, named by the words around that tell it from the others."""
+    own = {word.casefold() for word in spelled}
+    words = [
+        {word for word in _WORD.findall(f"{before} {after}".casefold()) if word not in own}
+        for before, _, after in around
+    ]
+    names = {}
+    for group in sorted(set(groups.tolist())):
+        inside = [found for found, other in zip(words, groups, strict=True) if other == group]
+        outside = [found for found, other in zip(words, groups, strict=True) if other != group]
+        there = Counter(word for found in inside for word in found)
+        elsewhere = Counter(word for found in outside for word in found)
+        share = {
+            word: count / len(inside) - elsewhere[word] / max(1, len(outside))
+            for word, count in there.items()
+            if count > 1
+        }
+        typical = sorted(share, key=lambda word: (-share[word], word))[:_TYPICAL]
+        names[group] = f"cluster {group + 1}" + (f": {', '.join(typical)}" if typical else "")
+    return [names[group] for group in groups.tolist()]
 
 
 def _senses(

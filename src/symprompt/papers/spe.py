@@ -658,7 +658,7 @@ def draw_pictures(
             bounds = own.model_dump(include={"value", "low", "high"})
             bars.append(Bar(group.row.name, METRIC_NAMES[metric], **bounds))
         title = f"Methods on the model {model}"
-        caption = f"{about} Mean over relations, 95 % bootstrap intervals; orange: the best."
+        caption = f"{about} Mean over relations, 95 % bootstrap intervals; bold: the best."
         figure = figures.draw_method_rows(bars, title=title, caption=caption)
         drawn["methods"].append(save_picture(figure, folder, f"methods-{model}.png", title))
         if pools.get(model):

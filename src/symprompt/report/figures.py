@@ -7,6 +7,7 @@ they show are plain values: of stored predictions, of reports and of stored metr
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ import numpy as np
 
 from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
-from symprompt.files.atomic import reason, replacing
+from symprompt.files.atomic import reason, write_file
 from symprompt.probing.results import Array, Ranks, load_asked, load_weights
-from symprompt.report.records import METRIC_NAMES
-from symprompt.runs.folder import Folder
+from symprompt.report.records import METRIC_NAMES, is_share
+from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
 
 if TYPE_CHECKING:
@@ -35,6 +36,24 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#8C8C8C"
 RUN_COLOURS = (GREY, BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 MAP_COLOURS = (*RUN_COLOURS[1:], GREY)
+# One colour means one method in every figure; a name is matched by what stands in it, in this
+# order. Names of no known method get colours that are not in the figure yet.
+METHOD_COLOURS = {
+    "SPE": ORANGE,
+    "PT-2": "#7F3C8D",
+    "P-tuning": BLUE,
+    "LPAQA": GREEN,
+    "AutoPrompt": "#CC79A7",
+    "OptiPrompt": "#E69F00",
+    "SoftPrompt": "#56B4E9",
+    "LoRA": "#8B5A2B",
+    "fine-tuning": "#994455",
+    "FT": "#994455",
+    "PT": "#4B9CA8",
+    "zero-shot": GREY,
+    "manual prompts": GREY,
+    "majority object": "#C4C4C4",
+}
 NEED = "figures need matplotlib, which is not installed; run: pip install symprompt[report]"
 OTHER = "other"
 """The label of what is left over in a legend of the most frequent labels."""
@@ -45,13 +64,19 @@ _DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 
 _PLAIN_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8.5}
 _ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
 _MARKS = "os^Dv<>"
+# Lines of one colour differ in their dashes.
+_DASHES: tuple[Any, ...] = ("-", (0, (2.5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _MAP_MARKS = "os^DvPo"
 _MOST_LABELS = 6
 # So many bars leave no room for a number above each, unless it is turned.
 _CROWDED = 13
+# More runs than these stand below each other.
+_SIDE_BY_SIDE = 4
 # The width of all panels, and that of a letter below them, in inches.
 _INCHES = 6.3
 _LETTER = 0.065
+# So wide are the names of a table of cosines, in letters.
+_LABEL = 44
 # Larger tables of cosines are shown by their colours alone.
 _MOST_NUMBERS = 20
 _LOSSES = {"mlm": "masked tokens", "nsp": "next sentence", "sbo": "span boundary"}
@@ -101,14 +126,20 @@ def save_figure(figure: Figure, path: Path) -> Path:
     Raises:
         RunError: it cannot be written.
     """
+    write_file(path, figure_bytes(figure))
+    return path
+
+
+def figure_bytes(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
     from matplotlib.text import Text
 
     # A dollar sign in a name is no formula.
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    with replacing(path) as part:
-        figure.savefig(part, format="png", dpi=_DOTS_PER_INCH)
-    return path
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=_DOTS_PER_INCH)
+    return stream.getvalue()
 
 
 def _style(axes: Axes, grid: str = "y") -> None:
@@ -129,6 +160,11 @@ def _write(
     axes.annotate(text, at, shift, **options)
 
 
+def _paler(same: int) -> float:
+    """Return how opaque a bar is when so many before it have its colour."""
+    return (1.0, 0.6, 0.35)[min(same, 2)]
+
+
 def _spread(bars: Sequence[Bar]) -> tuple[list[float], list[float]]:
     """Return how far the intervals reach below and above the bars' values."""
     below = [max(0.0, bar.value - bar.low) for bar in bars]
@@ -141,22 +177,29 @@ METHOD_NAMES = {
     "autoprompt": "AutoPrompt",
     "lpaqa": "LPAQA",
     "majority": "majority object",
+    "finetune": "fine-tuning",
     "manual": "manual prompts",
     "optiprompt": "OptiPrompt",
     "ptuning": "P-tuning",
+    "softprompt": "SoftPrompt",
     "spe": "SPE",
 }
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One run's value of one metric in percent, mean over relations, with its 95 % interval."""
+    """One run's value of one metric in percent, mean over relations, with its 95 % interval.
+
+    Attributes:
+        method: what the run is a run of, where its name does not tell.
+    """
 
     run: str
     metric: str
     value: float
     low: float
     high: float
+    method: str = ""
 
 
 def method_bars(runs: Sequence[Mapping[str, Any]]) -> list[Bar]:
@@ -166,10 +209,34 @@ def method_bars(runs: Sequence[Mapping[str, Any]]) -> list[Bar]:
         runs: as ``comparison`` has them in its values.
     """
     return [
-        Bar(METHOD_NAMES.get(run["title"], run["title"]), name, **run[OVER_RELATIONS][metric])
+        Bar(
+            METHOD_NAMES.get(run["label"], run["label"]),
+            name,
+            **run[OVER_RELATIONS][metric],
+            method=METHOD_NAMES.get(run["method"], run["method"]),
+        )
         for metric, name in METRIC_NAMES.items()
         for run in runs
     ]
+
+
+def method_looks(methods: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Return a colour for each name, and how many names before have the same one.
+
+    Args:
+        methods: name -> the method it stands for.
+    """
+    known = {
+        name: next((METHOD_COLOURS[key] for key in METHOD_COLOURS if key in method), "")
+        for name, method in methods.items()
+    }
+    free = [colour for colour in RUN_COLOURS[1:] if colour not in known.values()] or [GREY]
+    looks: dict[str, tuple[str, int]] = {}
+    for name, found in known.items():
+        others = [own for own, colour in known.items() if not colour]
+        colour = found or free[others.index(name) % len(free)]
+        looks[name] = (colour, sum(colour == before for before, _ in looks.values()))
+    return looks
 
 
 @dataclass(frozen=True)
@@ -263,6 +330,7 @@ def draw_methods(
     metrics = list(dict.fromkeys(bar.metric for bar in bars))
     runs = list(dict.fromkeys(bar.run for bar in bars))
     width = 0.8 / len(runs)
+    looks = method_looks({bar.run: bar.method or bar.run for bar in bars})
     for number, run in enumerate(runs):
         by_metric = {bar.metric: bar for bar in bars if bar.run == run}
         own = [by_metric[metric] for metric in metrics]
@@ -271,7 +339,8 @@ def draw_methods(
             at,
             [bar.value for bar in own],
             0.92 * width,
-            color=RUN_COLOURS[number % len(RUN_COLOURS)],
+            color=looks[run][0],
+            alpha=_paler(looks[run][1]),
             label=run,
             yerr=_spread(own),
             error_kw={"ecolor": INK, "elinewidth": 1.0, "capsize": 3.0},
@@ -297,26 +366,22 @@ def draw_methods(
 
 
 def draw_k_curve(curve: KCurve, *, title: str, caption: str) -> Figure:
-    """Draw each metric against the number of candidates that are re-ranked."""
+    """Draw what each metric gains, in points, when so many candidates are re-ranked."""
     figure = make_figure(3.3, title, caption)
-    panels = figure.subplots(1, len(curve.values), sharex=True)
-    # One scale for all, so that a step of a point looks the same in every panel.
-    bounds = {
-        name: (min(*values, curve.forward[name]), max(*values, curve.forward[name]))
-        for name, values in curve.values.items()
-    }
-    half = 0.6 * max(*(high - low for low, high in bounds.values()), 1.0)
+    # One scale that holds zero, so that a step of a point looks the same in every panel.
+    panels = figure.subplots(1, len(curve.values), sharex=True, sharey=True)
     look: dict[str, Any] = {"color": ORANGE, "marker": "o", "markersize": 3.5, "linewidth": 1.5}
     for axes, (name, values) in zip(panels, curve.values.items(), strict=True):
-        axes.axhline(curve.forward[name], label="not asked back", **_DASHED)
-        axes.plot(curve.k, values, label="asked back", **look)
-        middle = sum(bounds[name]) / 2
-        axes.set_ylim(middle - half, middle + half)
-        axes.set_title(name, fontsize=10)
+        before = curve.forward[name]
+        axes.axhline(0, label="not asked back", **_DASHED)
+        axes.plot(curve.k, [value - before for value in values], label="asked back", **look)
+        axes.set_title(f"{name}: {before:.1f} % to {values[-1]:.1f} %", fontsize=10)
         axes.set_xlabel("K, candidates asked back")
         axes.set_xticks([k for k in curve.k if k == 1 or k % 5 == 0])
         _style(axes)
-    panels[0].set_ylabel("percent, mean over relations")
+    low, high = panels[0].get_ylim()
+    panels[0].set_ylim(min(low, -0.5), max(high, 1.0))
+    panels[0].set_ylabel("points, mean over relations")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=2, **_PLAIN_LEGEND)
     return figure
@@ -328,6 +393,7 @@ def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure
     runs = list(dict.fromkeys(bar.run for bar in bars))
     figure = make_figure(1.3 + 0.27 * len(runs), title, caption)
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    looks = method_looks({bar.run: bar.method or bar.run for bar in bars})
     for axes, metric in zip(panels, metrics, strict=True):
         by_run = {bar.run: bar for bar in bars if bar.metric == metric}
         own = [by_run[run] for run in runs]
@@ -336,13 +402,15 @@ def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure
             range(len(runs)),
             [bar.value for bar in own],
             0.68,
-            color=[ORANGE if bar.value == best else BLUE for bar in own],
+            color=[looks[run][0] for run in runs],
             xerr=_spread(own),
             error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0},
         )
         for row, bar in enumerate(own):
             end = max(bar.value, bar.high)
-            _write(axes, f"{bar.value:.1f}", (end, row), (4, 0), va="center", fontsize=7.5)
+            look: dict[str, Any] = {"va": "center", "fontsize": 7.5}
+            look |= {"fontweight": "bold"} if bar.value == best else {}
+            _write(axes, f"{bar.value:.1f}", (end, row), (4, 0), **look)
         axes.set_title(metric, fontsize=10)
         # Room for the number behind the longest bar.
         axes.set_xlim(0, 1.3 * max(bar.high for bar in own) or 1.0)
@@ -353,6 +421,45 @@ def draw_method_rows(bars: Sequence[Bar], *, title: str, caption: str) -> Figure
         axes.set_xlabel("percent")
         _style(axes, grid="x")
     return figure
+
+
+def draw_comparison(values: Mapping[str, Any]) -> Figure:
+    """Draw compared runs: side by side, or one a line where there are many.
+
+    Args:
+        values: those of ``tables.comparison``.
+    """
+    runs = values["runs"]
+    least, most = (pick(run["facts"] for run in runs) for pick in (min, max))
+    facts = counted(most, "fact") if least == most else f"{least:,} to {counted(most, 'fact')}"
+    models = ", ".join(dict.fromkeys(run["model"] for run in runs if run["model"]))
+    caption = (
+        f"{f'Model {models}; ' if models else ''}{facts}. Mean over relations with 95 % bootstrap "
+        f"intervals ({values['bootstrap']['draws']:,} draws)."
+    )
+    draw = draw_methods if len(runs) <= _SIDE_BY_SIDE else draw_method_rows
+    return draw(method_bars(runs), title="Runs compared", caption=caption)
+
+
+def draw_results(records: Sequence[Record]) -> Figure | None:
+    """Draw runs on labelled tasks, a panel for each task, split and model; None without any."""
+    found: dict[tuple[str, ...], dict[str, dict[str, list[float]]]] = {}
+    for own in records:
+        if own.command == "tune" and is_share(own.metric):
+            panel = found.setdefault((own.data, own.split, Path(own.model).name), {})
+            method = panel.setdefault(own.label or own.method, {})
+            method.setdefault(own.metric, []).append(own.value)
+    panels = []
+    for key, methods in found.items():
+        metrics = list(dict.fromkeys(metric for own in methods.values() for metric in own))
+        bars = {
+            method: [float(np.mean(own[metric])) if metric in own else None for metric in metrics]
+            for method, own in methods.items()
+        }
+        panels.append(BarPanel("\n".join(filter(None, key)), metrics, bars))
+    if not panels:
+        return None
+    return draw_bar_panels(panels, title="Runs compared", caption="Percent, mean over seeds.")
 
 
 def draw_frequency(
@@ -367,13 +474,14 @@ def draw_frequency(
     figure = make_figure(4.0, title, caption)
     axes = figure.subplots()
     kept = [place for place, count in enumerate(counts) if count]
+    looks = method_looks({run: run for run in lines})
     for number, (run, values) in enumerate(lines.items()):
         there = {at: value for at, place in enumerate(kept) if (value := values[place]) is not None}
         axes.plot(
             list(there),
             list(there.values()),
-            color=RUN_COLOURS[number % len(RUN_COLOURS)],
-            linestyle="-" if number < len(RUN_COLOURS) else (0, (2.5, 1.5)),
+            color=looks[run][0],
+            linestyle=_DASHES[looks[run][1] % len(_DASHES)],
             marker=_MARKS[number % len(_MARKS)],
             markersize=4.5,
             linewidth=1.5,
@@ -447,6 +555,7 @@ def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> 
     """Draw panels beside each other on one scale from 0 to 100, colours by method."""
     # The line left free below the title is the legend's: matplotlib would put it beside the title.
     figure = make_figure(4.1, f"{title}\n", caption)
+    from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
     sizes = [max(1.5, float(len(panel.groups))) for panel in panels]
@@ -455,9 +564,8 @@ def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> 
         1, len(panels), sharey=True, squeeze=False, gridspec_kw={"width_ratios": sizes}
     )[0]
     methods = list(dict.fromkeys(method for panel in panels for method in panel.bars))
-    colours = {
-        method: RUN_COLOURS[place % len(RUN_COLOURS)] for place, method in enumerate(methods)
-    }
+    looks = method_looks({method: method for method in methods})
+    colours = {method: to_rgba(colour, _paler(same)) for method, (colour, same) in looks.items()}
     crowded = sum(len(panel.groups) * len(panel.bars) for panel in panels) > _CROWDED
     for own, panel in zip(axes, panels, strict=True):
         _draw_panel(own, panel, colours, crowded=crowded)
@@ -481,7 +589,7 @@ def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> 
     return figure
 
 
-def _draw_panel(axes: Axes, panel: BarPanel, colours: Mapping[str, str], *, crowded: bool) -> None:
+def _draw_panel(axes: Axes, panel: BarPanel, colours: Mapping[str, Any], *, crowded: bool) -> None:
     width = 0.82 / max(1, len(panel.bars))
     text: dict[str, Any] = {"ha": "center", "va": "bottom", "color": INK}
     text |= {"fontsize": 6.5, "rotation": 90} if crowded else {}
@@ -560,19 +668,30 @@ def draw_cosines(labels: Sequence[str], cosines: Sequence[Sequence[float]]) -> F
         labels: of the rows, and of the columns.
         cosines: a row for each label.
     """
-    figure = make_figure(1.4 + 0.3 * len(labels), "Cosine of word vectors")
+    names = [
+        textwrap.fill(f"{number}  {label}", _LABEL) for number, label in enumerate(labels, start=1)
+    ]
+    lines = sum(name.count("\n") + 1 for name in names)
+    figure = make_figure(1.0 + max(0.5 * min(len(names), 6), 0.2 * lines), "Cosine of word vectors")
     axes = figure.subplots()
-    image = axes.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r", aspect="auto")
-    places = range(len(labels))
-    axes.set_xticks(places, labels, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
-    axes.set_yticks(places, labels, fontsize=8)
+    # A word is like itself: the colours are for the others.
+    others = np.ma.masked_array(cosines, mask=np.eye(len(names), dtype=bool))
+    middle, reach = (others.max() + others.min()) / 2, max(0.1, np.ptp(others.compressed()) / 2)
+    scale = {"vmin": max(-1.0, middle - reach), "vmax": min(1.0, middle + reach)}
+    image = axes.imshow(others, cmap="cividis", aspect="auto", **scale)
+    axes.set_facecolor("#EEEEEE")
+    places = range(len(names))
+    axes.set_xticks(places, [str(place + 1) for place in places], fontsize=8)
+    axes.set_yticks(places, names, fontsize=8)
     axes.tick_params(length=0)
-    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6.5}
-    if len(labels) <= _MOST_NUMBERS:
-        for row, numbers in enumerate(cosines):
-            for column, number in enumerate(numbers):
-                colour = "white" if abs(number) > 0.7 else INK
-                axes.text(column, row, f"{number:z.2f}", color=colour, **centred)
+    if len(names) <= _MOST_NUMBERS:
+        size = 9 if len(names) <= 6 else 6.5
+        for row, column in np.ndindex(others.shape):
+            number = cosines[row][column]
+            light = row == column or number > (scale["vmin"] + scale["vmax"]) / 2
+            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size}
+            look["color"] = INK if light else "white"
+            axes.text(column, row, f"{number:z.2f}", **look)
     figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=8)
     return figure
 
@@ -664,7 +783,9 @@ def legend_labels(labels: Sequence[str]) -> list[str]:
 def map_caption(found: SenseMap) -> str:
     """Return what a reader must know about a map of occurrences, in one sentence."""
     how = "UMAP of cosines" if found.projection == "UMAP" else "two principal components"
-    return f"{counted(len(found.labels), 'occurrence')}, {how}, coloured by {found.colour}"
+    by = {"cluster": "cluster of the vectors, named by words typical around it"}
+    about = f"{counted(len(found.labels), 'occurrence')}, {how}, coloured by"
+    return f"{about} {by.get(found.colour, found.colour)}"
 
 
 def draw_map(found: SenseMap) -> Figure:
@@ -676,7 +797,8 @@ def draw_map(found: SenseMap) -> Figure:
     shown = legend_labels(found.labels)
     owner = [label if label in shown else OTHER for label in found.labels]
     for number, label in enumerate(shown):
-        own = [place for place, name in enumerate(owner) if name == label]
+        own = [place for place, other in enumerate(owner) if other == label]
+        name = textwrap.shorten(label, 64, placeholder=" ...")
         axes.scatter(
             found.points[own, 0],
             found.points[own, 1],
@@ -686,7 +808,7 @@ def draw_map(found: SenseMap) -> Figure:
             edgecolors="white",
             color=MAP_COLOURS[number % len(MAP_COLOURS)],
             marker=_MAP_MARKS[number % len(_MAP_MARKS)],
-            label=f"{textwrap.shorten(label, 64, placeholder=' ...')} [{len(own)}]",
+            label=f"{name} ({counted(len(own), 'time')})",
         )
     axes.set_xticks([])
     axes.set_yticks([])

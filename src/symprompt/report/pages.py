@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from symprompt.errors import counted
 from symprompt.files.atomic import to_json, write_file
 from symprompt.files.escaping import escape
-from symprompt.report.figures import MAP_COLOURS, legend_labels, map_caption, save_figure
-from symprompt.report.grid import Grid
+from symprompt.report.figures import (
+    MAP_COLOURS,
+    figure_bytes,
+    legend_labels,
+    map_caption,
+    save_figure,
+)
+from symprompt.report.grid import Grid, Grids
 from symprompt.report.records import plain_results
 from symprompt.runs.folder import Record
 
@@ -39,7 +47,7 @@ p, li { max-width: 50em; }
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure's file name and what it shows."""
+    """A figure's place, seen from the page, and what it shows."""
 
     file: str
     about: str
@@ -48,7 +56,13 @@ class Picture:
 def save_picture(figure: Figure, folder: Path, file: str, about: str) -> Picture:
     """Write a figure into a folder."""
     save_figure(figure, folder / file)
-    return Picture(file, about)
+    return Picture(f"{folder.name}/{file}", about)
+
+
+def embed_picture(figure: Figure, about: str) -> Picture:
+    """Return a figure that stands in the page itself."""
+    png = base64.b64encode(figure_bytes(figure)).decode()
+    return Picture(f"data:image/png;base64,{png}", about)
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ class Section:
         if self.notes:
             parts.append("\n".join(f"- {escape(note, 'markdown')}" for note in self.notes))
         for picture in self.pictures:
-            parts.append(f"![{escape(picture.about, 'markdown')}](figures/{picture.file})")
+            parts.append(f"![{escape(picture.about, 'markdown')}]({picture.file})")
         return "\n\n".join(parts)
 
     def to_html(self) -> str:
@@ -85,7 +99,7 @@ class Section:
             notes = "".join(f"<li>{escape(note, 'html')}</li>" for note in self.notes)
             parts.append(f"<ul>{notes}</ul>")
         for picture in self.pictures:
-            source = escape(f"figures/{picture.file}", "html")
+            source = escape(picture.file, "html")
             about = escape(picture.about, "html")
             parts.append(f'<p><img src="{source}" alt="{about}"></p>')
         return "\n".join(parts)
@@ -149,7 +163,14 @@ class Page:
         for path, content in written.items():
             write_file(path, content)
         pictures = [picture for section in self.sections for picture in section.pictures]
-        return [*written, *(folder / "figures" / picture.file for picture in pictures)]
+        return [*written, *(folder / picture.file for picture in pictures)]
+
+
+def tables_page(tables: Grids, title: str, figure: Figure | None = None) -> str:
+    """Return tables, their notes and a figure as one HTML page that needs nothing else."""
+    pictures = (embed_picture(figure, title),) if figure else ()
+    section = Section("Results", (), tuple(tables.grids), tuple(tables.notes), pictures)
+    return Page(title, (), (section,), {}, ()).to_html()
 
 
 def map_page(found: SenseMap) -> str:
@@ -169,7 +190,7 @@ def map_page(found: SenseMap) -> str:
             }
         )
     counts = Counter(point["c"] for point in points)
-    legend = [f"{label} [{counts[number]}]" for number, label in enumerate(shown)]
+    legend = [f"{label} ({counted(counts[number], 'time')})" for number, label in enumerate(shown)]
     values = {"points": points, "legend": legend, "colours": MAP_COLOURS}
     # Inside a script no "<" may begin a tag.
     data = json.dumps(values, ensure_ascii=False).replace("<", "\\u003c")

@@ -235,13 +235,7 @@ def _grid(title: str, records: Sequence[Record]) -> Grid:
     every = dict.fromkeys(_column(record) for record in records)
     last = [name for name in (TRAINED, SECONDS) if name in every]
     published = list(dict.fromkeys(_column(own) for own in records if _is_published(own)))
-    first = [
-        name
-        for name in every
-        if name not in last + published
-        and not name.startswith(_PARTS)
-        and not name.endswith(_NO_SHARE)
-    ]
+    first = [name for name in every if name not in last + published and is_share(name)]
     columns = [*first, *last, *published]
     largest = {
         name: max(abs(own.value) for own in records if _column(own) == name) for name in columns
@@ -262,6 +256,12 @@ def _grid(title: str, records: Sequence[Record]) -> Grid:
         title += ", in percent, with 95 % intervals"
     marked = tuple(range(len(header) - len(published), len(header)))
     return Grid(title, header, tuple(sections), marked)
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a table shows a metric: it is no count, and not of a part of the examples."""
+    counts = metric in (TRAINED, SECONDS) or metric.endswith(_NO_SHARE)
+    return not counts and not metric.startswith(_PARTS)
 
 
 def _is_published(record: Record) -> bool:

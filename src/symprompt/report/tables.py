@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +38,9 @@ class RunScores:
         rank: ``[facts]``, the chosen kind of rank (optimistic, realistic or pessimistic).
         key: per fact (relation, subject, object): tells whether two runs hold the same facts.
         note: a remark to print below the table, or "".
+        model: the model's name, or "".
+        method: the method's name, or "".
+        labels: what relations are about, by name, where that is known.
     """
 
     name: str
@@ -46,6 +50,9 @@ class RunScores:
     rank: npt.NDArray[Any]
     key: Sequence[tuple[Any, ...]]
     note: str = ""
+    model: str = ""
+    method: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         facts = len(self.key)
@@ -74,8 +81,8 @@ def comparison(
 ) -> Grids:
     """Compare runs with bootstrap intervals, each also paired with the reference, the first one.
 
-    A run whose facts differ from the reference's gets no paired line but a note that says how many
-    facts differ. Relations without a fact are named in a note.
+    A run whose facts differ from the reference's is paired on those that both have; a note says
+    how many. Relations without a fact are named in a note.
 
     Args:
         runs: at least one run, with distinct names.
@@ -85,8 +92,8 @@ def comparison(
         reference: the position of the run that the others are compared with.
 
     Returns:
-        Tables whose values are "runs", "differences" (the other runs that hold the same facts,
-        minus the reference), "relations", "notes" and "bootstrap".
+        Tables whose values are "runs", "differences" (the other runs minus the reference, on the
+        facts that both have), "relations", "notes" and "bootstrap".
     """
     if not runs:
         raise SympromptError("No runs to compare; give at least one.")
@@ -99,29 +106,38 @@ def comparison(
         for run in runs
     }
     remarks = {run.name: _remarks(run) for run in runs}
-    notes = [f"{labels[name]}: {remark}" for name in remarks for remark in remarks[name]]
-    if len(runs) > 1 and all(remark == remarks[names[0]] for remark in remarks.values()):
-        notes = [f"all runs: {remark}" for remark in remarks[names[0]]]
+    shared = [
+        remark
+        for remark in remarks[names[0]]
+        if len(runs) > 1 and all(remark in own for own in remarks.values())
+    ]
+    notes = [f"all runs: {remark}" for remark in shared]
+    notes += [
+        f"{labels[name]}: {remark}"
+        for name, own in remarks.items()
+        for remark in own
+        if remark not in shared
+    ]
     first = runs[reference]
     differences: list[dict[str, Any]] = []
     for run in (*runs[:reference], *runs[reference + 1 :]):
-        mismatch = _mismatch(first, run)
-        if mismatch:
-            notes.append(
-                f"{labels[run.name]}: {mismatch} {labels[first.name]}, so no paired comparison."
-            )
+        pairs = _shared_facts(first, run)
+        if len(pairs) < max(len(first.key), len(run.key)):
+            notes.append(_differing(run, first, len(pairs), labels))
+        if not len(pairs):
             continue
+        ours, theirs = pairs.T
         changes = averages.paired_bootstrap(
-            first.rank, run.rank, first.relation, draws=draws, seed=seed
+            first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws, seed=seed
         )
-        row = {"name": run.name, "title": run.title, "to": first.name}
+        row = {"name": run.name, "title": run.title, "to": first.name, "facts": len(pairs)}
         differences.append(row | _plain(changes))
     if differences:
         notes.append(averages.ABOUT_P)
     values: dict[str, Any] = {
-        "runs": [_run_row(run, draws, seed) for run in runs],
+        "runs": [_run_row(run, labels[run.name], draws, seed) for run in runs],
         "differences": differences,
-        "relations": _relation_rows(runs) if by_relation else [],
+        "relations": _relation_rows(runs, draws, seed) if by_relation else [],
         "notes": notes,
         "bootstrap": {"draws": draws, "seed": seed, "level": 0.95},
     }
@@ -138,33 +154,45 @@ def _plain(measured: Mapping[str, Mapping[str, Interval | Difference]]) -> dict[
     }
 
 
-def _run_row(run: RunScores, draws: int, seed: int) -> dict[str, Any]:
+def _run_row(run: RunScores, label: str, draws: int, seed: int) -> dict[str, Any]:
     """Return a run's averages and their intervals, by averaging and metric."""
-    row: dict[str, Any] = {"name": run.name, "title": run.title, "facts": len(run.key)}
-    row |= {"relations": np.unique(run.relation).size}
-    bounds = _plain(averages.bootstrap(run.rank, run.relation, draws=draws, seed=seed))
-    for averaging, means in averages.summarise(run.rank, run.relation).items():
-        row[averaging] = {
+    row: dict[str, Any] = {"name": run.name, "title": run.title, "label": label}
+    row |= {"method": run.method, "model": run.model}
+    row |= {"facts": len(run.key), "relations": np.unique(run.relation).size}
+    return row | _averages(run.rank, run.relation, draws, seed)
+
+
+def _averages(
+    rank: npt.NDArray[Any], relation: npt.NDArray[Any], draws: int, seed: int
+) -> dict[str, Any]:
+    bounds = _plain(averages.bootstrap(rank, relation, draws=draws, seed=seed))
+    return {
+        averaging: {
             metric: {"value": value, **bounds[averaging][metric]}
             for metric, value in asdict(means).items()
         }
-    return row
+        for averaging, means in averages.summarise(rank, relation).items()
+    }
 
 
-def _relation_rows(runs: Sequence[RunScores]) -> list[dict[str, Any]]:
+def _relation_rows(runs: Sequence[RunScores], draws: int, seed: int) -> list[dict[str, Any]]:
     """Return one row per relation name of any run, in order of first appearance.
 
     Each has the number of facts and the averages of every run; no averages where a run lacks it.
     """
-    names = dict.fromkeys(name for run in runs for name in run.relation_names)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for run in runs:
-        numbered = averages.by_relation(run.rank, run.relation)
-        means = {run.relation_names[number]: asdict(value) for number, value in numbered.items()}
-        facts = Counter(run.relation_names[number] for number in run.relation.tolist())
-        for name, own in rows.items():
-            own.append({"name": run.name, "facts": facts[name], **means.get(name, {})})
-    return [{"relation": name, "runs": own} for name, own in rows.items()]
+    labels = {name: label for run in runs for name, label in run.labels.items()}
+    rows = []
+    for name in dict.fromkeys(name for run in runs for name in run.relation_names):
+        found: list[dict[str, Any]] = []
+        for run in runs:
+            number = run.relation_names.index(name) if name in run.relation_names else -1
+            own = run.relation == number
+            row: dict[str, Any] = {"name": run.name, "facts": int(own.sum())}
+            if own.any():
+                row |= _averages(run.rank[own], run.relation[own], draws, seed)[OVER_FACTS]
+            found.append(row)
+        rows.append({"relation": name, "label": labels.get(name, ""), "runs": found})
+    return rows
 
 
 def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging: str) -> Grid:
@@ -179,7 +207,7 @@ def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging:
     changes = tuple(
         (
             f"{labels[row['name']]}\nminus {labels[row['to']]}",
-            "",
+            str(row["facts"]),
             *(difference_cell(**row[averaging][metric]) for metric in METRICS),
         )
         for row in values["differences"]
@@ -189,40 +217,59 @@ def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging:
 
 
 def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Grid:
-    columns = [f"{label}\n{name}" for label in labels.values() for name in METRIC_NAMES.values()]
-    rows = []
+    """Return a row for each run below each relation; with one run there is no column of runs."""
+    sections = []
     for row in relations:
-        facts = [run["facts"] for run in row["runs"]]
-        # One number where the runs agree, one per run where they do not.
-        shown = " / ".join(map(str, facts[:1] if len(set(facts)) == 1 else facts))
-        cells = (
-            f"{run[metric]:.2f}" if metric in run else DASH
-            for run in row["runs"]
-            for metric in METRICS
-        )
-        rows.append((row["relation"], shown, *cells))
-    return Grid("By relation, in percent", ("relation", "facts", *columns), (tuple(rows),))
+        name = f"{row['relation']} {row['label']}".strip()
+        section: list[tuple[str, ...]] = []
+        for run in row["runs"]:
+            # The relation stands in the first of its rows alone.
+            shown = "" if section else name
+            cells = (interval_cell(**run[metric]) if metric in run else DASH for metric in METRICS)
+            label = (labels[run["name"]],) if len(labels) > 1 else ()
+            section.append((shown, *label, str(run["facts"]), *cells))
+        sections.append(tuple(section))
+    several = len(labels) > 1
+    header = ("relation", *(("run",) if several else ()), "facts", *METRIC_NAMES.values())
+    title = "By relation, in percent, with 95 % intervals"
+    rows = tuple(sections) if several else (tuple(row for own in sections for row in own),)
+    return Grid(title, header, rows, folded=(1,) if several else ())
 
 
 def _remarks(run: RunScores) -> list[str]:
     present = set(run.relation.tolist())
     empty = [name for number, name in enumerate(run.relation_names) if number not in present]
-    remarks = [run.note] if run.note else []
+    remarks = [f"model {run.model}"] if run.model else []
+    remarks += [run.note] if run.note else []
     if empty:
         remarks.append(f"no facts, so not in the means: {', '.join(empty)}.")
     return remarks
 
 
-def _mismatch(first: RunScores, other: RunScores) -> str:
-    """Return how the facts of two runs differ, or "" if they are the same in the same order."""
-    if list(first.key) == list(other.key):
-        return ""
-    missing = (Counter(first.key) - Counter(other.key)).total()
-    added = (Counter(other.key) - Counter(first.key)).total()
-    if not missing and not added:
-        places = sum(a != b for a, b in zip(first.key, other.key, strict=True))
-        return f"the same facts in another order ({places} places differ) than"
-    return f"{counted(missing + added, 'fact')} differ ({missing} missing, {added} added) from"
+def _shared_facts(first: RunScores, other: RunScores) -> npt.NDArray[Any]:
+    """Return the places of facts that both runs have, [facts, 2]; repeats are paired in turn."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, key in enumerate(other.key):
+        places.setdefault(tuple(key), []).append(place)
+    for own in places.values():
+        own.reverse()
+    pairs = [
+        (place, places[tuple(key)].pop())
+        for place, key in enumerate(first.key)
+        if places.get(tuple(key))
+    ]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _differing(run: RunScores, first: RunScores, shared: int, labels: Mapping[str, str]) -> str:
+    """Return a note on a run whose facts are not those of the reference."""
+    name, to = labels[run.name], labels[first.name]
+    if not shared:
+        return f"{name}: no fact in common with {to}, so no paired comparison."
+    return (
+        f"{name}: compared with {to} on the {counted(shared, 'fact')} that both have; it has "
+        f"{len(run.key) - shared} others, {to} has {len(first.key) - shared}."
+    )
 
 
 def load_scores(
@@ -251,7 +298,8 @@ def load_scores(
     details = folder.manifest.details
     asked = load_asked(folder, split)
     predictions = asked.predictions
-    names = tuple(load_card(folder)["relations"])
+    card = load_card(folder)
+    names = tuple(card["relations"])
     _check_options(path, predictions, k, weight)
     if forward or not predictions.asked_back:
         ranks = predictions.ranks(filtered=filtered)
@@ -278,6 +326,9 @@ def load_scores(
                 *(f"{counted(n, 'fact')} left out: {why}" for why, n in details["dropped"].items()),
             ]
         ),
+        model=Path(folder.manifest.model).name,
+        method=folder.manifest.method,
+        labels={name: about["label"] for name, about in card["relations"].items()},
     )
 
 
