@@ -129,7 +129,9 @@ class Loop:
         self._key = key
         self._checkpoint_seconds = checkpoint_seconds
         self._group = group or ProcessGroup(0, 1, trainable.device)
-        self._tick = tick if self._group.is_first else silent
+        # One process writes and reports for all.
+        self._first = self._group.rank == 0
+        self._tick = tick if self._first else silent
         self._stop_wanted = False
         self._stopping = False
         self._reported = False
@@ -209,7 +211,7 @@ class Loop:
             raise KeyboardInterrupt
 
     def _is_due(self) -> bool:
-        if self._checkpoint is None or not self._group.is_first:
+        if self._checkpoint is None or not self._first:
             return False
         return time.monotonic() - self._saved_at >= self._checkpoint_seconds
 
@@ -248,7 +250,7 @@ class Loop:
     def save(self) -> None:
         """Write a checkpoint; one process does it for all."""
         self._count_seconds()
-        if self._checkpoint is not None and self._group.is_first:
+        if self._checkpoint is not None and self._first:
             tensors, note = self.trainable.state_dict()
             about = {"key": self._key, "progress": asdict(self.progress), "note": note}
             write_tensors(self._checkpoint, tensors, about)
