@@ -35,8 +35,10 @@ Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 """Any whole number that TOML can hold."""
 Amount = Annotated[float, Field(ge=0)]
 """A number from 0."""
-Rate = Annotated[float, Field(gt=0)]
-"""A number above 0."""
+Rate = Annotated[float, Field(gt=0, le=1e30)]
+"""A number above 0, within what optimisers can hold."""
+OwnRate = Annotated[float, Field(ge=0, le=1e30)]
+"""A rate that may be 0, which takes another one."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 """A share or probability that is never all: in [0, 1)."""
 Portion = Annotated[float, Field(ge=0, le=1)]

@@ -42,7 +42,7 @@ from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
 KINDS = [RunConfig, TuneConfig, PatternRunConfig, PretrainConfig]
 
-positive = st.floats(min_value=1e-300, max_value=1e300)
+positive = st.floats(min_value=1e-300, max_value=1e30)
 share = st.floats(min_value=0, max_value=0.99)
 # Quotes, backslashes, control characters, newlines of every kind and other scripts.
 text = st.text() | st.sampled_from(['"""', "\\", "\r\n", "\x7f", "\x85\u2028", "'''", "#", "[x]\n"])

@@ -140,7 +140,7 @@ def test_recipes_of_facts_and_patterns_are_swept_too(
         ({"grid": ("learning.rat=1",)}, r"unknown key learning\.rat; did you mean learning\.rate"),
         ({"grid": ("lerning.rate=1",)}, r"unknown key lerning\.rate; did you mean learning\.rate"),
         ({"grid": ("learning.rate",)}, "--grid has 'learning.rate'; give KEY=VALUE"),
-        ({"grid": ("learning.rate=0.0",)}, r"learning\.rate is 0\.0; it must be above 0"),
+        ({"grid": ("learning.rate=0.0",)}, r"learning\.rate is 0\.0; it must be in \(0, 1e\+30\]"),
         ({"grid": ("seed=1,2",)}, "--grid has seed, which has a flag of its own"),
         ({"grid": ("learning.epochs=1,2",)}, "--grid has learning.epochs, which"),
         ({"grid": ("length=3",)}, "length may be prefix.length or span.length"),

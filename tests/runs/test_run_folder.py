@@ -156,7 +156,7 @@ def test_damaged_json_is_one_sentence(folder: Folder, content: bytes) -> None:
 
 def test_tensors_and_arrays_and_their_notes_read_back_equal(folder: Folder) -> None:
     tensors = {
-        "a": torch.tensor([1.0, float("nan"), -0.0, float("inf")]),
+        "a": torch.tensor([1.0, 1e-45, -0.0, 3e38]),
         "b/c": torch.arange(6).reshape(2, 3).T,  # not contiguous
         "d": torch.tensor([True, False]),
         "e": torch.tensor(0.1, dtype=torch.float64, requires_grad=True),
@@ -169,12 +169,18 @@ def test_tensors_and_arrays_and_their_notes_read_back_equal(folder: Folder) -> N
     assert found.keys() == tensors.keys() == arrays.keys()
     for name, value in tensors.items():
         assert found[name].dtype == value.dtype
-        assert torch.equal(found[name].nan_to_num(9), value.detach().nan_to_num(9))
+        assert torch.equal(found[name], value.detach())
         assert arrays[name].tobytes() == value.detach().contiguous().numpy().tobytes()
     assert torch.signbit(found["a"][2])
     folder.write_arrays("again.safetensors", arrays, note)
     again, _ = folder.read_tensors("again.safetensors")
     assert torch.equal(again["b/c"], tensors["b/c"])
+    folder.write_tensors(STATE, tensors | {"f": torch.tensor([0.0, torch.nan])}, note)
+    assert np.isnan(folder.read_arrays(STATE)[0]["f"][1])
+    with pytest.raises(
+        RunError, match=r"state.safetensors holds a value that is not finite .*in f"
+    ):
+        folder.read_tensors(STATE)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 20, b"{}", None, "missing"])

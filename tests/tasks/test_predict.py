@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from symprompt.config import build
-from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_json, read_tensors, write_json
+from symprompt.errors import ConfigError, DataError, RunError, SympromptError
+from symprompt.files.atomic import read_json, read_tensors, write_json, write_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
 from symprompt.tasks import predict as patterns
 from symprompt.tasks.config import PatternRunConfig
 from symprompt.tasks.patterns.pattern import TASKS
-from symprompt.tasks.predict import CARD, Card, TaskRun, predict_file
+from symprompt.tasks.predict import CARD, Card, StoredPrompt, TaskRun, predict_file
+from symprompt.tasks.serve import Server
 from symprompt.tasks.train import tune
 from tiny.labelled import rows_of, write_lines, write_task, write_toy
 from tiny.runs import Call, unfinish
@@ -331,3 +332,45 @@ def test_predictions_for_a_file_are_those_of_the_run(
         (tmp_path / "run" / name).write_text("{}")
         with pytest.raises(RunError, match=name):
             predict_file(tmp_path / "run", file, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.nan, "holds a value that is not finite .* in prompt.prefix"),
+        (3e38, "give scores that are not finite"),
+    ],
+)
+@pytest.mark.parametrize("decoder", ["softmax", "crf"])
+def test_nothing_is_predicted_from_what_is_not_finite(
+    value: float,
+    message: str,
+    decoder: str,
+    tagged: Path,
+    tmp_path: Path,
+    family_folder: Callable[[str], Path],
+) -> None:
+    run, bert = tmp_path / "run", family_folder("bert")
+    run_toy(tagged, bert, run, "tagging", learning__epochs=1, head__decoder=decoder)
+    tensors, about = read_tensors(run / "prompt.safetensors")
+    tensors["prompt.prefix"][:] = value
+    write_tensors(run / "prompt.safetensors", tensors, about)
+    with pytest.raises(SympromptError, match=message):
+        predict_file(run, tagged / "test.jsonl", device="cpu")
+    if message.startswith("give"):
+        backbone = LanguageModel.load(str(bert), device="cpu", dtype="float32")
+        prompt = StoredPrompt.load(run)
+        with pytest.raises(SympromptError, match=message):
+            Server(backbone, [prompt]).answer({prompt.task: [["Rome"]]})
+
+
+def test_a_pattern_answers_nothing_from_what_is_not_finite(
+    data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run, changes = tmp_path / "run", {"method": "pt2", "template": TEXTS["pt2"]}
+    tune(config_of(family_folder("bert"), data, run, **changes))
+    for file in (run / "prompts").iterdir():
+        tensors, about = read_tensors(file)
+        write_tensors(file, {"prefix": torch.full_like(tensors["prefix"], 3e38)}, about)
+    with pytest.raises(SympromptError, match="give scores that are not finite"):
+        predict_file(run, data / "val.jsonl", device="cpu")

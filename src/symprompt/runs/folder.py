@@ -458,13 +458,20 @@ class Folder:
         atomic.write_tensors(self.path / name, tensors, about)
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], Any]:
-        """Read tensors and the note about them back; they are not kept in memory.
+        """Read what was learned and the note about it back; it is not kept in memory.
 
         Raises:
-            RunError: the file is missing or damaged.
+            RunError: the file is missing or damaged, or holds NaN or infinity.
         """
         self._refuse_changed_file(name)
-        return atomic.read_tensors(self.path / name)
+        tensors, about = atomic.read_tensors(self.path / name)
+        for key, value in tensors.items():
+            if not bool(value.isfinite().all()):
+                raise RunError(
+                    f"{self.path / name} holds a value that is not finite (NaN or infinity) in "
+                    f"{key}; make the run again, with a lower learning rate if it diverged."
+                )
+        return tensors, about
 
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed."""

@@ -22,6 +22,7 @@ from symprompt.config import (
     Factor,
     Incidental,
     ModelRunConfig,
+    OwnRate,
     Positive,
     Rate,
     Seed,
@@ -167,7 +168,7 @@ class LearningConfig(EpochLearningConfig):
     """How the trained weights are learned."""
 
     rate: Common[Rate] = 5e-3
-    head_rate: Amount = 0.0
+    head_rate: OwnRate = 0.0
     """The head's, if another."""
     decay: Factor = 0.95
     clip: Amount = 1.0
@@ -189,7 +190,7 @@ class MixtureConfig:
     or say where: wikigold=other/folder."""
     epochs: Positive = 10
     """Passes over all tasks' training inputs while the prefixes are shared."""
-    rate: Amount = 0.0
+    rate: OwnRate = 0.0
     """Learning rate of that stage; 0 takes learning.rate."""
 
 

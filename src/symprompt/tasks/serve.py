@@ -17,7 +17,7 @@ from symprompt.models.prefix import Prefix
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds.base import Head
 from symprompt.tasks.predict import StoredPrompt
-from symprompt.tasks.trainables import gather
+from symprompt.tasks.trainables import gather, read_off
 
 
 class Server:
@@ -146,7 +146,7 @@ class Server:
             parts, batches, torch.split(states, sizes), chosen, strict=True
         ):
             seen = int(batch.ids.shape[1])
-            scores = self.heads[task].scores(own[:, :seen], batch)
+            scores = read_off(self.heads[task], own[:, :seen], batch)
             found[task].append((places, scores))
 
 

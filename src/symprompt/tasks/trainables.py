@@ -506,7 +506,7 @@ class TaskModel:
     @torch.no_grad()
     def scores(self, task: str, batch: Batch) -> Tensor:
         """Return the scores that a task's head gives inputs."""
-        return self.heads[task].scores(self.tuned.states(batch), batch)
+        return read_off(self.heads[task], self.tuned.states(batch), batch)
 
     def tensors(self, task: str) -> dict[str, Tensor]:
         """Return what is stored for a task: the parameters of the tuned model and of the head."""
@@ -546,6 +546,13 @@ def make_task_head(
     return head.to(backbone.device).eval()
 
 
+def read_off(head: Head, states: Tensor, batch: Batch) -> Tensor:
+    """Return a head's scores; NaN for rows with states that are not finite, whatever is decoded."""
+    scores = head.scores(states, batch)
+    broken = (~states.isfinite().all(-1) & batch.mask).any(1)
+    return scores.masked_fill(broken.view(-1, *[1] * (scores.dim() - 1)), torch.nan)
+
+
 def gather(
     kind: Kind[Any, Any], features: Features, parts: Iterable[tuple[Tensor, Tensor]]
 ) -> Tensor:
@@ -553,9 +560,14 @@ def gather(
 
     Args:
         parts: rows, and their scores, perhaps narrower than the widest.
+
+    Raises:
+        ModelError: a score is not a number.
     """
     found: Tensor | None = None
+    broken: Tensor | bool = False
     for rows, scores in parts:
+        broken = scores.isnan().any() | broken
         kept = kind.kept(scores)
         if found is None:
             shape = [len(features), *kept.shape[1:]]
@@ -568,7 +580,21 @@ def gather(
             found[rows, : kept.shape[1]] = kept
     if found is None:
         raise ValueError("no row has been queried")
+    refuse_nan(bool(broken))
     return found.cpu()
+
+
+def refuse_nan(broken: bool) -> None:
+    """Refuse scores some of which are not finite: nothing can be predicted from them.
+
+    Raises:
+        ModelError: naming what to do.
+    """
+    if broken:
+        raise ModelError(
+            "the model and what was learned give scores that are not finite (NaN or infinity); "
+            "compute in --dtype float32, or train again with a lower learning rate."
+        )
 
 
 def ask(

@@ -310,7 +310,7 @@ def test_templates_with_vectors_are_refused(bert: LanguageModel, facts: FactSet)
 
 
 def test_weights_that_blow_up_are_reported(bert: LanguageModel, facts: FactSet) -> None:
-    config = tuning_config(learning={"rate": 1e300})
+    config = tuning_config(learning={"rate": 1e30})
     with pytest.raises(TrainingError, match="not finite at epoch 1"):
         train(config, bert, facts)
 

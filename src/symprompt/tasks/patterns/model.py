@@ -33,7 +33,7 @@ from symprompt.tasks.patterns.pattern import (
     Worded,
     reference_pattern,
 )
-from symprompt.tasks.trainables import Outcome, hidden_size, round_shares
+from symprompt.tasks.trainables import Outcome, hidden_size, refuse_nan, round_shares
 
 SPLITS = ("train", "dev", "val")
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -214,6 +214,7 @@ def score_split(
         tick("predicting", done, len(layout), "")
     for rows, scores in waiting:
         found[rows] = scores.to("cpu", torch.float64)
+    refuse_nan(not bool(found.isfinite().all()))
     return found
 
 
