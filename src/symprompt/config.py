@@ -243,12 +243,20 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
     Raises:
-        ConfigError: it is not TOML.
+        ConfigError: it is missing, not TOML, or nested without end.
     """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} is a folder, a pipe or a device; give a TOML file on disk.")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        repr(found)  # fails as the rest would if tables are nested without end
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply to be a config.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    return found
 
 
 def load(kind: type[T], name: str | Path) -> T:

@@ -21,11 +21,13 @@ from symprompt.probing.queries import ranks, top_k
 from symprompt.probing.results import (
     CARD,
     FACTS,
+    PROMPTS,
     Predictions,
     joint_scores,
     load_asked,
     load_card,
     load_facts,
+    load_prompts,
     load_weights,
     measure,
     run_config,
@@ -365,6 +367,15 @@ def write_some(folder: Folder, facts: FactSet, *, asked_back: bool) -> Predictio
     text = {token: f"wörd{token}" for token in np.unique(predictions.candidates).tolist()}
     write_predictions(folder, "test", predictions, listed, RELATIONS, text)
     return predictions
+
+
+def test_prompts_that_the_card_does_not_name_are_refused(folder: Folder, facts: FactSet) -> None:
+    write_card(folder, facts)
+    folder.write_tensors(PROMPTS, {"forth": torch.ones(len(facts.relations), 2, 4)}, {})
+    assert load_prompts(folder, ["forth"])["forth"].shape == (len(facts.relations), 2, 4)
+    for parts in ([], ["forth", "back"]):
+        with pytest.raises(RunError, match=r"it holds \['forth'\], and prompts\.json names"):
+            load_prompts(folder, parts)
 
 
 @pytest.mark.parametrize("asked_back", [True, False])

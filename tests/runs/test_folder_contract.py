@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from symprompt import cli
 from symprompt.runs.folder import MANIFEST, Folder
-from tiny.runs import other_model, unfinish
+from tiny.runs import accept_files, other_model, unfinish
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 from flows import FLOWS, Inputs
@@ -279,3 +280,63 @@ def test_no_command_runs_code_of_a_model_folder(
         assert code in (0, 2), (words, err)
         assert sys.stdin.read() == "y\n" * 9, f"{words} asked"
         assert not any(marker.exists() for _, marker in models.values()), f"{words} ran code"
+
+
+# ----------------------------------------------------------------------------- damaged files
+
+DEEP = {".toml": "a = " + "[" * 50_000, ".json": "[" * 50_000, ".jsonl": "[" * 50_000}
+TABLES = "[" + "a." * 3_000 + "a]"
+
+
+def damages(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Give what a file may hold by accident or malice, each with a name."""
+    whole = path.read_bytes()
+    yield from (("empty", b""), ("binary", bytes(range(256))), ("cut", whole[: len(whole) // 2]))
+    yield "deep", DEEP[path.suffix].encode()
+    if path.suffix == ".toml":
+        yield "deep tables", TABLES.encode()
+        for line in whole.decode().splitlines():
+            key, equals, _ = line.partition(" = ")
+            if equals:
+                yield f"{key} = []", whole.replace(line.encode(), f"{key} = []".encode())
+        return
+    first, _, rest = (whole.partition(b"\n")) if path.suffix == ".jsonl" else (whole, b"", b"")
+    content = json.loads(first)
+    for key in content if isinstance(content, dict) else ():
+        for value in (-1, []):
+            changed = [content | {key: value}]
+            if key == "details":
+                changed += [content | {key: content[key] | {own: value}} for own in content[key]]
+            for number, own in enumerate(changed):
+                yield f"{key} {number} = {value!r}", json.dumps(own).encode() + b"\n" + rest
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_damaged_files_end_in_one_sentence(
+    command: str, runs: dict[str, Made], inputs: Inputs, tmp_path: Path
+) -> None:
+    _, place = copied(runs[command], tmp_path)
+    readers = [["table", str(place)]]
+    if command == "train":
+        asked = ("--relation", "capital", "--subject", "France", "--device", "cpu")
+        readers.append(["ask", str(place), *asked])
+    if command in ("tune", "patterns"):
+        files = {"tune": inputs["sequence"] / "test.jsonl"}
+        file = files.get(command, inputs["superglue"] / "RTE" / "val.jsonl")
+        readers.append(["predict", str(place), str(file), "--device", "cpu", "--json"])
+    manifest = (place / MANIFEST).read_bytes()
+    for path in sorted(path for path in place.rglob("*") if path.suffix in DEEP):
+        whole = path.read_bytes()
+        for name, content in damages(path) if "token" not in path.name else ():
+            path.write_bytes(content)
+            if path.name not in (MANIFEST, "config.toml") and "occurrences" not in path.parts:
+                accept_files(place)
+            for words in readers:
+                said = call(*words)
+                assert said[0] == 0 or one_sentence(said), (words, path, name)
+                if name in ("empty", "binary", "cut", "deep") and path == place / MANIFEST:
+                    assert said[0] == 2, (words, name)
+            if path.name == MANIFEST:
+                assert call("runs", str(tmp_path))[0] == 0, (path, name)
+        path.write_bytes(whole)
+        (place / MANIFEST).write_bytes(manifest)

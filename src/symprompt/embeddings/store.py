@@ -27,6 +27,7 @@ from symprompt.embeddings.vectors import Choice, Text, WordVectors, embed_chunks
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import part_of, read_json_lines, reason
 from symprompt.files.progress import Tick, silent
+from symprompt.files.reading import refuse_pipe
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import made_with
 from symprompt.runs.folder import PARTS, Folder, Manifest, Record
@@ -309,6 +310,7 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
 
 
 def _load_array(path: Path) -> npt.NDArray[Any]:
+    refuse_pipe(path, RunError)
     try:
         found: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         return found

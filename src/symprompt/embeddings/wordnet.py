@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.errors import DataError
+from symprompt.files.reading import refuse_pipe
 
 PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech by WordNet's letter; satellite adjectives ("s") count as adjectives."""
@@ -190,6 +191,7 @@ def _usual_places() -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    refuse_pipe(path)
     try:
         with path.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):

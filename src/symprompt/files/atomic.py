@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from symprompt.errors import RunError
+from symprompt.files.reading import refuse_pipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,6 +125,7 @@ def read_json(path: Path) -> Any:
     Raises:
         RunError: it is missing or not JSON.
     """
+    refuse_pipe(path, RunError)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -136,6 +138,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     Raises:
         RunError: it is missing or a line is not JSON.
     """
+    refuse_pipe(path, RunError)
     try:
         with path.open(encoding="utf-8") as stream:
             return [json.loads(line) for line in stream]
@@ -181,6 +184,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], Any]:
 
 
 def _read(path: Path, framework: str) -> tuple[dict[str, Any], Any]:
+    refuse_pipe(path, RunError)
     try:
         path.open("rb").close()  # safetensors calls a refused permission a missing file
         with safe_open(str(path), framework=framework) as stream:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeGuard
 
-from symprompt.errors import DataError
+from symprompt.errors import DataError, SympromptError
 
 Row = Mapping[str, object]
 
@@ -82,11 +82,16 @@ def ends_in(path: Source, *endings: str) -> TypeGuard[Path]:
     return isinstance(path, Path) and path.suffix.lower() in endings
 
 
+def refuse_pipe(path: Path, kind: type[SympromptError] = DataError) -> None:
+    """Refuse what may never come to an end: a pipe, a socket or a device."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise kind(f"{path} is a pipe or a device; give a file on disk.")
+
+
 def load_text(path: Path) -> str:
     """Return a file's text; a missing, unreadable, binary or empty file is refused."""
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise DataError(f"{path} is a pipe or a device; give a file on disk.")
+        refuse_pipe(path)
         data = path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; give the path of an existing file.") from None

@@ -17,7 +17,7 @@ from typing import Any
 
 from symprompt.errors import DataError
 from symprompt.files.progress import Tick, silent
-from symprompt.files.reading import parse_row, shorten
+from symprompt.files.reading import parse_row, refuse_pipe, shorten
 
 
 def split_sentences(line: str) -> list[str]:
@@ -164,6 +164,7 @@ def file_digest(path: Path) -> str:
     Raises:
         DataError: it cannot be read.
     """
+    refuse_pipe(path)
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

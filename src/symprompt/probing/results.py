@@ -328,11 +328,13 @@ def load_weights(folder: Folder, key: str = "weights") -> Array | None:
 
 def load_prompts(folder: Folder, parts: Iterable[str]) -> dict[str, Tensor]:
     """Read the learned vectors of these parts, each [relation, n, width]."""
-    if not parts:
+    if not parts and not folder.has(PROMPTS):
         return {}
     tensors, _ = folder.read_tensors(PROMPTS)
     count = len(load_card(folder)["relations"])
     with folder.refuse_damage(PROMPTS):
+        if set(tensors) != set(parts):
+            raise ValueError(f"it holds {sorted(tensors)}, and {CARD} names {list(parts)}")
         for part in parts:
             if tensors[part].dim() != 3 or len(tensors[part]) != count:
                 raise ValueError(f"{part} has the shape {list(tensors[part].shape)}")
@@ -356,7 +358,10 @@ def load_facts(folder: Folder) -> FactSet:
     relations = []
     with folder.refuse_damage(FACTS):
         for row in folder.read_rows(FACTS):
-            fact = Fact(row["relation"], row["subject"], row["object"])
+            names = (row["relation"], row["subject"], row["object"])
+            if not all(isinstance(name, str) for name in names):
+                raise TypeError(f"{names} is not all text")
+            fact = Fact(*names)
             groups.setdefault((fact.relation, row["split"]), []).append(fact)
         for name, about in card["relations"].items():
             train, dev, test = (tuple(groups.get((name, split), ())) for split in SPLITS)

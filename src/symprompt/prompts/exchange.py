@@ -23,6 +23,7 @@ from torch import Tensor
 
 from symprompt.errors import ModelError, RunError
 from symprompt.files.atomic import read_json, write_json, write_tensors
+from symprompt.files.reading import refuse_pipe
 from symprompt.models import LanguageModel, Prefix, PrefixShape
 
 _CONFIG = "adapter_config.json"
@@ -187,11 +188,12 @@ def _config(
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
     """Read a file's tensors, and the fingerprint of their model where it was noted."""
+    refuse_pipe(path, RunError)
     try:
         with safe_open(str(path), framework="pt") as stream:
             tensors = {key: stream.get_tensor(key) for key in stream.keys()}  # noqa: SIM118
             about = json.loads((stream.metadata() or {}).get("about", "{}"))
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read {path}: {error}.") from error
     fingerprint = about.get("base_model_fingerprint") if isinstance(about, dict) else None
     return tensors, fingerprint if isinstance(fingerprint, str) and fingerprint else None

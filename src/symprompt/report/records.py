@@ -199,7 +199,8 @@ def run_records(folder: Folder, split: str = "") -> list[Record]:
     whole: dict[str, Any] = {"metric": TRAINED, "split": wanted, "command": own.command}
     whole |= {"model": own.model, "data": own.data, "method": own.method, "seeds": own.seeds}
     if details.get("trainable_parameters") is not None:
-        found.append(Record(**whole, value=details["trainable_parameters"]))
+        with folder.refuse_damage(MANIFEST):
+            found.append(Record(**whole, value=details["trainable_parameters"]))
     if "training" in own.seconds:
         found.append(Record(**whole | {"metric": SECONDS}, value=own.seconds["training"]))
     return found

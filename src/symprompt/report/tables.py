@@ -312,6 +312,12 @@ def load_scores(
         each = own[predictions.relation].astype(np.float32)
         ranks = predictions.reranked(each, k=k or None, filtered=filtered)
     suffix = " forward" if forward and predictions.asked_back else ""
+    with folder.refuse_damage(MANIFEST):
+        notes = [
+            *candidate_notes(details),
+            *unfilled_notes(details, len(np.unique(predictions.relation))),
+            *(f"{counted(n, 'fact')} left out: {why}" for why, n in details["dropped"].items()),
+        ]
     return RunScores(
         name=str(folder.path) + suffix,
         title=folder.name + suffix,
@@ -319,13 +325,7 @@ def load_scores(
         relation=predictions.relation,
         rank=getattr(ranks, kind).astype(np.float64),
         key=asked.keys(),
-        note="; ".join(
-            [
-                *candidate_notes(details),
-                *unfilled_notes(details, len(np.unique(predictions.relation))),
-                *(f"{counted(n, 'fact')} left out: {why}" for why, n in details["dropped"].items()),
-            ]
-        ),
+        note="; ".join(notes),
         model=Path(folder.manifest.model).name,
         method=folder.manifest.method,
         labels={name: about["label"] for name, about in card["relations"].items()},

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from symprompt.config import incidental_keys, to_toml
-from symprompt.errors import RunError, SympromptError
+from symprompt.config import incidental_keys, read_toml, to_toml
+from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.files import atomic
 
 try:
@@ -243,9 +243,9 @@ class Folder:
 
         def parse(path: Path) -> dict[str, Any]:
             try:
-                return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError) as error:
-                raise RunError(f"{self.path} holds no readable run: {error}.") from error
+                return _flat(read_toml(path))
+            except ConfigError as error:
+                raise RunError(f"{self.path} holds no readable run: {error}") from error
 
         return self.read(CONFIG, parse, "flat")
 
@@ -510,7 +510,8 @@ class Folder:
         except KeyError as error:
             raise RunError(f"{self.path / name} is damaged: {error} is missing.") from error
         except (TypeError, ValueError, AttributeError, IndexError) as error:
-            raise RunError(f"{self.path / name} is damaged: {error}.") from error
+            why = str(error).partition("\n")[0]
+            raise RunError(f"{self.path / name} is damaged: {why}.") from error
 
     # ------------------------------------------------------------------ within
 

@@ -442,5 +442,5 @@ def is_pattern_config(name: str) -> bool:
     """Return whether a shipped config or TOML file has a pattern; what cannot be read has none."""
     try:
         return "pattern" in read_toml(shipped_configs().get(name, Path(name)))
-    except (OSError, ConfigError):
+    except ConfigError:
         return False

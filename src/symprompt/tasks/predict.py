@@ -165,6 +165,8 @@ def summarise_seeds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, 
 
 def best_seed(folder: Folder) -> int:
     """Return the seed that did best on dev: the highest accuracy, then the lowest loss."""
+    if not folder.manifest.seeds:
+        raise RunError(f"{folder.path / MANIFEST} is damaged: seeds is missing.")
     return max(
         folder.manifest.seeds,
         key=lambda seed: on_dev(folder.load(seed_file(seed), SeedOutcome)["dev"]),
