@@ -836,6 +836,19 @@ def test_named_objects_are_left_out_on_request(call: Call, tmp_path: Path) -> No
     assert sum(plain["dropped_by_reason"].values()) == 1
 
 
+def test_columns_are_named_and_bad_rows_left_out_by_flags(call: Call, tmp_path: Path) -> None:
+    rows = "".join(f"c{i},Paris\n" for i in range(9))
+    (tmp_path / "seats.csv").write_text(f"company,city\n{rows}bad\n,\n")
+    flags = ("--columns", "subject=company", "object=city", "--model", "")
+    said = call("data", "check", tmp_path / "seats.csv", *flags)
+    assert "2 rows cannot be used" in said.err
+    assert said.code == 2
+    flags = (*flags, "--bad-rows", "skip")
+    said = call("data", "check", tmp_path / "seats.csv", *flags)
+    assert "seats" in said.out
+    assert "left out: 2 facts, row cannot be used" in said.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

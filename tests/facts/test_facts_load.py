@@ -6,12 +6,13 @@ import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
 from symprompt.facts import (
     SPLITS,
     Dropped,
@@ -398,6 +399,82 @@ def test_bad_tables_are_refused_by_line(tmp_path: Path, text: str, message: str)
     path = write(tmp_path / "facts.csv", text)
     with pytest.raises(DataError, match=r"facts\.csv.* ?" + message):
         load_facts(path)
+
+
+BAD = "subject,relation,object\n" + "".join(f"s{i},r,o\n" for i in range(9))
+
+
+def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
+    text = BAD + "a,r,\nb,r\n,,\n" + "c,r,o,extra\n" * 30
+    with pytest.raises(DataError) as refused:
+        load_facts(write(tmp_path / "facts.csv", text))
+    first, *lines = str(refused.value).splitlines()
+    assert first.endswith(
+        "facts.csv: 33 rows cannot be used; correct them, or leave such rows out with --bad-rows "
+        "skip:"
+    )
+    assert [line.split(":")[0] for line in lines[:20]] == [f"  line {11 + i}" for i in range(20)]
+    assert lines[20:] == ["  and 13 more."]
+    with pytest.raises(DataError, match=r"line 11: 'object' is empty; .*, or leave .* skip\.$"):
+        load_facts(write(tmp_path / "facts.csv", BAD + "a,r,\n"))
+
+
+def test_bad_rows_that_are_skipped_are_counted(tmp_path: Path) -> None:
+    text = BAD + "a,r,\nb,r\n,,\n" + "".join(f"s{i},other,o\n" for i in range(9)) + "x,other,\n"
+    facts = load_facts(write(tmp_path / "facts.csv", text), bad_rows="skip")
+    assert facts.dropped == tuple(
+        Dropped(name, "train", "row cannot be used", count)
+        for name, count in (("other", 3), ("r", 1))
+    )
+    plain = load_facts(write(tmp_path / "good.csv", BAD))
+    assert facts["r"] == plain["r"]
+    with pytest.raises(DataError, match="2 rows cannot be used"):
+        load_facts(
+            write(tmp_path / "facts.csv", "subject,relation,object\na\nb\n"), bad_rows="skip"
+        )
+    home = make_softprompts(tmp_path / "lama")
+    with (home / "P17" / "dev.jsonl").open("a") as stream:
+        stream.write('\n{"sub": "a"}\n{')
+    with pytest.raises(
+        DataError, match=r"trex_original: 2 rows(.|\n)*P17/dev\.jsonl, line 3: there"
+    ):
+        load_facts(str(home))
+    skipped = load_facts(str(home), bad_rows="skip")
+    assert skipped.dropped == (Dropped("P17", "dev", "row cannot be used", 2),)
+
+
+@pytest.mark.parametrize(
+    ("name", "sign", "cause"),
+    [("a.csv", ";", "semicolons"), ("a.tsv", ",", "commas"), ("a.csv", "\t", "tabs")],
+)
+@pytest.mark.parametrize("more", ["", ", and"])
+def test_the_likely_cause_of_a_table_of_one_column_is_named(
+    tmp_path: Path, name: str, sign: str, cause: str, more: str
+) -> None:
+    rows = [(subject, relation, answer + more) for subject, relation, answer in ROWS]
+    with pytest.raises(DataError, match=f"this looks like {cause} between the cells"):
+        load_facts(write(tmp_path / name, as_csv(rows, sign)))
+
+
+@pytest.mark.parametrize(
+    "columns", [{"subject": "Firm", "object": "city"}, ["subject=Firm", "object=city"]]
+)
+def test_columns_may_have_other_names(tmp_path: Path, columns: Any) -> None:
+    text = as_csv(ROWS).replace("subject,relation,object", "Firm,relation,city")
+    plain = load_facts(write(tmp_path / "plain.csv", as_csv(ROWS)))
+    named = load_facts(write(tmp_path / "facts.csv", text), columns=columns)
+    assert named["capital"] == plain["capital"]
+    # A named column wins over one that has the name of the role, and one relation needs no name.
+    text = as_csv(ROWS).replace("subject,relation,object", "firm,object,city")
+    alone = load_facts(write(tmp_path / "seats.csv", text), columns=columns)
+    assert alone.names == ("seats",)
+    assert {(x.subject, x.object) for x in alone.facts()} == {(a, c) for a, _, c in ROWS}
+    with pytest.raises(DataError, match=r"no column 'company', only .*firm.* with --columns"):
+        load_facts(str(tmp_path / "seats.csv"), columns={"subject": "company"})
+    with pytest.raises(ConfigError, match="columns are those of a table of your own, and world"):
+        load_facts("world", columns=columns)
+    with pytest.raises(ConfigError, match=r"columns has 'who=firm'; .* roles are: subject, rel"):
+        load_facts(str(tmp_path / "seats.csv"), columns=["who=firm"])
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,12 @@ def test_every_read_fact_is_asked_or_counted_as_dropped(
     more = make(tmp_path / "run", data=str(tmp_path / "more.csv"), learning={"epochs": 0})
     metrics = symprompt.train(more).metrics
     assert metrics["dropped"] == {"object is not one token of the model": 1}
+    report = symprompt.check(load_facts(Folder(tmp_path / "run")))
+    assert metrics["leakage"] == {
+        "test_pairs_in_train_or_dev": report.test_pairs_in_train_or_dev,
+        "test_subjects_in_train": report.test_subjects_in_train,
+    }
+    assert report.test_pairs_in_train_or_dev > 0
     assert metrics["dev"]["facts"] + metrics["test"]["facts"] == 8 + 8
 
 

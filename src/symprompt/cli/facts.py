@@ -65,7 +65,9 @@ def run_ask(flags: AskFlags) -> None:
             "--template asks for objects without a run; give --subject or --file, and leave "
             "--object and --relation out."
         )
-    subjects = load_subjects(Path(flags.file)) if flags.file else [flags.subject or ""]
+    subjects = (
+        load_subjects(Path(flags.file), flags.columns) if flags.file else [flags.subject or ""]
+    )
     with show_progress() as tick:
         options: Any = {"top": flags.top, "device": flags.device, "tick": tick}
         if flags.template:

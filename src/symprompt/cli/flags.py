@@ -170,6 +170,8 @@ class AskFlags(DeviceFlag, JsonFlag):
     file: str = ""
     """Ask for the objects of many subjects: a text file with one a line, or a .csv, .tsv or .jsonl
     file with a column subject."""
+    columns: Several[str] = ()
+    """What that file calls the column, as subject=company."""
     top: Positive = 10
     """How many answers."""
 

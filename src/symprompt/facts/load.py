@@ -13,9 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from symprompt.errors import DataError
+from symprompt.errors import ConfigError, DataError
 from symprompt.facts.templates import add_templates, find_templates, template_in
 from symprompt.facts.types import (
     SPLITS,
@@ -32,9 +32,12 @@ from symprompt.facts.world import world_facts
 from symprompt.files.reading import (
     TABLES,
     Row,
+    collect_bad,
+    find_column,
     load_lines,
     load_rows,
     parse_row,
+    refuse_bad,
     shorten,
     split_in,
     text_in,
@@ -48,6 +51,16 @@ Files = Mapping[Split, Path]
 # and the text under "sub_label" and "obj_label".
 SUBJECT_KEYS = ("sub_label", "subject", "sub")
 OBJECT_KEYS = ("obj_label", "object", "obj")
+_ROLES: dict[str, tuple[str, ...]] = {
+    "subject": SUBJECT_KEYS,
+    "relation": ("relation",),
+    "object": OBJECT_KEYS,
+    "split": ("split",),
+    "template": ("template",),
+}
+BadRows = Literal["refuse", "skip"]
+BAD_ROW = "row cannot be used"
+"""Why a bad row is left out."""
 
 _RELATION_FILE = re.compile(r"P[0-9]+\.jsonl")
 _SEARCH_DEPTH = 3
@@ -61,6 +74,8 @@ def load_facts(
     relations: Sequence[str] = (),
     templates: str = "",
     seed: int = 0,
+    columns: Mapping[str, str] | Sequence[str] = (),
+    bad_rows: BadRows = "refuse",
 ) -> FactSet:
     """Return the facts of a source with their splits and manual templates.
 
@@ -73,6 +88,9 @@ def load_facts(
         templates: a file or folder of manual templates. When empty, a LAMA folder is searched
             for them (and up to two folders above it), and a relation may end up without one.
         seed: makes the split where the source has none.
+        columns: what a table calls its columns, as {"subject": "company"} or ["subject=company"].
+            If it then has no relation, all facts are of one, called as the file.
+        bad_rows: "skip" leaves rows that cannot be used out and counts them; "refuse" names them.
 
     Example:
         >>> facts = load_facts("world", relations=["capital"])
@@ -82,14 +100,20 @@ def load_facts(
     if isinstance(relations, str):
         relations = (relations,)
     kind = _tell_layout(source, layout)
+    if columns and kind != "table":
+        raise ConfigError(
+            f"columns are those of a table of your own, and {source} is none; leave them out."
+        )
     found: Path | None = Path(templates) if templates else None
     if kind == WORLD:
         facts = world_facts(seed)
         facts = facts.select(choose_names(facts.names, relations, facts.source))
     elif kind == "table":
-        facts = load_table(Path(source), relations=relations, seed=seed)
+        facts = load_table(
+            Path(source), relations=relations, seed=seed, columns=columns, bad_rows=bad_rows
+        )
     else:
-        facts, home = load_lama(Path(source), relations=relations)
+        facts, home = load_lama(Path(source), relations=relations, bad_rows=bad_rows)
         found = found or find_templates(home)
     if found is not None:
         facts = add_templates(facts, found, insist=bool(templates))
@@ -121,7 +145,9 @@ def _tell_layout(source: str, layout: str) -> str:
     return "lama" if os.path.isdir(source) else "table"
 
 
-def load_lama(folder: Path, *, relations: Sequence[str] = ()) -> tuple[FactSet, Path]:
+def load_lama(
+    folder: Path, *, relations: Sequence[str] = (), bad_rows: BadRows = "refuse"
+) -> tuple[FactSet, Path]:
     """Return the facts in or below ``folder``, and the folder that holds them.
 
     Every fact is kept, repeats too: the published counts contain them.
@@ -130,6 +156,7 @@ def load_lama(folder: Path, *, relations: Sequence[str] = ()) -> tuple[FactSet, 
         folder: the folder of relations, one above it (if it holds just one such folder), or the
             folder of a single relation.
         relations: names to load; none means all.
+        bad_rows: see ``load_facts``.
     """
     if not os.path.isdir(folder):
         got = "is a file" if os.path.exists(folder) else "does not exist"
@@ -137,15 +164,23 @@ def load_lama(folder: Path, *, relations: Sequence[str] = ()) -> tuple[FactSet, 
     home, files = _find_relations(folder)
     names = choose_names(files, relations, str(folder))
     loaded, composed = [], 0
+    bad: list[str] = []
+    dropped: list[Dropped] = []
     for name in names:
         facts: dict[str, Any] = {}
         for split, path in files[name].items():
-            rows = load_rows(path, any_case=True)
-            read = [_fact(name, row, path, number) for number, row in rows]
+            before, read = len(bad), []
+            for number, row in load_rows(path, any_case=True, bad=bad):
+                with collect_bad(bad):
+                    read.append(_fact(name, row, path, number))
+            if len(bad) > before:
+                dropped.append(Dropped(name, split, BAD_ROW, len(bad) - before))
             facts[split] = tuple(fact for fact, _ in read)
             composed += sum(changed for _, changed in read)
         loaded.append(Relation(name, **facts))
-    return FactSet(tuple(loaded), source=str(folder), layout="lama", composed=composed), home
+    if bad_rows == "refuse":
+        refuse_bad(bad, folder)
+    return FactSet(tuple(loaded), str(folder), "lama", tuple(dropped), composed), home
 
 
 def _find_relations(folder: Path) -> tuple[Path, dict[str, Files]]:
@@ -220,46 +255,71 @@ def _holds_template(path: Path) -> bool:
     return "template" in row and not any(key in row for key in (*SUBJECT_KEYS, *OBJECT_KEYS))
 
 
-def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> FactSet:
+def load_table(
+    path: Path,
+    *,
+    relations: Sequence[str] = (),
+    seed: int = 0,
+    columns: Mapping[str, str] | Sequence[str] = (),
+    bad_rows: BadRows = "refuse",
+) -> FactSet:
     """Return the facts of a table file, split by its split column or else by the seed.
 
-    Repeats of a fact inside a split are dropped and counted as "duplicate".
+    Repeats of a fact inside a split are dropped and counted as "duplicate". Bad rows that are left
+    out are counted with train; those that name no relation, with the first one.
 
     Args:
         path: a .csv or .tsv file with a header, or a .jsonl file.
         relations: names to load; none means all.
         seed: makes the split where the file has no split column.
+        columns, bad_rows: see ``load_facts``.
     """
-    rows = list(load_rows(path, any_case=True))
-    if not rows:
-        raise DataError(f"{path} has a header but no facts; add at least one line.")
-    splits_given = "split" in rows[0][1]
+    called = read_columns(columns)
+    bad: list[str] = []
+    first: Row | None = None
+    only, splits_given = "", False
     templates: dict[str, str] = {}
     grouped: dict[str, list[tuple[Fact, Split | None]]] = {}
-    composed = 0
-    for number, row in rows:
-        name = text_in(row, ("relation",), path, number, one_line=True)
-        fact, changed = _fact(name, row, path, number)
-        composed += changed
-        template = row.get("template", "")
-        # An empty cell is how a table says that a line has no template of its own.
-        if not isinstance(template, str) or template.strip():
-            template = template_in(row, path, number)
-            if templates.setdefault(name, template) != template:
-                raise DataError(
-                    f"{path}, line {number}: relation {name!r} has a second template "
-                    f"{shorten(template)}; keep one template per relation."
-                )
-        if "split" in row and not splits_given:
-            raise DataError(
-                f"{path}, line {number}: this line says its split but the first one does not; "
-                "give every line a split or none."
-            )
-        split = split_in(row, "split", path, number) if splits_given else None
-        grouped.setdefault(name, []).append((fact, split))
+    composed, unread = 0, Counter[str]()
+    for number, row in load_rows(path, any_case=True, bad=bad):
+        if first is None:
+            first = _rename(row, called, path, number)
+            splits_given = "split" in first
+            # Where the user has named columns and none of relations there is but one.
+            only = path.stem if called and "relation" not in first else ""
+            if path.suffix.lower() != ".jsonl":
+                # What the header lacks is missing in every row.
+                for role in ("subject", "object") if only else ("relation", "subject", "object"):
+                    find_column(first, _ROLES[role], path, number)
+        name, before = only, len(bad)
+        with collect_bad(bad):
+            row = _rename(row, called, path, number)
+            name = name or text_in(row, ("relation",), path, number, one_line=True)
+            fact, changed = _fact(name, row, path, number)
+            split = _split(row, path, number, given=splits_given)
+            template = row.get("template", "")
+            # An empty cell is how a table says that a line has no template of its own.
+            if not isinstance(template, str) or template.strip():
+                template = template_in(row, path, number)
+                if templates.setdefault(name, template) != template:
+                    raise DataError(
+                        f"{path}, line {number}: relation {name!r} has a second template "
+                        f"{shorten(template)}; keep one template per relation."
+                    )
+            composed += changed
+            grouped.setdefault(name, []).append((fact, split))
+        unread[name] += len(bad) - before
+    if bad_rows == "refuse" or not grouped:
+        refuse_bad(bad, path)
+    if not grouped:
+        raise DataError(f"{path} has a header but no facts; add at least one line.")
     loaded: list[Relation] = []
     dropped: list[Dropped] = []
-    for name in choose_names(grouped, relations, str(path)):
+    names = choose_names(grouped, relations, str(path))
+    unread[names[0]] += len(bad) - sum(unread[name] for name in grouped)
+    for name in names:
+        if unread[name]:
+            dropped.append(Dropped(name, "train", BAD_ROW, unread[name]))
         entries, template = grouped[name], templates.get(name, "")
         if splits_given:
             # dict.fromkeys keeps the first of each repeat, in the file's order.
@@ -284,11 +344,54 @@ def load_table(path: Path, *, relations: Sequence[str] = (), seed: int = 0) -> F
     return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed)
 
 
-def load_subjects(path: Path) -> list[str]:
+def _split(row: Row, path: Path, number: int, *, given: bool) -> Split | None:
+    """Return the split of a row; None where the file says none."""
+    if "split" in row and not given:
+        raise DataError(
+            f"{path}, line {number}: this line says its split but the first one does not; "
+            "give every line a split or none."
+        )
+    return split_in(row, "split", path, number) if given else None
+
+
+def read_columns(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Return what a table calls its columns, role -> name in lower case.
+
+    Args:
+        given: such a mapping, or pairs as subject=company.
+
+    Raises:
+        ConfigError: a pair is no pair, or names no role.
+    """
+    if isinstance(given, Mapping):
+        given = [f"{role}={column}" for role, column in given.items()]
+    found: dict[str, str] = {}
+    for pair in given:
+        role, equals, column = pair.partition("=")
+        if not equals or role not in _ROLES or not column.strip():
+            raise ConfigError(
+                f"columns has {pair!r}; give role=column, as in subject=company; roles are: "
+                f"{', '.join(_ROLES)}."
+            )
+        found[role] = column.strip().lower()
+    return found
+
+
+def _rename(row: Row, called: Mapping[str, str], path: Path, number: int) -> Row:
+    """Return a row under the names of its columns' roles."""
+    named = {role: row[find_column(row, (own,), path, number)] for role, own in called.items()}
+    hidden = {*called.values(), *(key for role in called for key in _ROLES[role])}
+    return {key: value for key, value in row.items() if key not in hidden} | named
+
+
+def load_subjects(path: Path, columns: Mapping[str, str] | Sequence[str] = ()) -> list[str]:
     """Return the subjects of a table's column, or of a text file with one a line."""
     if path.suffix.lower() in TABLES:
-        rows = load_rows(path, any_case=True)
-        return [text_in(row, SUBJECT_KEYS, path, number, one_line=True) for number, row in rows]
+        called, found = read_columns(columns), []
+        for number, row in load_rows(path, any_case=True):
+            named = _rename(row, called, path, number)
+            found.append(text_in(named, SUBJECT_KEYS, path, number, one_line=True))
+        return found
     return [line.strip() for line in load_lines(path) if line.strip()]
 
 

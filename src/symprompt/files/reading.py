@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeGuard
@@ -33,6 +34,8 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(r"[ \t]+")
 _BREAKS = ("#doc", "#begin", "#end")
+_SHOWN = 20
+"""So many bad rows are shown."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,9 @@ def load_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in load_text(path).split("\n")]
 
 
-def load_rows(path: Source, *, any_case: bool = False) -> Iterator[tuple[int, Row]]:
+def load_rows(
+    path: Source, *, any_case: bool = False, bad: list[str] | None = None
+) -> Iterator[tuple[int, Row]]:
     """Yield every row of a .jsonl, .csv or .tsv file with its line number.
 
     The first line of a .csv or .tsv file names the columns. Cells of a .csv file may be quoted;
@@ -135,6 +140,7 @@ def load_rows(path: Source, *, any_case: bool = False) -> Iterator[tuple[int, Ro
 
     Args:
         any_case: give all names of columns in lower case.
+        bad: takes what is wrong with lines that are no rows; without it the first one is refused.
     """
     if isinstance(path, GivenRows):
         yield from enumerate(path.rows, start=1)
@@ -149,7 +155,8 @@ def load_rows(path: Source, *, any_case: bool = False) -> Iterator[tuple[int, Ro
     if kind == ".jsonl":
         for number, line in enumerate(load_lines(path), start=1):
             if line.strip():
-                yield number, parse_row(path, number, line, any_case=any_case)
+                with collect_bad(bad):
+                    yield number, parse_row(path, number, line, any_case=any_case)
         return
     header: list[str] = []
     for number, cells in _csv_cells(path) if kind == ".csv" else _tsv_cells(path):
@@ -164,13 +171,58 @@ def load_rows(path: Source, *, any_case: bool = False) -> Iterator[tuple[int, Ro
                     "each column once."
                 )
             continue
-        if len(cells) != len(header):
-            raise DataError(
-                f"{path}, line {number}: got {len(cells)} cell(s), but the header has "
-                f"{len(header)}; every line needs as many, and cells of a .csv file that hold a "
-                "comma need quotes."
+        with collect_bad(bad):
+            if len(cells) != len(header):
+                raise DataError(
+                    f"{path}, line {number}: got {len(cells)} cell(s), but the header has "
+                    f"{len(header)}; every line needs as many, and cells of a .csv file that hold "
+                    f"a comma need quotes{_likely_cause(header)}."
+                )
+            yield number, dict(zip(header, cells, strict=True))
+
+
+@contextmanager
+def collect_bad(bad: list[str] | None) -> Iterator[None]:
+    """Add what is wrong with a row to a list instead of raising it, if there is a list."""
+    try:
+        yield
+    except DataError as error:
+        if bad is None:
+            raise
+        bad.append(str(error))
+
+
+def refuse_bad(bad: Sequence[str], path: Path) -> None:
+    """Refuse a file or folder for its bad rows, all at once.
+
+    Args:
+        bad: what is wrong with each; none of them is no reason.
+
+    Raises:
+        DataError: with the first of them, and how many there are.
+    """
+    advice = "leave such rows out with --bad-rows skip"
+    if len(bad) == 1:
+        raise DataError(f"{bad[0].removesuffix('.')}, or {advice}.")
+    if bad:
+        shown = [line.removeprefix(f"{path}, ") for line in bad[:_SHOWN]]
+        more = [f"and {len(bad) - _SHOWN:,} more."] if len(bad) > _SHOWN else []
+        raise DataError(
+            f"{path}: {len(bad):,} rows cannot be used; correct them, or {advice}:\n  "
+            + "\n  ".join([*shown, *more])
+        )
+
+
+def _likely_cause(header: Sequence[str]) -> str:
+    """Return why a table has but one column, if its name tells; for the end of a sentence."""
+    signs = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
+    for sign, name in signs.items():
+        if len(header) == 1 and sign in header[0]:
+            return (
+                f"; this looks like {name} between the cells: save a .csv file with commas, a .tsv "
+                "file with tabs"
             )
-        yield number, dict(zip(header, cells, strict=True))
+    return ""
 
 
 def parse_row(path: Path, number: int, line: str, *, any_case: bool = False) -> Row:
@@ -266,7 +318,8 @@ def find_column(row: Row, names: Sequence[str], path: Source, number: int) -> st
     if found is None:
         raise DataError(
             f"{path}, line {number}: there is no column {' or '.join(map(repr, names))}, only "
-            f"{shorten(list(row), 200)}; name the column that holds it."
+            f"{shorten(list(row), 200)}"
+            f"{_likely_cause(list(row)) or '; name the column that holds it with --columns'}."
         )
     return found
 

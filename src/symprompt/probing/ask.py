@@ -404,10 +404,8 @@ class _Question:
 def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick) -> list[Answers]:
     """Return the first objects: K by joint score with a subject prompt, then by object score."""
     problem, method = question.problem, question.method
-    vocabulary, names = (
-        problem.backbone.vocabulary,
-        [compose(subject.strip()) for subject in subjects],
-    )
+    vocabulary = problem.backbone.vocabulary
+    names = [compose(subject.strip()) for subject in subjects]
     for subject, ids in zip(names, vocabulary.encode_words(names), strict=True):
         if vocabulary.mask_id in ids:
             raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")

@@ -35,6 +35,11 @@ class FactsConfig:
     """Only these relations; empty takes all."""
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
+    columns: Several[str] = ()
+    """Names of columns in a table of your own, as subject=company object=city (and relation, split,
+    template); without a relation all facts are of one, called as the file."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """skip: leave rows of a file that cannot be used out and count them; refuse: name them."""
     vocabulary: str = "full"
     """Allowed answers: full (every token), objects (those seen in the relation's training facts),
     or the path of a word list, one word a line."""

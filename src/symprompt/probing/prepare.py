@@ -61,6 +61,8 @@ def load_config_facts(source: str, config: FactsConfig) -> FactSet:
         relations=config.relations,
         templates=config.templates,
         seed=config.split_seed,
+        columns=config.columns,
+        bad_rows=config.bad_rows,
     )
 
 
