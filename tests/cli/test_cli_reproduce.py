@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,30 @@ def test_the_command_makes_runs_tables_and_figures(
     assert "relations P36" in said
     code, said, _ = call("reproduce", "spe", *flags, "--relations", "P36", "--dry-run")
     assert "4 runs, 4 of them done" in said
+
+
+@pytest.mark.parametrize("what", ["logs", ".png"])
+def test_a_full_disk_is_one_sentence_and_no_success(
+    call: Call,
+    data: Path,
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    real = Path.open
+
+    def full(path: Path, mode: str = "r", *rest: Any, **others: Any) -> Any:
+        if mode != "r" and what in str(path.relative_to(path.anchor)):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path, mode, *rest, **others)
+
+    monkeypatch.setattr(Path, "open", full)
+    flags = ("--models", f"toy={family_folder('bert')}", "--data", data, "--out", tmp_path / "out")
+    code, _, said = call("reproduce", "spe", *flags, "--methods", "manual", "--relations", "P36")
+    assert code == 2
+    assert said.splitlines()[-1].startswith(f"symprompt: cannot write {tmp_path}/out/")
+    assert said.endswith(": No space left on device.\n")
 
 
 def test_an_interrupted_command_says_how_to_go_on(

@@ -218,8 +218,15 @@ def test_cosines_are_written_into_their_cells() -> None:
     figure = figures.draw_cosines(["a", "b"], [[1.0, -0.25], [-0.25, 1.0]])
     assert texts(figure) == ["1.00", "-0.25", "-0.25", "1.00"]
     (axes, _) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["1  a", "2  b"]
+    for labels in (axes.get_yticklabels(), axes.get_xticklabels()):
+        assert [label.get_text() for label in labels] == ["a", "b"]
+    # Texts are numbered, and the numbers head the columns.
+    named = ["the [die] is cast", "they [die] young"]
+    axes = figures.draw_cosines(named, [[1.0, 0.5], [0.5, 1.0]]).axes[0]
+    assert axes.get_yticklabels()[1].get_text() == "2  they [die] young"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    # Like alone is not the colours' end: they are for what differs.
+    assert axes.images[0].get_clim() == pytest.approx((0.45, 0.55))
     # A large table has colours alone.
     many = figures.draw_cosines([str(place) for place in range(25)], [[0.0] * 25] * 25)
     assert texts(many) == []

@@ -96,6 +96,15 @@ def test_a_table_without_rows_is_a_sentence() -> None:
         assert "rank" not in text
 
 
+def test_tables_show_themselves_in_interpreters_and_notebooks() -> None:
+    found = Grids({"a": 1}, [GRID], ["a <note>"])
+    lines = repr(found).splitlines()
+    assert lines[0] == "A <title>"
+    assert lines[-1] == "a <note>"
+    assert any("1.00 (0.50)" in line for line in lines)
+    assert found._repr_html_() == f"{GRID.to_html()}\n<ul><li>a &lt;note&gt;</li></ul>"
+
+
 def test_one_of_a_kind_is_no_plural() -> None:
     found = [counted(1, "relation"), counted(0, "fact"), counted(2000, "pass")]
     assert found == ["1 relation", "0 facts", "2,000 passes"]

@@ -14,7 +14,7 @@ from symprompt import Run
 from symprompt.errors import RunError
 from symprompt.probing.results import run_config as stored_config
 from symprompt.report.tables import comparison, load_scores
-from symprompt.runs.folder import MANIFEST
+from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.statistics import summarise
 from tiny.models import run_config
 from tiny.runs import unfinish
@@ -83,6 +83,14 @@ def test_rows_name_run_relations_facts_and_what_was_left_out(runs: dict[str, Run
     # A run that did not ask back has no other order, so no other name.
     plain = load_scores(path(runs["ptuning"]), forward=True)
     assert plain.name == load_scores(path(runs["ptuning"])).name
+
+
+def test_a_run_shows_what_it_is(runs: dict[str, Run], tmp_path: Path) -> None:
+    place = runs["spe"].folder.path
+    model = Path(runs["spe"].folder.manifest.model).name
+    assert repr(runs["spe"]).startswith(f"Run('{place}', train spe on {model}")
+    assert repr(runs["spe"]).endswith(", finished)")
+    assert repr(Folder(tmp_path)) == f"Folder('{tmp_path}', no run)"
 
 
 def test_runs_of_the_same_facts_are_compared_pair_by_pair(runs: dict[str, Run]) -> None:

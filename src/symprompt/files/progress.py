@@ -115,7 +115,7 @@ class _Lines:
             return
         self.last = now
         (since, before), spent, left = late[0], now - begun, ""
-        if now > since and done > before > start:
+        if now > since and total > done > before > start:
             rest = (now - since) / (done - before) * (total - done)
             left = f", about {duration(rest)} left"
         self.console.print(

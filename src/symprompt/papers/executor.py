@@ -22,7 +22,8 @@ from typing import Any, Literal
 import torch
 
 from symprompt.config import to_toml
-from symprompt.files.atomic import write_file
+from symprompt.errors import RunError
+from symprompt.files.atomic import reason, write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.papers.jobs import Job, Outcome, Plan, hold_folder
 from symprompt.papers.settings import Machine
@@ -231,6 +232,9 @@ class _Slot(threading.Thread):
                     if self._stopped:
                         return
                     self._events.put(self._make(job))
+        except OSError as error:  # a full disk or the like, met when a worker is started
+            place = error.filename or self._log
+            self._events.put(RunError(f"cannot write {place}: {reason(error)}."))
         except Exception as error:  # passed on, so that nothing waits for a thread that is gone
             self._events.put(error)
         finally:

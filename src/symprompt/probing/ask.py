@@ -131,6 +131,9 @@ class Run:
         self.folder = folder
         self._backbone: dict[tuple[str, str], LanguageModel] = {}
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r}, {self.folder.about})"
+
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Open a finished run folder; the model is loaded when a question is asked."""

@@ -75,8 +75,9 @@ _SIDE_BY_SIDE = 4
 # The width of all panels, and that of a letter below them, in inches.
 _INCHES = 6.3
 _LETTER = 0.065
-# So wide are the names of a table of cosines, in letters.
+# Names of a table of cosines: so wide in letters, and so short that they also head the columns.
 _LABEL = 44
+_SHORT = 12
 # Larger tables of cosines are shown by their colours alone.
 _MOST_NUMBERS = 20
 _LOSSES = {"mlm": "masked tokens", "nsp": "next sentence", "sbo": "span boundary"}
@@ -668,30 +669,39 @@ def draw_cosines(labels: Sequence[str], cosines: Sequence[Sequence[float]]) -> F
         labels: of the rows, and of the columns.
         cosines: a row for each label.
     """
-    names = [
-        textwrap.fill(f"{number}  {label}", _LABEL) for number, label in enumerate(labels, start=1)
-    ]
+    places = range(len(labels))
+    heads, turned, names = list(labels), 45, list(labels)
+    if max(map(len, labels)) > _SHORT:
+        # Texts would take the room: columns have their numbers.
+        heads, turned = [str(place + 1) for place in places], 0
+        names = [textwrap.fill(f"{place + 1}  {labels[place]}", _LABEL) for place in places]
     lines = sum(name.count("\n") + 1 for name in names)
-    figure = make_figure(1.0 + max(0.5 * min(len(names), 6), 0.2 * lines), "Cosine of word vectors")
+    figure = make_figure(
+        1.0 + max(0.5 * min(len(names), 6), 0.22 * lines), "Cosine of word vectors"
+    )
     axes = figure.subplots()
-    # A word is like itself: the colours are for the others.
+    # A word is like itself: the colours are for the others, and tell the sign where there are two.
     others = np.ma.masked_array(cosines, mask=np.eye(len(names), dtype=bool))
-    middle, reach = (others.max() + others.min()) / 2, max(0.1, np.ptp(others.compressed()) / 2)
-    scale = {"vmin": max(-1.0, middle - reach), "vmax": min(1.0, middle + reach)}
-    image = axes.imshow(others, cmap="cividis", aspect="auto", **scale)
+    low, high = float(others.min()), float(others.max())
+    signs = low < 0 < high
+    low, high = (-max(-low, high), max(-low, high)) if signs else (low - 0.05, high + 0.05)
+    image = axes.imshow(
+        others, cmap="RdBu_r" if signs else "Blues", aspect="auto", vmin=low, vmax=high
+    )
     axes.set_facecolor("#EEEEEE")
-    places = range(len(names))
-    axes.set_xticks(places, [str(place + 1) for place in places], fontsize=8)
-    axes.set_yticks(places, names, fontsize=8)
-    axes.tick_params(length=0)
+    axes.set_xticks(
+        places, heads, rotation=turned, ha="right" if turned else "center", rotation_mode="anchor"
+    )
+    axes.set_yticks(places, names)
+    axes.tick_params(length=0, labelsize=8)
     if len(names) <= _MOST_NUMBERS:
-        size = 9 if len(names) <= 6 else 6.5
+        look: dict[str, Any] = {"ha": "center", "va": "center"}
+        look["fontsize"] = 9 if len(names) <= 6 else 6.5
         for row, column in np.ndindex(others.shape):
             number = cosines[row][column]
-            light = row == column or number > (scale["vmin"] + scale["vmax"]) / 2
-            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size}
-            look["color"] = INK if light else "white"
-            axes.text(column, row, f"{number:z.2f}", **look)
+            share = abs(number) / high if signs else (number - low) / (high - low)
+            colour = "white" if share > 0.6 and row != column else INK
+            axes.text(column, row, f"{number:z.2f}", color=colour, **look)
     figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=8)
     return figure
 

@@ -5,6 +5,7 @@ rich is imported when a terminal table is made: machines that only compute do no
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 DASH = "–"
 EMPTY = "No rows: nothing was measured for this table."
 """What stands in place of a table without rows."""
+# So wide is a table in an interpreter.
+_WIDTH = 80
 # Spaces that a column takes beside its own width.
 _GAP = 2
 # Narrower no column is made.
@@ -33,8 +36,27 @@ _SHAPES: tuple[Callable[[str], str], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Grid:
+class _Shown:
+    """What shows itself in a terminal, an interpreter and a notebook; abstract."""
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=_WIDTH, file=io.StringIO(), color_system=None)
+        console.print(self)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue().rstrip("\n")
+
+    def to_html(self) -> str:
+        """Return it as HTML."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+@dataclass(frozen=True, repr=False)
+class Grid(_Shown):
     """Text cells under a header; final. A line break in a cell shows in HTML and on terminals.
 
     Attributes:
@@ -164,8 +186,8 @@ def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[int]]:
     yield part
 
 
-@dataclass(frozen=True)
-class Grids:
+@dataclass(frozen=True, repr=False)
+class Grids(_Shown):
     """Results as several tables, with notes below them; final.
 
     Attributes:
@@ -182,6 +204,12 @@ class Grids:
         if self.notes:
             parts.append("\n".join(f"- {escape(note, 'markdown')}" for note in self.notes))
         return "\n\n".join(parts) + "\n"
+
+    def to_html(self) -> str:
+        """Return the tables and the notes as HTML."""
+        notes = "".join(f"<li>{escape(note, 'html')}</li>" for note in self.notes)
+        parts = [grid.to_html() for grid in self.grids]
+        return "\n".join([*parts, f"<ul>{notes}</ul>"] if notes else parts)
 
     def __rich__(self) -> Group:
         return stack(*self.grids, *self.notes)

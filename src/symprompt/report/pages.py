@@ -94,10 +94,7 @@ class Section:
         """Return the section as HTML."""
         parts = [f"<h2>{escape(self.title, 'html')}</h2>"]
         parts += [f"<p>{escape(text, 'html')}</p>" for text in self.text]
-        parts += [grid.to_html() for grid in self.grids]
-        if self.notes:
-            notes = "".join(f"<li>{escape(note, 'html')}</li>" for note in self.notes)
-            parts.append(f"<ul>{notes}</ul>")
+        parts.append(Grids({}, self.grids, self.notes).to_html())
         for picture in self.pictures:
             source = escape(picture.file, "html")
             about = escape(picture.about, "html")

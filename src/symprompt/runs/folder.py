@@ -216,6 +216,20 @@ class Folder:
         return self.path.resolve().name
 
     @property
+    def about(self) -> str:
+        """The run in a few words: command, method, model, data and state."""
+        try:
+            own = self.manifest
+        except RunError:
+            return "no run"
+        data = f", data {Path(own.data).name}" if own.data else ""
+        model = f" on {Path(own.model).name}" if own.model else ""
+        return f"{own.command} {own.method}".strip() + f"{model}{data}, {own.state}"
+
+    def __repr__(self) -> str:
+        return f"Folder({str(self.path)!r}, {self.about})"
+
+    @property
     def manifest(self) -> Manifest:
         """What the run states about itself.
 

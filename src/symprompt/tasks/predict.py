@@ -204,6 +204,9 @@ class TaskRun:
         self.folder = folder
         self._ready: dict[tuple[str, ...], Any] = {}
 
+    def __repr__(self) -> str:
+        return f"TaskRun({str(self.folder.path)!r}, {self.folder.about})"
+
     @classmethod
     def load(cls, path: str | Path) -> TaskRun:
         """Open a finished run folder; the model is loaded when it is asked to predict."""
