@@ -170,5 +170,7 @@ def test_too_few_words_are_told(tmp_path: Path) -> None:
     from symprompt.files.atomic import write_tensors
 
     write_tensors(tmp_path / "other.safetensors", {}, {})
-    with pytest.raises(RunError, match="no mean and deviation"):
-        Standardiser.load(tmp_path / "other.safetensors")
+    Standardiser(np.zeros(2), np.array([1, np.nan]), {}).save(tmp_path / "nan.safetensors")
+    for name in ("other", "nan"):
+        with pytest.raises(RunError, match="no finite mean and deviation"):
+            Standardiser.load(tmp_path / f"{name}.safetensors")

@@ -301,6 +301,14 @@ def test_what_cannot_be_done_is_told(
 ) -> None:
     with pytest.raises(RunError, match="symprompt senses train"):
         SenseVectors.load(tmp_path)
+    broken = np.full_like(senses.vectors, np.nan)
+    for change, message in (
+        ({"vectors": broken}, "not finite .* in vectors"),
+        ({"keys": senses.keys[1:]}, "differ in number"),
+    ):
+        replace(senses, **change).save(tmp_path)
+        with pytest.raises(RunError, match=message):
+            SenseVectors.load(tmp_path)
     with pytest.raises(ConfigError, match="nearest or fitted"):
         SenseTagger(senses, wordnet, rule="farthest")  # type: ignore[arg-type]
     with pytest.raises(RunError, match="were made with"):

@@ -30,7 +30,7 @@ from symprompt.embeddings.vectors import (
     layer_count,
 )
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_arrays, write_arrays
+from symprompt.files.atomic import read_finite_arrays, write_arrays
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import read_documents
 from symprompt.models import LanguageModel
@@ -81,14 +81,15 @@ class Standardiser:
         """Read it back.
 
         Raises:
-            RunError: it is missing or not one.
+            RunError: it is missing, not one, or not finite.
         """
         try:
-            arrays, about = read_arrays(Path(path))
+            arrays, about = read_finite_arrays(Path(path))
             return cls(arrays["mean"], arrays["deviation"], about)
         except (RunError, KeyError):
             raise RunError(
-                f"{path} holds no mean and deviation; give a file that symprompt isotropy wrote."
+                f"{path} holds no finite mean and deviation; give a file that symprompt isotropy "
+                "wrote."
             ) from None
 
 

@@ -30,7 +30,7 @@ from symprompt.embeddings.sense_corpora import Instance, SenseCorpus
 from symprompt.embeddings.vectors import Ints, Text
 from symprompt.embeddings.wordnet import Sense, WordNet
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.files.atomic import read_arrays, write_arrays
+from symprompt.files.atomic import read_finite_arrays, write_arrays
 
 Vector = npt.NDArray[np.floating]
 
@@ -260,8 +260,10 @@ class SenseVectors:
             raise RunError(
                 f"{folder} holds no sense vectors; make them with: symprompt senses train."
             )
-        arrays, note = read_arrays(path)
+        arrays, note = read_finite_arrays(path)
         try:
+            if not len(note["keys"]) == len(arrays["vectors"]) == len(arrays["counts"]):
+                raise TypeError("keys, vectors and counts differ in number")
             fitted = None
             if "mean" in arrays:
                 fitted = Standardiser(arrays["mean"], arrays["deviation"], {})

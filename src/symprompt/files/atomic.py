@@ -183,6 +183,23 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], Any]:
     return _read(path, "np")
 
 
+def read_finite_arrays(path: Path) -> tuple[dict[str, np.ndarray], Any]:
+    """Read arrays that were learned, and the note about them.
+
+    Raises:
+        RunError: the file is missing or damaged, or holds NaN or infinity.
+    """
+    import numpy as np
+
+    arrays, about = read_arrays(path)
+    for key, value in arrays.items():
+        if not np.isfinite(value).all():
+            raise RunError(
+                f"{path} holds a value that is not finite (NaN or infinity) in {key}; make it anew."
+            )
+    return arrays, about
+
+
 def _read(path: Path, framework: str) -> tuple[dict[str, Any], Any]:
     refuse_pipe(path, RunError)
     try:
