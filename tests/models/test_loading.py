@@ -164,15 +164,16 @@ def test_a_damaged_folder_is_refused(family_folder: Folder, tmp_path: Path, dama
         LanguageModel.load(str(folder), device="cpu")
 
 
+@LOADERS
 def test_folder_without_tokenizer_is_refused(
-    family: str, family_folder: Folder, tmp_path: Path
+    load: Callable[[str], object], family: str, family_folder: Folder, tmp_path: Path
 ) -> None:
     # For most families transformers then makes up a tokenizer of special tokens alone.
     folder = shutil.copytree(family_folder(family), tmp_path / "speechless")
     for path in folder.glob("*token*"):
         path.unlink()
     with pytest.raises(ModelError, match=re.escape(str(folder))):
-        LanguageModel.load(str(folder), device="cpu")
+        load(str(folder))
 
 
 @pytest.mark.parametrize(

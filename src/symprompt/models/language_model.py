@@ -34,7 +34,6 @@ from symprompt.models.loading import (
     keep_in_float32,
     load_model,
     load_vocabulary,
-    refuse_other_size,
 )
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
 from symprompt.models.vocabulary import Vocabulary
@@ -152,7 +151,6 @@ class LanguageModel:
         if dtype == "auto" and kind in HALF and find_decoder(model) is None:
             kind = torch.float32
         vocabulary = load_vocabulary(path, source)
-        refuse_other_size(vocabulary, int(model.get_input_embeddings().weight.shape[0]), path)
         backbone = cls(model, vocabulary, device=where, dtype=kind)
         backbone.source = path
         backbone.fingerprint = fingerprint(source)

@@ -219,10 +219,17 @@ def load_vocabulary(path: str, source: Source | None = None) -> Vocabulary:
 
     Args:
         source: where the name leads, if it was looked up already.
+
+    Raises:
+        ModelError: there is no such model, or its tokenizer cannot be its own.
     """
     source = source or find_model(path)
     tokenizer = load_tokenizer(source.place, f"of model {path!r}", **source.options)
-    return Vocabulary(tokenizer, name=path, causal=source.causal)
+    vocabulary = Vocabulary(tokenizer, name=path, causal=source.causal)
+    rows = getattr(source.config.get_text_config(), "vocab_size", None)
+    if isinstance(rows, int):
+        refuse_other_size(vocabulary, rows, path)
+    return vocabulary
 
 
 def load_tokenizer(place: str | Path, whose: str, **options: Any) -> Any:
