@@ -31,6 +31,10 @@ Count = Annotated[int, Field(ge=0)]
 """A whole number from 0."""
 Positive = Annotated[int, Field(ge=1)]
 """A whole number from 1."""
+Size = Annotated[int, Field(ge=1, le=65_536)]
+"""How many vectors, ranks or units something learned has."""
+OwnSize = Annotated[int, Field(ge=0, le=65_536)]
+"""A size that may be 0, which takes another one."""
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 """Any whole number that TOML can hold."""
 Amount = Annotated[float, Field(ge=0)]

@@ -89,7 +89,7 @@ RANGES: list[tuple[type[Any], str, float, str]] = [
     (RunConfig, "tuning.lora_rank", 0, "at least 1"),
     (RunConfig, "tuning.lora_alpha", 0.0, "in (0, 1e+30]"),
     (RunConfig, "tuning.at_once", -1, "at least 0"),
-    (TuneConfig, "prefix.length", 0, "at least 1"),
+    (TuneConfig, "prefix.length", 0, "from 1 to 65536"),
     (TuneConfig, "learning.epochs", 0, "at least 1"),
     (TuneConfig, "learning.rate", 1e38, "in (0, 1e+30]"),
     (TuneConfig, "learning.head_rate", 1e38, "from 0 to 1e+30"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -374,3 +375,47 @@ def test_a_pattern_answers_nothing_from_what_is_not_finite(
         write_tensors(file, {"prefix": torch.full_like(tensors["prefix"], 3e38)}, about)
     with pytest.raises(SympromptError, match="give scores that are not finite"):
         predict_file(run, data / "val.jsonl", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("method", "sums"),
+        ("kind", ""),
+        ("labels", 3),
+        ("columns", ["x"]),
+        ("features.max_length", "9" * 30),
+        ("features.stride", 10**9),
+        ("prefix.length", 10**9),
+        ("lora", []),
+        ("span.hidden", 10**18),
+        ("base_model", None),
+    ],
+)
+def test_a_card_with_odd_values_is_refused_before_anything_is_made_of_it(
+    key: str, value: object, card_run: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(card_run, tmp_path / "run")
+    card = read_json(run / CARD)
+    outer, _, inner = key.rpartition(".")
+    (card[outer] if outer else card)[inner] = value
+    write_json(run / CARD, card)
+    manifest = read_json(run / "symprompt.json")
+    manifest["files"][CARD]["bytes"] = (run / CARD).stat().st_size
+    write_json(run / "symprompt.json", manifest)
+    with pytest.raises(SympromptError) as caught:
+        TaskRun.load(run).predict(["Rome"], device="cpu")
+    assert inner in str(caught.value)
+    (run / "config.toml").write_text("x = " + "[" * 5000)
+    with pytest.raises(RunError, match="holds no readable run"):
+        predict_file(run, "any", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def card_run(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    root = tmp_path_factory.mktemp("card")
+    data = write_toy(root / "data", "sequence")
+    run_toy(data, family_folder("bert"), root / "run", "sequence", learning__epochs=1)
+    return root / "run"

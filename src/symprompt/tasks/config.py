@@ -23,11 +23,13 @@ from symprompt.config import (
     Incidental,
     ModelRunConfig,
     OwnRate,
+    OwnSize,
     Positive,
     Rate,
     Seed,
     Several,
     Share,
+    Size,
     load,
     read_toml,
     settings,
@@ -93,11 +95,11 @@ class TaskConfig(ExamplesConfig):
 class PrefixConfig:
     """The prompts: of the input layer (pt) or of every layer (pt2, mpt2)."""
 
-    length: Common[Positive] = 20
+    length: Common[Size] = 20
     """How many vectors stand in front."""
     encoder: Literal["free", "mlp"] = "free"
     """free: the vectors are parameters; mlp: they come out of a small network (pt2)."""
-    hidden: Count = 0
+    hidden: OwnSize = 0
     """Inner size of that network; 0 is the model's hidden size."""
     dropout: Share = 0.0
     """Of the prefix while training (pt2)."""
@@ -109,7 +111,7 @@ class PrefixConfig:
 class LoraConfig:
     """The adapters; concerns lora alone."""
 
-    rank: Positive = 8
+    rank: Size = 8
     """Rank of the adapters."""
     alpha: Rate = 16.0
     """Adapters count alpha / rank."""
@@ -147,17 +149,17 @@ class HeadConfig:
 class SpanConfig:
     """How spans are represented, scored and chosen; concerns the kinds spans and relations."""
 
-    length: Positive = 8
+    length: Size = 8
     """Most words of a span."""
     boundary: Literal["plain", "ffn"] = "ffn"
     """A span's start and end: the states of its first and last token, or two networks' outputs."""
     summary: Literal["mean", "attention"] = "mean"
     """What stands for a span's tokens: the mean of their states, or attention over them."""
-    hidden: Positive = 256
+    hidden: Size = 256
     """Inner size of the classifiers."""
-    negatives: Count = 0
+    negatives: OwnSize = 0
     """About how many spans of no class each input trains on, drawn anew at each step; 0: all."""
-    candidates: Count = 0
+    candidates: OwnSize = 0
     """How many spans of an input are kept for decoding; 0: 64, and 32 with relations."""
     overlaps: Literal["flat", "nested", "all"] = "flat"
     """Which spans may stand together: flat: none share a word; nested: one may lie in another."""
@@ -334,12 +336,12 @@ class PatternConfig(ExamplesConfig):
     """The verbalizer: one text for each label, in the task's order; empty takes the published."""
     encoder: EncoderKind = "bilstm"
     """free: the vectors are parameters; mlp, bilstm: they come out of a small network."""
-    lstm_hidden: Count = 0
+    lstm_hidden: OwnSize = 0
     """LSTM size per direction; 0 is the model's embedding width, as in P-tuning's few-shot code."""
     train_model: bool = True
     """Train the language model too, as P-tuning does on SuperGLUE; if not, the vectors alone. pt2
     never does."""
-    prefix_length: Positive = 20
+    prefix_length: Size = 20
     """How many keys and values stand before each layer's own (pt2)."""
     prefix_encoder: Literal["free", "mlp"] = "free"
     """free: the keys and values are parameters; mlp: they come out of a small network (pt2)."""

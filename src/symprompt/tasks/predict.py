@@ -31,7 +31,7 @@ from symprompt.tasks.config import (
     load_pattern_config,
 )
 from symprompt.tasks.data.examples import CUT, Example, LabelSet
-from symprompt.tasks.data.load import load_examples
+from symprompt.tasks.data.load import check_kind, load_examples
 from symprompt.tasks.features import Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Kind, Target
 from symprompt.tasks.patterns.data import VerbalData, VerbalExample, load_verbal_file
@@ -338,12 +338,10 @@ class StoredPrompt:
             method = "pt2" if card["method"] == "mpt2" else card["method"]
             tables = ("prefix", "lora", "head", "weights", "span")
             own = {key: value for key, value in card.items() if key in tables}
-            config = build(TuneConfig, {"method": method, **own})
-            if card["kind"] not in KINDS:
-                raise ValueError(f"kind is {card['kind']!r}")
-            _ = {key: int(card["features"][key]) for key in ("max_length", "stride")}
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{folder.path / CARD} is damaged: {error}.") from error
+            config = build(TuneConfig, {"method": method, "task": card["features"], **own})
+            check_kind(card["kind"])
+        except ConfigError as error:
+            raise RunError(f"{folder.path / CARD} is damaged: {error}") from error
         tensors, _ = folder.read_tensors(card["file"])
         # A network that made a prefix is not stored, only what it gave.
         plain = replace(config, prefix=replace(config.prefix, encoder="free"))
@@ -377,7 +375,7 @@ class StoredPrompt:
             LabelSet(tuple(self.card["relations"])),
             self.config.head,
             self.config.span,
-            every_token=bool(self.card["features"].get("label_all_tokens", False)),
+            every_token=self.config.task.label_all_tokens,
         )
 
     def prefix(self) -> Prefix:
@@ -458,10 +456,10 @@ class StoredPrompt:
 
     def tensorise(self, examples: Sequence[Example], backbone: LanguageModel) -> Features:
         """Return examples as rows, as the prompt was trained on them."""
-        own = self.card["features"]
-        length, stride = int(own["max_length"]), int(own["stride"])
-        types = takes_types(backbone)
-        sheet = Sheet.make(backbone.vocabulary, max_length=length, stride=stride, token_types=types)
+        task, types = self.config.task, takes_types(backbone)
+        sheet = Sheet.make(
+            backbone.vocabulary, max_length=task.max_length, stride=task.stride, token_types=types
+        )
         return self.kind.tensorise(examples, sheet, self.target)
 
     def predict(
