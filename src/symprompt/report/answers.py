@@ -45,7 +45,7 @@ def _scores(answer: Mapping[str, Any]) -> dict[str, str]:
         **answer["terms"],
         "joint": answer["joint"],
     }
-    return found | {name: f"{own:.3f}" for name, own in scores.items() if own is not None}
+    return found | {name: f"{own:z.3f}" for name, own in scores.items() if own is not None}
 
 
 def question_table(asked: Sequence[Mapping[str, Any]]) -> Group:
