@@ -266,8 +266,9 @@ def test_predict_takes_texts_standard_input_and_the_columns_of_training(
         renamed = file.read_text().replace('"text"', '"ticket"').replace('"label"', '"team"')
         file.write_text(renamed)
     run = str(tmp_path / "run")
-    own = ["--task.kind", "sequence", "--columns", "text=ticket", "label=team"]
+    own = ["--task.kind", "auto", "--columns", "text=ticket", "label=team"]
     cli.main([*words, *own, "--data", str(data), "--out", run])
+    assert "kind of task: 1/1 sequence, by the columns of" in capsys.readouterr().err
 
     def predict(*more: str) -> list[dict[str, Any]]:
         capsys.readouterr()

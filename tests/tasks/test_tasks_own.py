@@ -20,6 +20,8 @@ from symprompt.tasks.data.examples import (
     TextExample,
 )
 from symprompt.tasks.data.load import load_examples, load_task
+from symprompt.tasks.kinds import KINDS
+from tiny.labelled import write_spans, write_toy
 
 
 def write(path: Path, text: str) -> Path:
@@ -325,8 +327,9 @@ def test_labels_of_dev_that_training_does_not_have(tmp_path: Path) -> None:
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="did you mean 'conll2003'"):
         load_task("conll203", kind="tagging")
-    with pytest.raises(ConfigError, match="say what its examples are"):
-        load_task(str(tmp_path))
+    odd = write(tmp_path / "odd.csv", "review,stars\nx,a\n")
+    with pytest.raises(ConfigError, match=r"columns \['review', 'stars'\].*sequence: text, label;"):
+        load_task(str(odd))
     with pytest.raises(ConfigError, match="only sequence, pair"):
         load_task(str(tmp_path), kind="regression")
     path = write(tmp_path / "two.csv", "text,label\nx,a\ny,b\n")
@@ -338,3 +341,20 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
     with pytest.raises(DataError, match="no column 'premise' or 'sentence1' or 'first'"):
         load_examples(write(tmp_path / "x.jsonl", '{"text": "x"}'), "pair", name="rte")
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_columns_say_what_the_examples_are(kind: str, tmp_path: Path) -> None:
+    if kind in ("spans", "relations"):
+        write_spans(tmp_path, relations=kind == "relations")
+    else:
+        write_toy(tmp_path, kind)
+    assert load_task(str(tmp_path)).kind == load_task(str(tmp_path / "train.jsonl")).kind == kind
+    renamed = (tmp_path / "train.jsonl").read_text().replace('"label"', '"team"')
+    named = load_task(str(write(tmp_path / "own.jsonl", renamed)), columns=Columns(label="team"))
+    assert named.kind == kind
+
+
+def test_columns_of_words_are_tags(tmp_path: Path) -> None:
+    text = "".join(f"{word} B-X\nthe O\n\n" for word in ("Rome", "Oslo", "Lima", "Bern"))
+    assert load_task(str(write(tmp_path / "words.conll", text))).kind == "tagging"

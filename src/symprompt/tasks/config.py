@@ -71,8 +71,9 @@ class TaskConfig(ExamplesConfig):
     ] = "auto"
     """What your own files ask for: the class of a text or of two, the tag of every word, every
     word's role to a predicate, the answer to a question, the spans of a sentence, or spans and how
-    they are related; auto: as the known task is read. Entities can be read as spans too, and
-    conll2004 as relations."""
+    they are related; auto: what the columns of your files say (text and label: sequence; first,
+    second, label: pair; words and tags: tagging), or as the known task is read. Entities can be
+    read as spans too, and conll2004 as relations."""
     identify: bool = False
     """Only find spans: all their types are one (kind spans)."""
     columns: Several[str] = ()

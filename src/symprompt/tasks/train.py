@@ -38,6 +38,7 @@ from symprompt.tasks.config import (
     check_settings,
 )
 from symprompt.tasks.data.examples import TaskData
+from symprompt.tasks.data.load import SETS
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.patterns.data import VerbalData, load_verbal
 from symprompt.tasks.patterns.model import VerbalProblem
@@ -188,7 +189,10 @@ def tune(
         splits = [session.verbal_data(config).splits]
     else:
         parts = task_configs(config) if config.mixture.tasks else {"": config}
-        splits = [session.data(part).splits for part in parts.values()]
+        read = [session.data(part) for part in parts.values()]
+        splits = [data.splits for data in read]
+        if config.task.kind == "auto" and next(iter(parts.values())).task.name not in SETS:
+            tick("kind of task", 1, 1, f"{read[0].kind}, by the columns of {config.data}")
     digest = fingerprint_examples(splits)
     finished = folder.check(COMMAND, config, resume=resume, data_fingerprint=digest)
     if isinstance(config, PatternRunConfig):

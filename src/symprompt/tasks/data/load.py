@@ -10,7 +10,15 @@ from typing import Literal
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.files.reading import SPLIT_NAMES, TABLES, Source, load_rows, split_in
+from symprompt.files.reading import (
+    SPLIT_NAMES,
+    TABLES,
+    Source,
+    ends_in,
+    load_rows,
+    shorten,
+    split_in,
+)
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.classes import CLASS_SETS
 from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
@@ -38,8 +46,8 @@ def load_task(
     Args:
         name_or_path: one of ``SETS``, or the path of your own file or folder.
         path: where a standard set lies; with your own data, nothing.
-        kind: what your own examples are; a standard set knows it. Sets of entities can be read as
-            "spans" too, CoNLL-2004 as "relations".
+        kind: what your own examples are; without it their columns say it, and a standard set knows
+            it. Sets of entities can be read as "spans" too, CoNLL-2004 as "relations".
         columns: what the columns of your own files are called.
         seed: parts one file into splits where nothing else does.
         unseen: what happens to labels of your own that training does not have: "refuse" or "keep".
@@ -65,12 +73,9 @@ def load_task(
         close = difflib.get_close_matches(name_or_path, SETS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known sets are {', '.join(SETS)}."
         raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
-    if kind is None:
-        raise ConfigError(
-            f"{own} is your own data, so say what its examples are: kind is one of "
-            f"{', '.join(KINDS)}."
-        )
-    parts = _read_own(own, kind, columns or Columns(), seed)
+    columns = columns or Columns()
+    kind = kind or _find_kind(_split_files(own)["train"] if own.is_dir() else own, columns)
+    parts = _read_own(own, kind, columns, seed)
     return make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
 
 
@@ -104,6 +109,32 @@ def load_examples(
                 "predict them."
             )
     return read.examples
+
+
+def _find_kind(path: Path, columns: Columns) -> str:
+    """Return what a user's examples are, by the columns of a file: the kind that needs most.
+
+    Raises:
+        ConfigError: no kind has all its columns.
+    """
+    if ends_in(path, *IN_COLUMNS):
+        return "tagging"
+    if ends_in(path, ".json"):
+        return "question"
+    there = next(iter(load_rows(path)), (0, {}))[1]
+    wanted = {
+        kind: [str(getattr(columns, role)) for role in (*own.inputs, own.predicted)]
+        for kind, own in KINDS.items()
+    }
+    found = [kind for kind, names in wanted.items() if all(name in there for name in names)]
+    if not found:
+        listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in wanted.items())
+        raise ConfigError(
+            f"{path} has the columns {shorten(list(there), 200)}, which no kind of task has "
+            f"({listed}); name yours, as in --columns text=review label=stars."
+        )
+    # Of two kinds that need as many the later one says more: relations are between spans.
+    return max(found, key=lambda kind: (len(wanted[kind]), found.index(kind)))
 
 
 def check_kind(kind: str) -> None:
