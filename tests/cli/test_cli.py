@@ -302,7 +302,7 @@ def test_progress_goes_to_stderr_line_by_line_without_a_terminal(train: Call) ->
     lines = [line.split(",")[0] for line in said.err.splitlines()]
     stages = dict.fromkeys(line.split(":")[0] for line in lines)
     assert list(stages) == ["acceleration", "training", "asking dev", "asking test"]
-    ends = {"training: 2/2 epoch 2", "asking dev: 8/8", "asking test: 8/8"}
+    ends = {"training: 16/16 epoch 2", "asking dev: 8/8", "asking test: 8/8"}
     assert ends <= set(lines)
     assert "training:" not in said.out.split("facts, ")[0]
 

@@ -144,8 +144,10 @@ def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_p
     assert run.folder.manifest.acceleration.startswith("plain: rows are packed on CUDA alone")
     last = {stage: (done, total) for stage, done, total in ticks}
     assert list(last) == ["acceleration", "training", "asking dev", "asking test"]
-    # Three epochs of two steps, and eight facts in each split.
-    assert list(last.values())[1:] == [(6, 6), (8, 8), (8, 8)]
+    # Three epochs of twelve facts in two steps, and eight facts in each split.
+    assert list(last.values())[1:] == [(36, 36), (8, 8), (8, 8)]
+    # Steps take unequal time, so facts are counted: the second step of an epoch has fewer.
+    assert [done for stage, done, _ in ticks if stage == "training"][:4] == [0, 8, 12, 20]
 
 
 def test_the_run_records_parts_templates_and_metrics(finished: Run) -> None:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -280,7 +281,14 @@ class PromptTraining(FactTraining):
             f"; lower learning.rate (now {self.config.rate}) or set learning.clip, or use dtype "
             "float32."
         )
-        self.epoch_steps = max(len(self._batches(rows)) for rows in self.rows)
+        batches = [self._batches(rows) for rows in self.rows]
+        self.epoch_steps = max(map(len, batches))
+        # Facts before each step of an epoch: relations with few facts have no batch in late steps.
+        sizes = (
+            sum(len(own[step]) for own in batches if step < len(own))
+            for step in range(self.epoch_steps)
+        )
+        self._facts = list(accumulate(sizes, initial=0))
         self.optimizers = {
             part: StackedAdam(dict(encoder.named_parameters()), self.config)
             for part, encoder in method.encoders.items()
@@ -295,6 +303,11 @@ class PromptTraining(FactTraining):
             )
         self.losses = torch.zeros(self.epoch_steps, len(self.relations), device=self.device)
         self._planned: _Epoch | None = None
+
+    def facts_before(self, step: int) -> int:
+        """Return how many facts were learned from before a step: what its time goes with."""
+        epochs, place = divmod(step, self.epoch_steps)
+        return epochs * self._facts[-1] + self._facts[place]
 
     def step(self, number: int) -> None:
         """Learn from one batch of every relation that has one left in this epoch."""
@@ -499,6 +512,14 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> Card:
     }
 
 
+def _by_facts(tick: Tick, training: object) -> Tick:
+    """Return a tick that counts facts instead of steps, which take unequal time, where it can."""
+    if not isinstance(training, PromptTraining):
+        return tick
+    count = training.facts_before
+    return lambda stage, done, total, note: tick(stage, count(done), count(total), note)
+
+
 def _learn(
     folder: Folder,
     config: RunConfig,
@@ -519,7 +540,7 @@ def _learn(
                 training,
                 checkpoint=folder.path / STATE,
                 checkpoint_seconds=config.checkpoint_seconds,
-                tick=tick,
+                tick=_by_facts(tick, training),
             ).run()
             history = {
                 "epochs": progress.history,
