@@ -1,9 +1,12 @@
-"""The errors a user can cause: one sentence with what was got, what is allowed, what to do."""
+"""The errors a user can cause, each one sentence, and how sentences and names are written out."""
 
 from __future__ import annotations
 
+import html
+import re
 import signal
 import sys
+from typing import Literal
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """What ends a command as Ctrl-C does: a termination, and a terminal that is gone."""
@@ -48,3 +51,31 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     of_device = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_device or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
+Medium = Literal["terminal", "markdown", "html"]
+# Control characters but the line break; half characters; and marks that turn the text after them
+# around or part lines. They are shown by their codes, as JSON writes them.
+_UNSEEN = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+# What opens a tag or an entity in Markdown; a sign before a space or a number is no tag.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+
+
+def escape(text: str, medium: Medium = "terminal") -> str:
+    """Return a text that may hold names from anywhere, safe to show.
+
+    Args:
+        medium: where it is shown; in Markdown and HTML it is no markup.
+
+    Example:
+        >>> escape("a\\x1b[31m <b>", "html")
+        'a\\\\u001b[31m &lt;b&gt;'
+    """
+    shown = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    if medium == "html":
+        return html.escape(shown)
+    if medium == "markdown":
+        return _TAG.sub(lambda found: html.escape(found[0]), shown).replace("](", "]\\(")
+    return shown

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from symprompt import __version__
 from symprompt.cli.parsing import parse
 from symprompt.config import flat_fields, nearest
-from symprompt.errors import STOPPING, SympromptError, is_out_of_memory
-from symprompt.files.escaping import escape
+from symprompt.errors import STOPPING, SympromptError, escape, is_out_of_memory
 
 # What lowers a command's need of memory, whichever of them it has.
 _MEMORY = ("max_tokens", "micro_batch", "batch", "memory_gib", "train_limit", "limit", "most")

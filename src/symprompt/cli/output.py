@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from symprompt.files.escaping import escape
+from symprompt.errors import escape
 
 
 def print_json(value: Any) -> None:

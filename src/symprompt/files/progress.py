@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from symprompt.files.escaping import escape
+from symprompt.errors import escape
 
 if TYPE_CHECKING:
     from rich.console import Console

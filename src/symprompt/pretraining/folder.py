@@ -23,9 +23,8 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerFast
 
 from symprompt.config import flatten
-from symprompt.errors import ConfigError, DataError, ModelError, RunError
+from symprompt.errors import ConfigError, DataError, ModelError, RunError, escape
 from symprompt.files.atomic import is_leftover, making_folder, read_json, reason
-from symprompt.files.escaping import escape
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import file_digest, find_files, read_documents
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from symprompt.errors import counted
+from symprompt.errors import counted, escape
 from symprompt.files.atomic import to_json, write_file
-from symprompt.files.escaping import escape
 from symprompt.report.figures import (
     MAP_COLOURS,
     figure_bytes,

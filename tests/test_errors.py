@@ -8,7 +8,7 @@ import pytest
 
 from symprompt.cli import main
 from symprompt.cli.output import print_json
-from symprompt.files.escaping import Medium, escape
+from symprompt.errors import Medium, escape
 
 
 @pytest.mark.parametrize(
