@@ -529,6 +529,18 @@ def test_a_run_of_another_model_is_refused(
     assert "made by another model" in assert_one_sentence(call("ask", runs["spe"], *question))
 
 
+def test_a_finished_run_is_refused_once_its_model_was_replaced(
+    train: Call, model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    assert train("my-facts", "--model", tmp_path / "model").code == 0
+    assert train("my-facts", "--model", tmp_path / "model").code == 0
+    shutil.rmtree(tmp_path / "model")
+    other_model(model, tmp_path / "model")
+    message = assert_one_sentence(train("my-facts", "--model", tmp_path / "model"))
+    assert "was begun with other weights than are there now" in message
+
+
 def test_a_folder_that_is_no_run_is_refused_and_left_alone(train: Call, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").write_text("words")

@@ -294,7 +294,7 @@ def test_incidental_keys_may_differ_between_the_halves_of_a_run(folder: Folder) 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_fingerprint": "g"}, "begun with other model than are there now"),
+        ({"model_fingerprint": "g"}, "begun with other weights than are there now"),
         ({"data_fingerprint": "e"}, "begun with other data than are there now"),
         ({"dtype": "bfloat16"}, "begun in float32 and would go on in bfloat16"),
     ],

@@ -270,6 +270,11 @@ def refuse_other_size(vocabulary: Vocabulary, rows: int, path: str) -> None:
         )
 
 
+def present_fingerprint(path: str) -> str:
+    """Return the fingerprint of a model on this disk; "" of a hub name, or where it is gone."""
+    return fingerprint(find_model(path)) if Path(locate_model(path)).exists() else ""
+
+
 def fingerprint(source: Source) -> str:
     """Return a digest of a model's config, weights and tokenizer files, whatever their dtype."""
     digest = hashlib.sha256()

@@ -28,6 +28,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.facts import load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
+from symprompt.models.loading import present_fingerprint
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, model_dtype
 from symprompt.probing.evaluate import (
@@ -443,7 +444,9 @@ def train(
     # Everything that can be wrong with the input is found before the folder is made.
     facts = load_config_facts(config.data, config.facts)
     folder, data = Folder(config.out), fingerprint_data(config, facts)
-    if folder.check("train", config, resume=resume, data_fingerprint=data):
+    # What an unfinished run goes on with is compared when it is loaded.
+    model = present_fingerprint(config.model) if folder.finished and backbone is None else ""
+    if folder.check("train", config, resume=resume, data_fingerprint=data, model_fingerprint=model):
         return Run(folder)
     dtype = model_dtype(config.method.name, config.dtype)
     backbone = backbone or LanguageModel.load(config.model, device=config.device, dtype=dtype)

@@ -51,7 +51,7 @@ PARTS = "parts"
 PREDICTIONS = "predictions"
 LOCK = ".running"
 _OWN = (MANIFEST, CONFIG, LOCK)
-_SAME = {"model_fingerprint": "model", "data_fingerprint": "data"}
+_SAME = {"model_fingerprint": "weights", "data_fingerprint": "data"}
 """What a run must be made from to be the same run, and what its message calls it."""
 
 
@@ -297,16 +297,14 @@ class Folder:
 
     # ------------------------------------------------------------------ from start to finish
 
-    def check(
-        self, command: str, config: object, *, resume: bool, data_fingerprint: str = ""
-    ) -> bool:
+    def check(self, command: str, config: object, *, resume: bool, **now: str) -> bool:
         """Refuse a folder that holds another run, or files of something else; write nothing.
 
         Args:
             config: of the run that is to be made.
             resume: whether to go on with an unfinished run.
-            data_fingerprint: digest of the data as it is now, as the manifest has it; empty does
-                not look whether the data changed since.
+            now: fingerprints of data and model as they are now, as the manifest names them; an
+                empty one is not compared.
 
         Returns:
             True if this very run is finished already.
@@ -326,9 +324,9 @@ class Folder:
             )
         if self.has(CONFIG):
             self._refuse_change(config)
-        if data_fingerprint and self.has(MANIFEST):
-            now = {"data_fingerprint": data_fingerprint}
-            self._refuse_other(self.manifest.model_copy(update=now))
+        if self.has(MANIFEST):
+            known = {key: value for key, value in now.items() if value}
+            self._refuse_other(self.manifest.model_copy(update=known))
         if not self.finished and not resume:
             raise RunError(
                 f"{self.path} holds an unfinished run; go on with --resume, or delete the folder."

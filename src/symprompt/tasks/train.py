@@ -29,6 +29,7 @@ from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
+from symprompt.models.loading import present_fingerprint
 from symprompt.runs.environment import derive_seed, made_with
 from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 from symprompt.tasks.config import (
@@ -194,7 +195,11 @@ def tune(
         if config.task.kind == "auto" and next(iter(parts.values())).task.name not in SETS:
             tick("kind of task", 1, 1, f"{read[0].kind}, by the columns of {config.data}")
     digest = fingerprint_examples(splits)
-    finished = folder.check(COMMAND, config, resume=resume, data_fingerprint=digest)
+    # What an unfinished run goes on with is compared when it is loaded.
+    model = present_fingerprint(config.model) if folder.finished else ""
+    finished = folder.check(
+        COMMAND, config, resume=resume, data_fingerprint=digest, model_fingerprint=model
+    )
     if isinstance(config, PatternRunConfig):
         _tune_seeds(folder, config, session, tick, finished=finished, resume=resume)
     elif not finished and config.mixture.tasks:
