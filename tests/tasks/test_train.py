@@ -508,6 +508,6 @@ def test_a_run_is_of_the_data_and_the_model_that_it_was_begun_with(
         with pytest.raises(RunError, match="begun with other data than are there now"):
             tune(config)
     unfinish(tmp_path / "run")
-    with pytest.raises(RunError, match=r"was begun with other (data|model) than are there now"):
+    with pytest.raises(RunError, match=r"was begun with other (data|weights) than are there now"):
         tune(config, resume=True)
     assert (tmp_path / "run/symprompt.json").exists()
