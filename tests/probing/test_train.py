@@ -298,7 +298,7 @@ def test_a_run_that_would_go_on_with_something_else_is_refused(
     make: Make, unbroken: Path, data: Path, model: Path, tmp_path: Path, changed: str
 ) -> None:
     folder = unfinished_copy(unbroken, tmp_path / "run")
-    message = f"begun with other {changed}"
+    message = f"begun with other {'weights' if changed == 'model' else changed}"
     sections: dict[str, Any] = {"method": METHOD, "learning": TRAINING}
     if changed == "data":
         text = data.read_text().replace("Oslo,in,Peru", "Oslo,in,Cuba")
@@ -306,6 +306,7 @@ def test_a_run_that_would_go_on_with_something_else_is_refused(
         sections["data"] = str(tmp_path / "facts.csv")
     elif changed == "model":
         sections["model"] = str(other_model(model, tmp_path / "model"))
+        message = "begun with other weights"
     else:
         path = folder / "symprompt.json"
         path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "bfloat16"'))
