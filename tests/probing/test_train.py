@@ -298,7 +298,7 @@ def test_a_run_that_would_go_on_with_something_else_is_refused(
     make: Make, unbroken: Path, data: Path, model: Path, tmp_path: Path, changed: str
 ) -> None:
     folder = unfinished_copy(unbroken, tmp_path / "run")
-    message = f"begun with other {'weights' if changed == 'model' else changed}"
+    message = f"begun with other {changed}"
     sections: dict[str, Any] = {"method": METHOD, "learning": TRAINING}
     if changed == "data":
         text = data.read_text().replace("Oslo,in,Peru", "Oslo,in,Cuba")
