@@ -169,14 +169,16 @@ def test_a_damaged_manifest_is_one_sentence(
     assert "run" in one_sentence(call("table", str(place)))
 
 
+def elsewhere(made: Made, place: Path) -> list[str]:
+    """Return the command that made a run, with another folder to write."""
+    return [str(place) if word == str(made.place) else word for word in made.words]
+
+
 @pytest.mark.parametrize("command", NAMES)
 def test_what_a_kill_in_the_first_write_leaves_is_no_obstacle(
     command: str, runs: dict[str, Made], tmp_path: Path
 ) -> None:
-    words = [
-        str(tmp_path / "run") if word == str(runs[command].place) else word
-        for word in runs[command].words
-    ]
+    words = elsewhere(runs[command], tmp_path / "run")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / f"{MANIFEST}.0a1b2c3d.part").write_bytes(b"{")
     if command == "pretrain":
@@ -191,10 +193,7 @@ def test_what_a_kill_in_the_first_write_leaves_is_no_obstacle(
 def test_a_read_only_place_is_one_sentence(
     command: str, runs: dict[str, Made], tmp_path: Path
 ) -> None:
-    words = [
-        str(tmp_path / "fixed/run") if word == str(runs[command].place) else word
-        for word in runs[command].words
-    ]
+    words = elsewhere(runs[command], tmp_path / "fixed/run")
     (tmp_path / "fixed").mkdir(mode=0o500)
     assert "cannot write" in one_sentence(call(*words))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -36,7 +37,7 @@ _SHAPES: tuple[Callable[[str], str], ...] = (
 )
 
 
-class _Shown:
+class _Shown(ABC):
     """What shows itself in a terminal, an interpreter and a notebook; abstract."""
 
     def __repr__(self) -> str:
@@ -47,9 +48,9 @@ class _Shown:
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue().rstrip("\n")
 
+    @abstractmethod
     def to_html(self) -> str:
         """Return it as HTML."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         return self.to_html()

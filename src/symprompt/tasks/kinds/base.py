@@ -220,7 +220,7 @@ class Kind(ABC, Generic[E, P]):
 
     def best_threshold(self, examples: Sequence[E], predictions: Sequence[P]) -> float:
         """Return the threshold with the best figures on predictions made at ``loosest``."""
-        raise NotImplementedError
+        raise TypeError(f"predictions of {type(self).__name__} have no threshold")
 
     def too_long(self, examples: Sequence[E], target: Target) -> int:
         """Return how many labels of examples are longer than those that are scored."""
