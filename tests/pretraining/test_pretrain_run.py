@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from symprompt import LanguageModel, cli, load_pretrain_config, prepare_pretraining
 from symprompt.engine import loop as loop_module
 from symprompt.engine.processes import ProcessGroup, is_first_process, join_group
 from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.models.trained import Trained, read_record
 from symprompt.pretraining import folder as folder_module
 from symprompt.pretraining import train as run_module
 from symprompt.pretraining.config import PretrainConfig
@@ -131,6 +132,46 @@ def test_the_card_and_the_record_say_what_was_done(learned: PretrainResult, text
         if path.suffix != ".safetensors":
             assert str(text.parent) not in path.read_text(), path.name
             assert str(learned.folder.parent) not in path.read_text(), path.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "trained"),
+    [
+        ({}, Trained(16, 1, ("mlm",))),
+        ({"objective": "mlm+nsp", "corpus": {"packing": "pairs"}}, Trained(16, 2, ("mlm", "nsp"))),
+        (
+            {"shape": {"family": "electra", "embedding": 8}, "learning": {"micro_batch": 5}},
+            Trained(16, 1, ("mlm",)),
+        ),
+    ],
+    ids=["blocks", "pairs", "electra"],
+)
+def test_the_model_records_which_positions_and_segments_were_trained(
+    changes: dict[str, Any], trained: Trained, text: Path, tmp_path: Path
+) -> None:
+    config = pretrain_config(tmp_path / "m", **changes)
+    made = pretrain(replace(config, learning=replace(config.learning, steps=3)), [str(text)])
+    assert read_record(AutoConfig.from_pretrained(made.folder)) == trained
+    card = (made.folder / "README.md").read_text()
+    assert f"| segments | 2, of which {trained.segments} trained |" in card
+
+
+def test_positions_that_no_text_reached_are_not_recorded_as_trained(tmp_path: Path) -> None:
+    # Two whole sentences of eleven tokens and three special ones at most: 25 of 29 positions. The
+    # rows of the others change too, for they decay.
+    line = "The color of grass is green and so is jam ."
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join([line, line, line, ""] * 120))
+    config = pretrain_config(
+        tmp_path / "m",
+        vocabulary={"size": 53},
+        corpus={"packing": "sentences", "length": 29},
+        learning={"steps": 3, "weight_decay": 0.1},
+    )
+    made = pretrain(config, [str(text)])
+    assert read_record(AutoConfig.from_pretrained(made.folder)) == Trained(25, 1, ("mlm",))
+    card = (made.folder / "README.md").read_text()
+    assert "| positions | 29, of which 25 trained |" in card
 
 
 def test_the_work_folder_is_gone_and_the_config_repeats_the_run(

@@ -27,6 +27,7 @@ from symprompt.errors import ConfigError, DataError, ModelError, RunError, escap
 from symprompt.files.atomic import is_leftover, making_folder, read_json, reason
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import file_digest, find_files, read_documents
+from symprompt.models.trained import Trained
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
 from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
@@ -458,7 +459,9 @@ _OBJECTIVES = {
 }
 
 
-def model_card(config: PretrainConfig, training: Mapping[str, Any], name: str) -> str:
+def model_card(
+    config: PretrainConfig, training: Mapping[str, Any], name: str, trained: Trained
+) -> str:
     """Return the card as Markdown, from the run's config and what it states."""
     learning, corruption, shape = config.learning, config.corruption, config.shape
     corpus, vocabulary, model = training["corpus"], training["vocabulary"], training["model"]
@@ -506,7 +509,8 @@ def model_card(config: PretrainConfig, training: Mapping[str, Any], name: str) -
         "attention heads": shape.heads,
         "feed-forward size": shape.feedforward or 4 * shape.hidden,
         "embedding size": shape.embedding or shape.hidden,
-        "positions": length,
+        "positions": f"{length}, of which {trained.positions} trained",
+        "segments": f"2, of which {trained.segments} trained",
         "weights": weights,
         "stored as": config.save_dtype,
     }

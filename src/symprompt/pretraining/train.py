@@ -154,6 +154,8 @@ def _finish(
     records.append(Record(metric="tokens/s", value=details["tokens_per_second"]))
     learned.optimizer.restore()
     learned.pretrainer.eval()
+    trained = learned.trained()
+    trained.write(learned.pretrainer.model.config)
     with folders.finishing() as part:
         learned.pretrainer.save(part, DTYPES[config.save_dtype])
         # A given tokenizer, or one of prepared text, may be for other lengths.
@@ -164,7 +166,8 @@ def _finish(
         folder.write_json(HISTORY, progress.history)
         seconds = {"training": progress.seconds, "recording": progress.recording}
         folder.finish(records=records, seconds=seconds, details=details)
-        folder.write(CARD, model_card(config, load_training(part), folders.out.name).encode())
+        card = model_card(config, load_training(part), folders.out.name, trained)
+        folder.write(CARD, card.encode())
     folders.clear_work()
 
 

@@ -36,6 +36,7 @@ from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
 from symprompt.engine.loop import State, fill, rate_share
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError
+from symprompt.models.trained import Trained, count_leading, find_positions, find_segments
 from symprompt.pretraining.config import PretrainConfig, ShapeConfig
 from symprompt.pretraining.corruption import Corrupted, corrupt
 from symprompt.pretraining.sequences import Batch, Feed
@@ -612,6 +613,25 @@ class Pretraining:
                 sums += self._losses(_inputs(corrupted, batch, rows), counts)[1]
         self.pretrainer.train()
         return dict(zip(self.parts, (sums / counts).tolist(), strict=True))
+
+    def trained(self) -> Trained:
+        """Return which positions and segments had gradients, and the parts of the objective.
+
+        AdamW's second moment of a row is zero where no token ever stood.
+        """
+        views = (view for _, view in self.optimizer.views(self.optimizer.squares))
+        squares = {
+            id(value): view for value, view in zip(self.optimizer.parameters, views, strict=True)
+        }
+        body = self.pretrainer.model.base_model
+        positions, first = find_positions(body)
+        reached = [
+            count_leading(squares[id(table.weight)][start:].any(1))
+            if table is not None and id(table.weight) in squares
+            else 0
+            for table, start in ((positions, first), (find_segments(body), 0))
+        ]
+        return Trained(None if positions is None else reached[0], reached[1], self.parts)
 
     def failure(self) -> str:
         """Return what to say if a loss or its gradient was not finite."""
