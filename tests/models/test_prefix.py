@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,13 +16,12 @@ from torch._dynamo.utils import counters
 
 from symprompt.errors import ModelError
 from symprompt.models import LanguageModel, Prefix
+from symprompt.models import prefix as prefix_module
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, HIDES_DECODER, make_inputs
-from tiny.prefix import by_cache, by_pairs, by_tokens
+from tiny.prefix import reference
 
-REFUSED = "mpnet"
-BESIDE = ("albert", "distilbert", "modernbert")
-EXACT = ("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "gpt2")
-SERVED = [name for name in (*FAMILIES, *CAUSAL_FAMILIES) if name != REFUSED]
+EXACT = ("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "mpnet", "gpt2")
+SERVED = (*FAMILIES, *CAUSAL_FAMILIES)
 
 
 def make_states(backbone: LanguageModel, length: int = 3, tasks: int = 1) -> Tensor:
@@ -60,11 +60,10 @@ def test_every_family_equals_a_pass_without_the_interface(
     load_family: Callable[..., LanguageModel], name: str, shift: bool
 ) -> None:
     backbone = load_family(name)
-    # Longer than the windows of ModernBERT and Gemma 2, with padding.
-    inputs = make_inputs(backbone, (9, 5, 7))
+    # Longer than the windows of ModernBERT and Gemma 2 and MPNet's narrow buckets, with padding.
+    inputs = make_inputs(backbone, (24 if name == "mpnet" else 9, 5, 7))
     states = make_states(backbone).requires_grad_()
-    slow = by_tokens if name in BESIDE else by_pairs if "deberta" in name else by_cache
-    wanted = slow(backbone, inputs, states[0], shift=shift)
+    wanted = reference(backbone, inputs, states[0], shift=shift)
     found = backbone.states(inputs, prefix=Prefix(states, shift_positions=shift))
     # The scale of DeBERTa's position terms is float32 in transformers, rotary angles are too.
     exact = name in EXACT
@@ -91,9 +90,13 @@ def test_a_prefix_of_no_keys_is_no_prefix(
 
 
 def test_a_family_that_bypasses_the_interface_is_refused(
-    load_family: Callable[..., LanguageModel],
+    load_family: Callable[..., LanguageModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = load_family(REFUSED)
+    monkeypatch.setattr(prefix_module, "_SERVED", {})
+    backbone = copy.deepcopy(load_family("mpnet"))
+    backbone.__dict__.pop("attention", None)
+    for module in backbone.model.modules():
+        vars(module).pop("forward", None)
     with pytest.raises(ModelError, match="MPNetModel called transformers' attention interface 0"):
         print(backbone.prefix_shape)
     # And is as it was: plain passes go on.
@@ -221,7 +224,7 @@ def counted() -> Iterator[Counter[str]]:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("name", ["bert", "deberta-v2"])
+@pytest.mark.parametrize("name", ["bert", "deberta-v2", "mpnet"])
 def test_compiled_layers_read_it(
     load_family: Callable[..., LanguageModel],
     family_folder: Callable[[str], Path],
@@ -261,6 +264,30 @@ def test_gradients_go_through_compiled_layers(
     close(*slopes, None, 1e-4)
     # What the first layer reads needs no gradient, what the others read does.
     assert counted["unique_graphs"] == 2
+
+
+@pytest.mark.parametrize("name", ["bert", "deberta", "deberta-v2", "mpnet"])
+def test_a_copy_of_the_model_reads_with_its_own_weights(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    inputs, prefix = make_inputs(backbone), Prefix(make_states(backbone))
+    before = [backbone.states(inputs), backbone.states(inputs, prefix=prefix)]
+    other = copy.deepcopy(backbone, {id(backbone.vocabulary): backbone.vocabulary})
+    with torch.no_grad():
+        for own in other.model.parameters():
+            own.mul_(2)
+    for wanted, given in zip(before, (None, prefix), strict=True):
+        assert not torch.allclose(other.states(inputs, prefix=given), wanted, atol=1e-3)
+        close(backbone.states(inputs, prefix=given), wanted, None, atol=0)
+    # The layers of the copy learn, those that were copied do not.
+    other.model.base_model.requires_grad_(True)
+    other.states(inputs, grad_model=True).square().sum().backward()
+    assert all(
+        own.grad is not None
+        for path, own in other.model.base_model.named_parameters()
+        if ".layer.0.attention." in path and not path.endswith("bias")
+    )
 
 
 def test_only_the_prefix_of_a_frozen_model_learns(bert: LanguageModel) -> None:

@@ -20,7 +20,7 @@ from symprompt.prompts.exchange import read_peft, write_peft
 from tiny.models import make_batch
 
 AGREED = ("bert", "roberta", "xlm-roberta", "electra", "gpt2", "llama", "qwen2", "qwen3", "gemma")
-NO_CACHE = ("albert", "distilbert", "deberta", "deberta-v2", "modernbert")
+NO_CACHE = ("albert", "distilbert", "deberta", "deberta-v2", "mpnet", "modernbert")
 
 
 def peft_library() -> Any:

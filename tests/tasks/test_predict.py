@@ -85,8 +85,10 @@ def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "label"} for row in rows]
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "family"),
+    [*((method, family) for method in METHODS for family in ("bert", "gpt2")), ("pt2", "mpnet")],
+)
 def test_a_run_answers_as_its_best_seed_did(
     method: str, family: str, made: Made, data: Path, tmp_path: Path
 ) -> None:

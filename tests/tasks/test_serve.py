@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,22 @@ def runs(
     family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     """A run of each kind of task with a prefix of its own length, folders named by kind."""
-    root, bert = tmp_path_factory.mktemp("served"), family_folder("bert")
-    for kind in KINDS:
+    return make_runs(tmp_path_factory.mktemp("served"), family_folder("bert"), KINDS)
+
+
+def make_runs(root: Path, model: Path, kinds: Sequence[str]) -> dict[str, Path]:
+    for kind in kinds:
         data = write_toy(root / "data" / kind, kind)
         run_toy(
             data,
-            bert,
+            model,
             root / kind,
             kind,
             prefix__length=LENGTHS[kind],
             learning__epochs=2,
             prefix__shift_positions=False,
         )
-    return {kind: root / kind for kind in KINDS}
+    return {kind: root / kind for kind in kinds}
 
 
 def backbone_of(family_folder: Callable[[str], Path]) -> LanguageModel:
@@ -51,11 +54,22 @@ def backbone_of(family_folder: Callable[[str], Path]) -> LanguageModel:
 def test_a_mixed_batch_predicts_what_each_task_does_alone(
     runs: dict[str, Path], family_folder: Callable[[str], Path]
 ) -> None:
-    server = Server(backbone_of(family_folder), [StoredPrompt.load(path) for path in runs.values()])
+    serves_as_alone(runs, backbone_of(family_folder))
+
+
+def test_a_model_with_attention_of_its_own_serves_too(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    runs = make_runs(tmp_path, family_folder("mpnet"), ("pair", "tagging"))
+    serves_as_alone(runs, LanguageModel.load(str(family_folder("mpnet")), device="cpu"))
+
+
+def serves_as_alone(runs: dict[str, Path], backbone: LanguageModel) -> None:
+    server = Server(backbone, [StoredPrompt.load(path) for path in runs.values()])
     data = next(iter(runs.values())).parent / "data"
     examples = {
         kind: load_examples(data / kind / "test.jsonl", kind)  # type: ignore[arg-type]
-        for kind in KINDS
+        for kind in runs
     }
     found = server.answer(examples, max_tokens=200)
     for kind, path in runs.items():

@@ -344,9 +344,12 @@ def test_a_mixture_does_not_train_what_it_cannot_go_on_from(bert: Path, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) -> None:
-    data = write_entities(tmp_path / "data")
-    run = tune(mixture_config(data, bert, tmp_path / "run"))
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_a_mixture_shares_a_prefix_and_then_parts(
+    family: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    data, model = write_entities(tmp_path / "data"), family_folder(family)
+    run = tune(mixture_config(data, model, tmp_path / "run"))
     assert set(run.metrics["tasks"]) == {"conll2003", "conll2004"}
     shared, _ = read_tensors(tmp_path / "run/shared/prompt.safetensors")
     assert {key.split(".")[1] for key in shared if key.startswith("head.")} == {
@@ -364,9 +367,9 @@ def test_a_mixture_shares_a_prefix_and_then_parts(bert: Path, tmp_path: Path) ->
     assert not torch.equal(*prefixes)
     apart = (prefixes[0] - shared["prompt.prefix"]).abs().max()
     assert 0 < float(apart) < 1
-    assert tune(mixture_config(data, bert, tmp_path / "run")).metrics == run.metrics
+    assert tune(mixture_config(data, model, tmp_path / "run")).metrics == run.metrics
     one = {"name": "conll2004", "max_length": 32, "stride": 4}
-    run = tune(mixture_config(data, bert, tmp_path / "one", task=one))
+    run = tune(mixture_config(data, model, tmp_path / "one", task=one))
     assert set(run.metrics["tasks"]) == {"conll2004"}
 
 

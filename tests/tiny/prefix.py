@@ -1,7 +1,8 @@
 """Slow passes that read a prefix, made without the attention interface.
 
 Three ways, each for the families it fits: a cache of past keys, tokens beside the sentence whose
-keys and values are exchanged for the prefix's, and attention written out pair by pair (DeBERTa).
+keys and values are exchanged for the prefix's, and attention written out pair by pair (DeBERTa,
+MPNet). ``reference`` chooses.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def added(backbone: LanguageModel, mask: Tensor, length: int, *, after: bool = F
 
 def positions(backbone: LanguageModel, tokens: int, shift: int) -> Tensor:
     """Where tokens stand; RoBERTa's kind begins after the padding index."""
-    first = backbone.model.config.model_type in ("roberta", "xlm-roberta")
+    first = backbone.model.config.model_type in ("roberta", "xlm-roberta", "mpnet")
     start = backbone.model.config.pad_token_id + 1 if first else 0
     return torch.arange(tokens)[None] + shift + start
 
@@ -196,8 +197,60 @@ def _deberta_attention(layer: Any, hidden: Tensor, places: Tensor, states: Tenso
     return torch.cat(heads, -1)
 
 
+def _mpnet_bucket(gap: int) -> int:
+    """T5's bucket of a distance to a key, 16 for keys behind and 16 for keys ahead."""
+    far = abs(gap)
+    own = far if far < 8 else min(8 + int(math.log(far / 8) / math.log(128 / 8) * 8), 15)
+    return own + (16 if gap > 0 else 0)
+
+
+def _mpnet_attention(attention: Any, biases: Tensor, hidden: Tensor, states: Tensor) -> Tensor:
+    """Attention of one sentence, pair by pair; a prefix key has no bias."""
+    size, tokens = attention.attention_head_size, len(hidden)
+    heads = []
+    for head in range(attention.num_attention_heads):
+        here = slice(head * size, (head + 1) * size)
+        query, key, value = (
+            project(hidden)[:, here] for project in (attention.q, attention.k, attention.v)
+        )
+        rows = []
+        for i in range(tokens):
+            scores = [query[i] @ own / math.sqrt(size) for own in states[0, head]]
+            for j in range(tokens):
+                bias = biases[_mpnet_bucket(j - i), head]
+                scores.append(query[i] @ key[j] / math.sqrt(size) + bias)
+            share = torch.stack(scores).softmax(0)
+            rows.append(share @ torch.cat((states[1, head], value)))
+        heads.append(torch.stack(rows))
+    found: Tensor = attention.o(torch.cat(heads, -1))
+    return found
+
+
+def _by_pairs_mpnet(
+    backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: bool
+) -> Tensor:
+    """MPNet's states, one sentence at a time without its padding."""
+    body = backbone.model.base_model
+    found = torch.zeros(*inputs.embeddings.shape[:2], body.config.hidden_size).to(backbone.dtype)
+    assert inputs.mask is not None
+    for row, length in enumerate(inputs.mask.sum(1).tolist()):
+        hidden = body.embeddings(
+            inputs_embeds=inputs.embeddings[row : row + 1, :length],
+            position_ids=positions(backbone, length, states.shape[3] if shift else 0),
+        )[0]
+        for layer, own in zip(body.encoder.layer, states, strict=True):
+            biases = body.encoder.relative_attention_bias.weight
+            context = _mpnet_attention(layer.attention.attn, biases, hidden, own)
+            middle = layer.attention.LayerNorm(context + hidden)
+            hidden = layer.output(layer.intermediate(middle), middle)
+        found[row, :length] = hidden
+    return found
+
+
 def by_pairs(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: bool) -> Tensor:
-    """DeBERTa's states, one sentence at a time without its padding."""
+    """DeBERTa's or MPNet's states, one sentence at a time without its padding."""
+    if backbone.model.config.model_type == "mpnet":
+        return _by_pairs_mpnet(backbone, inputs, states, shift=shift)
     body = backbone.model.base_model
     places = body.encoder.get_rel_embedding()
     found = torch.zeros(*inputs.embeddings.shape[:2], body.config.hidden_size).to(backbone.dtype)
@@ -214,3 +267,12 @@ def by_pairs(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: 
             hidden = layer.output(layer.intermediate(middle), middle)
         found[row, :length] = hidden
     return found
+
+
+def reference(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: bool) -> Tensor:
+    """The body's states by the slow pass that fits the family."""
+    kind = backbone.model.config.model_type
+    if kind in ("albert", "distilbert", "modernbert"):
+        return by_tokens(backbone, inputs, states, shift=shift)
+    slow = by_pairs if kind in ("deberta", "deberta-v2", "mpnet") else by_cache
+    return slow(backbone, inputs, states, shift=shift)

@@ -9,25 +9,25 @@ and labels and answer positions need no shift.
 - Every token sees the whole prefix in every layer, under a sliding window too (in a cache of past
   keys it would slide out of sight).
 - Prefix keys are used as they are: no rotary angle, no relative position.
-- DeBERTa, v1 and v2, computes its attention itself, which the interface does not reach: its modules
-  are wrapped. Disentangled attention scores a pair by content and by relative position. A learned
-  key has no place among the tokens, so it takes part by its content alone: its score is query times
-  key, scaled as the tokens' scores are, and its position terms are zero (as in the reference code
-  of P-tuning v2).
-- A family that neither uses the interface nor is wrapped (MPNet) is refused when its first prefix
+- DeBERTa, v1 and v2, and MPNet compute their attention themselves, which the interface does not
+  reach: their modules get a forward of ours. Both score a pair by content and by relative position.
+  A learned key has no place among the tokens, so it takes part by its content alone: its score is
+  query times key, scaled as the tokens' scores are, and its position terms are zero (as in the
+  reference code of P-tuning v2).
+- A family that neither uses the interface nor is served so (Bloom) is refused when its first prefix
   is to be read: attention calls are counted, at set-up and in every pass. GLM's mask (part of a
   sentence is seen both ways) is not covered.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -199,7 +199,7 @@ class PrefixAttention:
                 size.
         """
         for module in self._body.modules():
-            _serve_deberta(module)
+            _serve(module)
         calls: list[Call] = []
         eager = self._configs[0]._attn_implementation == "eager"
         token = _PROBE.set((_eager if eager else lambda _module: sdpa_attention_forward, calls))
@@ -439,42 +439,51 @@ AttentionInterface.register(_NAME, _attend)
 AttentionMaskInterface.register(_NAME, _make_mask)
 
 
-def _serve_deberta(module: nn.Module) -> None:
-    """Have a DeBERTa attention module read its slot's prefix; leave all other modules alone."""
-    parts = _DEBERTAS.get(type(module).__module__)
-    own = getattr(sys.modules[type(module).__module__], "DisentangledSelfAttention", None)
-    if parts is None or type(module) is not own or hasattr(module, "prefix_slot"):
+def _serve(module: nn.Module) -> None:
+    """Give a module that the interface does not reach a forward of ours; leave others alone."""
+    forward = _SERVED.get((type(module).__module__, type(module).__name__))
+    if forward is None or "forward" in vars(module):
         return
-    plain = module.forward
-    slot = module.prefix_slot = Slot(plain)  # type: ignore[assignment]
+    module.prefix_slot = Slot(module.forward)  # type: ignore[assignment]
+    # Bound to the module: a copy of the model gets one that is bound to the copy.
+    module.forward = MethodType(forward, module)
 
-    @functools.wraps(plain)
-    def forward(
-        hidden_states: Tensor,
-        attention_mask: Tensor,
-        output_attentions: bool = False,
-        query_states: Tensor | None = None,
-        relative_pos: Tensor | None = None,
-        rel_embeddings: Tensor | None = None,
-    ) -> Any:
-        if slot.states:
-            found = parts(module, hidden_states, relative_pos, rel_embeddings)
-            return _attend_deberta(module, slot, *found, attention_mask), None
-        if not torch.compiler.is_compiling() and _PROBE.get() is not None:
-            # Something of the shape of the module's keys.
-            heads: Any = (module.num_attention_heads, module.attention_head_size)
-            like = hidden_states.new_empty(*hidden_states.shape[:2], *heads).transpose(1, 2)
-            _see(module, like, like, like)
-        return plain(
-            hidden_states,
-            attention_mask,
-            output_attentions,
-            query_states=query_states,
-            relative_pos=relative_pos,
-            rel_embeddings=rel_embeddings,
-        )
 
-    module.forward = forward
+def _see_heads(module: Any, hidden: Tensor) -> None:
+    """Note a call of a served module, of which only the sizes of its heads are known."""
+    if not torch.compiler.is_compiling() and _PROBE.get() is not None:
+        heads = module.num_attention_heads, module.attention_head_size
+        like = hidden.new_empty(*hidden.shape[:2], *heads).transpose(1, 2)
+        _see(module, like, like, like)
+
+
+# ------------------------------------------------------------------------------ DeBERTa
+
+
+def _forward_deberta(
+    module: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor,
+    output_attentions: bool = False,
+    query_states: Tensor | None = None,
+    relative_pos: Tensor | None = None,
+    rel_embeddings: Tensor | None = None,
+) -> Any:
+    slot: Slot = module.prefix_slot
+    if slot.states:
+        parts = _parts_v1 if hasattr(module, "in_proj") else _parts_v2
+        found = parts(module, hidden_states, relative_pos, rel_embeddings)
+        return _attend_deberta(module, slot, *found, attention_mask), None
+    _see_heads(module, hidden_states)
+    return type(module).forward(
+        module,
+        hidden_states,
+        attention_mask,
+        output_attentions,
+        query_states=query_states,
+        relative_pos=relative_pos,
+        rel_embeddings=rel_embeddings,
+    )
 
 
 def _parts_v1(
@@ -545,7 +554,77 @@ def _attend_deberta(
     return context.transpose(1, 2).flatten(2)
 
 
-_DEBERTAS = {
-    "transformers.models.deberta.modeling_deberta": _parts_v1,
-    "transformers.models.deberta_v2.modeling_deberta_v2": _parts_v2,
+# ------------------------------------------------------------------------------ MPNet
+
+
+def _forward_mpnet_layers(
+    module: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any
+) -> Any:
+    """Hand all layers one tensor to add: biases of relative positions, and what is not seen."""
+    if _READING.get() is None:
+        return type(module).forward(module, hidden_states, attention_mask, **options)
+    added = _added_mpnet(module, hidden_states, attention_mask)
+    module.compute_position_bias = lambda _hidden: added
+    try:
+        return type(module).forward(module, hidden_states, None, **options)
+    finally:
+        del module.compute_position_bias
+
+
+def _added_mpnet(module: Any, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Return what attention adds to the scores of prefix and tokens, [b, heads, t, length + t]."""
+    length, visible = _READING.get() or (0, None)
+    rows, tokens, _ = hidden.shape
+    place = torch.arange(tokens, device=hidden.device)
+    buckets = module.relative_position_bucket(place - place[:, None])
+    biases = module.relative_attention_bias(buckets).permute(2, 0, 1)[None]
+    if mask is not None:
+        # Ours begins with the prefix, which is added below; the caller's has the tokens alone.
+        biases = biases + mask[..., -tokens:]
+    dtype, device = biases.dtype, biases.device
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    return _widen(
+        biases, visible, length=length, sizes=(rows, tokens, tokens), like=(dtype, device)
+    )
+
+
+def _forward_mpnet(
+    module: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    output_attentions: bool = False,
+    **options: Any,
+) -> Any:
+    slot: Slot = module.prefix_slot
+    if not slot.states:
+        _see_heads(module, hidden_states)
+        return type(module).forward(
+            module, hidden_states, attention_mask, position_bias, output_attentions, **options
+        )
+    shape = (*hidden_states.shape[:2], module.num_attention_heads, module.attention_head_size)
+    query, key, value = (
+        project(hidden_states).view(shape).transpose(1, 2)
+        for project in (module.q, module.k, module.v)
+    )
+    keys, values = slot.take(shape[0], key.dtype)
+    context = functional.scaled_dot_product_attention(
+        query,
+        torch.cat((keys, key), dim=2),
+        torch.cat((values, value), dim=2),
+        attn_mask=None if position_bias is None else position_bias.to(query.dtype),
+        dropout_p=module.dropout.p if module.training else 0.0,
+    )
+    return (module.o(context.transpose(1, 2).flatten(2)),)
+
+
+_SERVED: dict[tuple[str, str], Callable[..., Any]] = {
+    (f"transformers.models.{file}", name): forward
+    for file, name, forward in (
+        ("deberta.modeling_deberta", "DisentangledSelfAttention", _forward_deberta),
+        ("deberta_v2.modeling_deberta_v2", "DisentangledSelfAttention", _forward_deberta),
+        ("mpnet.modeling_mpnet", "MPNetEncoder", _forward_mpnet_layers),
+        ("mpnet.modeling_mpnet", "MPNetSelfAttention", _forward_mpnet),
+    )
 }
