@@ -148,12 +148,8 @@ TOGETHER: list[tuple[type[Any], Table, str]] = [
     (PretrainConfig, {"corpus": {"packing": "pairs"}}, '"mlm+nsp" and "pairs" need each other'),
     (
         PretrainConfig,
-        {
-            "objective": "mlm+nsp",
-            "corpus": {"packing": "pairs"},
-            "shape": {"family": "electra"},
-        },
-        'needs shape.family = "bert"',
+        {"corruption": {"kind": "spans", "uniform": True}},
+        'corruption.uniform goes with corruption.kind = "tokens" or "words", not "spans"',
     ),
     (PretrainConfig, {"objective": "mlm+sbo"}, 'needs corruption.kind = "spans", not "tokens"'),
 ]

@@ -146,6 +146,26 @@ def test_rows_without_text_or_separators_stay_inside(kind: str) -> None:
         assert int(field.max()) <= 15
 
 
+@pytest.mark.parametrize("kind", ["tokens", "words"])
+def test_uniform_shares_are_drawn_for_each_row(kind: str) -> None:
+    batch = make_batch(rows=2048, length=22, ragged=False)
+    with _Watch():
+        result = run(batch, kind, uniform=True)
+    assert result.positions.shape == batch.ids.shape
+    tokens = int((~batch.special[0]).sum())
+    counts = result.asked.sum(1)
+    assert not (result.asked.sum(1) < 1).any()
+    assert int(counts.max()) == tokens
+    assert float(counts.double().mean()) == pytest.approx((tokens + 1) / 2, rel=0.06)
+    if kind == "tokens":
+        # Every number of tokens is as likely.
+        times = torch.bincount(counts, minlength=tokens + 1)[1:].double()
+        expected = 2048 / tokens
+        assert float(((times - expected) ** 2 / expected).sum()) < 2.2 * tokens
+    row = asked_places(result, int(counts.argmax()))
+    assert sorted(row) == (~batch.special[0]).nonzero()[:, 0].tolist()
+
+
 def test_shares_round_as_python_does() -> None:
     counts = torch.arange(600)
     for share in (0.15, 0.1, 0.25, 0.29, 0.5):

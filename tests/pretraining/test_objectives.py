@@ -39,6 +39,7 @@ CASES = [
     ("bert", "mlm+nsp"),
     ("bert", "mlm+sbo"),
     ("electra", "mlm"),
+    ("electra", "mlm+nsp"),
     ("electra", "mlm+sbo"),
 ]
 Vector = list[float]
@@ -163,11 +164,16 @@ def test_mlm_is_the_mean_surprise_over_the_asked_tokens(family: str) -> None:
     assert float(mean.detach()) == pytest.approx(total / count, rel=1e-10)
 
 
-def test_nsp_is_the_surprise_at_the_pooled_cls() -> None:
-    pretrainer, corrupted = make_pretrainer("bert", "mlm+nsp"), make_corrupted()
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_nsp_is_the_surprise_at_the_pooled_cls(family: str) -> None:
+    pretrainer, corrupted = make_pretrainer(family, "mlm+nsp"), make_corrupted()
     _, hidden = full_forward(pretrainer, corrupted)
     model: Any = pretrainer.model
-    pooler, head = model.bert.pooler.dense, model.cls.seq_relationship
+    if family == "bert":
+        pooler, head = model.bert.pooler.dense, model.cls.seq_relationship
+    else:
+        own: Any = pretrainer.next_sentence
+        pooler, head = own.dense, own.follows
     total = 0.0
     for row, follows in enumerate(BATCH.is_next.tolist()):
         pooled = product(pooler.weight, hidden[row, 0].tolist(), pooler.bias)
@@ -257,7 +263,9 @@ def test_bfloat16_keeps_losses_in_float32(objective: str) -> None:
         torch.testing.assert_close(low[name].detach(), expected, rtol=0.03, atol=0)
 
 
-@pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("electra", "mlm+sbo")])
+@pytest.mark.parametrize(
+    ("family", "objective"), [("bert", "mlm+nsp"), ("electra", "mlm+sbo"), ("electra", "mlm+nsp")]
+)
 def test_compiles_as_one_graph(family: str, objective: str) -> None:
     pretrainer, corrupted = make_pretrainer(family, objective), make_corrupted()
     compiled = torch.compile(pretrainer, fullgraph=True, backend="eager", dynamic=False)
@@ -306,14 +314,16 @@ def test_saves_a_folder_that_loads_whole(
     assert loaded.dtype == dtype
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
     output, _ = full_forward(pretrainer, corrupted)
-    logits = output.prediction_logits if objective == "mlm+nsp" else output.logits
+    logits = output["prediction_logits" if "prediction_logits" in output else "logits"]
     mask = (torch.arange(LENGTH) < corrupted.lengths[:, None]).long()
     again = loaded.float()(corrupted.ids, mask, corrupted.segments).logits
     close = 1e-5 if dtype == torch.float32 else 0.05
     torch.testing.assert_close(again, logits, rtol=close, atol=close)
     # Other heads are kept beside it.
     state = pretrainer.state_dict()
-    beyond = {name for name in state if re.search(r"pooler|seq_relationship|^span_boundary", name)}
+    beyond = {
+        name for name in state if re.search(r"pooler|seq_relationship|^span_boundary|^next_", name)
+    }
     heads = load_file(tmp_path / HEADS_FILE) if (tmp_path / HEADS_FILE).exists() else {}
     assert heads.keys() == beyond
     assert all(torch.equal(heads[name], state[name].to(dtype)) for name in heads)
@@ -328,6 +338,7 @@ def test_saves_a_folder_that_loads_whole(
         (BERT, "mlm+sbo", BertForMaskedLM),
         (BERT, "mlm+nsp", BertForPreTraining),
         (ELECTRA, "mlm", ElectraForMaskedLM),
+        (ELECTRA, "mlm+nsp", ElectraForMaskedLM),
         (ELECTRA, "mlm+sbo", ElectraForMaskedLM),
     ],
 )

@@ -112,7 +112,13 @@ def test_an_error_in_the_other_thread_is_raised_here() -> None:
 
 @pytest.mark.parametrize(
     ("family", "objective"),
-    [("bert", "mlm"), ("bert", "mlm+sbo"), ("bert", "mlm+nsp"), ("electra", "mlm+sbo")],
+    [
+        ("bert", "mlm"),
+        ("bert", "mlm+sbo"),
+        ("bert", "mlm+nsp"),
+        ("electra", "mlm+nsp"),
+        ("electra", "mlm+sbo"),
+    ],
 )
 def test_results_do_not_depend_on_the_micro_batch(family: str, objective: str) -> None:
     changes: dict[str, Any] = {"objective": objective, "shape": {"family": family}}

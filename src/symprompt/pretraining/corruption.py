@@ -79,13 +79,21 @@ class _Task:
     def exact_counts(self) -> Tensor:
         # [b]: round(share * tokens), at least 1.
         counts = self.corruptible.sum(1)
+        if self.config.uniform:
+            return self.uniform_counts(counts)
         wanted = round_share(counts, self.config.share).clamp(1, self.places)
         return torch.minimum(wanted, counts)
 
     def budget(self) -> Tensor:
         # [b]: the most tokens that are at most the share; one may always be taken.
         counts = self.corruptible.sum(1)
+        if self.config.uniform:
+            return self.uniform_counts(counts)
         return floor_share(counts, self.config.share).clamp(1, self.places)
+
+    def uniform_counts(self, counts: Tensor) -> Tensor:
+        # [b]: every number of tokens from 1 to all of a row's is as likely.
+        return torch.minimum((self.draw(len(counts)) * counts).long() + 1, counts)
 
     def draw(self, *shape: int) -> Tensor:
         return draw_uniform(shape, self.batch.ids.device, self.generator)
@@ -104,7 +112,8 @@ def corrupt(
     Special tokens are never changed. Kinds, and what is to be predicted:
 
     - tokens: round(share * tokens) of each row, at least 1, uniformly without replacement; each
-      becomes the mask token, a token drawn by unigram frequency, or stays (80/10/10).
+      becomes the mask token, a token drawn by unigram frequency, or stays (80/10/10). With
+      ``uniform`` each row has a number of its own, from 1 to all, every one as likely (MLM-U).
     - words: whole words in random order while they stay within the share; then token by token
       as above, as BERT's whole-word masking does.
     - spans: spans of whole words with geometric lengths, within the share; mask, random or as it
@@ -136,6 +145,8 @@ def corrupt(
 
 def count_positions(length: int, config: CorruptionConfig) -> int:
     """Return k, the most queried positions of a row of ``length`` tokens, two of them special."""
+    if config.uniform:
+        return length
     return max(1, round(config.share * (length - 2)))
 
 

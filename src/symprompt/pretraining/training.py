@@ -15,6 +15,7 @@ import copy
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -207,6 +208,25 @@ class SpanBoundaryHead(nn.Module):
         return functional.linear(state, embedding.to(state.dtype), self.bias)
 
 
+class NextSentenceHead(nn.Module):
+    """Predicts from [CLS] whether B follows A, for families that have no such head (11.2.2).
+
+    As BERT's: tanh(W h + b), then two logits, class 0 being "follows".
+    """
+
+    def __init__(self, hidden: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden, hidden)
+        self.follows = nn.Linear(hidden, 2)
+        for module in (self.dense, self.follows):
+            nn.init.normal_(module.weight, std=_INITIAL_SPREAD, generator=generator)
+            nn.init.zeros_(module.bias)
+
+    def forward(self, state: Tensor) -> Tensor:
+        """Return logits [b, 2] of [CLS]'s states [b, h]."""
+        return cast(Tensor, self.follows(torch.tanh(self.dense(state))))
+
+
 class Pretrainer(nn.Module):
     """A model together with its objectives: corrupted sequences in, losses out.
 
@@ -224,22 +244,27 @@ class Pretrainer(nn.Module):
         """Take a model of ``make_model``.
 
         Args:
-            model: with the NSP head if the objective is "mlm+nsp".
+            model: a BERT with its own NSP head if the objective is "mlm+nsp".
             objective: "mlm", "mlm+nsp" or "mlm+sbo".
             span_limit: longest span in words, for the SBO.
-            seed: of the SBO head's weights.
+            seed: of the weights of heads that are no part of the model.
         """
         super().__init__()
         self.model = model
         self.objective = objective
         self.span_boundary: SpanBoundaryHead | None = None
-        if objective == "mlm+sbo":
-            vocabulary, embedding = self._embedding().shape
-            sizes = (model.config.hidden_size, embedding, vocabulary, span_limit)
-            drawn = torch.Generator().manual_seed(derive_seed(seed, "span boundary"))
-            # Layers draw their first weights from the global state, which is the caller's.
-            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                self.span_boundary = SpanBoundaryHead(*sizes, drawn).to(self._embedding())
+        self.next_sentence: NextSentenceHead | None = None
+        vocabulary, embedding = self._embedding().shape
+        hidden = model.config.hidden_size
+        # Layers draw their first weights from the global state, which is the caller's.
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            if objective == "mlm+sbo":
+                drawn = torch.Generator().manual_seed(derive_seed(seed, "span boundary"))
+                boundary = SpanBoundaryHead(hidden, embedding, vocabulary, span_limit, drawn)
+                self.span_boundary = boundary.to(self._embedding())
+            if objective == "mlm+nsp" and not isinstance(model, BertForPreTraining):
+                drawn = torch.Generator().manual_seed(derive_seed(seed, "next sentence"))
+                self.next_sentence = NextSentenceHead(hidden, drawn).to(self._embedding())
 
     def forward(
         self,
@@ -274,7 +299,7 @@ class Pretrainer(nn.Module):
         places, wanted = positions.shape[1], [positions]
         if self.span_boundary is not None:
             wanted += [left, right]
-        with_next = isinstance(self.model, BertForPreTraining)
+        with_next = self.objective == "mlm+nsp"
         if with_next:
             wanted.append(torch.zeros_like(positions[:, :1]))
         body = cast(Any, self.model.base_model)
@@ -288,7 +313,10 @@ class Pretrainer(nn.Module):
         if with_next:
             # The logits W_NSP h (11.2.2), h being the pooled [CLS] as in BERT. In transformers
             # class 0 is "follows", class 1 "does not".
-            follows = cast(Any, self.model).cls.seq_relationship(body.pooler(hidden[:, -1:]))
+            if self.next_sentence is not None:
+                follows = self.next_sentence(hidden[:, -1])
+            else:
+                follows = cast(Any, self.model).cls.seq_relationship(body.pooler(hidden[:, -1:]))
             losses.append(_cross_entropy(follows, (~is_next).long()))
         if self.span_boundary is not None:
             before = hidden[:, places : 2 * places].flatten(0, 1)
@@ -516,9 +544,10 @@ class Pretraining:
         """Corrupt a batch as the run's seed and these parts of it say."""
         generator = torch.Generator(self.device)
         generator.manual_seed(derive_seed(self.config.seed, "corruption", *seed))
+        config = self.config.corruption
         return corrupt(
             batch,
-            self.config.corruption,
+            replace(config, uniform=False) if seed == ("validation",) else config,
             specials=self.specials,
             frequencies=self.frequencies,
             generator=generator,
