@@ -233,6 +233,7 @@ EXAMPLES = {
     "paraphrase.tsv": "pair",
     "coherence.tsv": "pair",
     "names": "tagging",
+    "parts-of-speech": "words",
     "nested": "spans",
     "relations": "relations",
     "questions": "question",
@@ -274,6 +275,7 @@ def test_examples_are_written_once_and_read_by_their_configs(call: Call, tmp_pat
     for name, kind in EXAMPLES.items():
         data = load_task(str(tmp_path / "examples" / name), kind=kind, columns=columns.get(name))
         assert set(data.splits) == {"train", "dev", "test"}
+        assert load_task(str(tmp_path / "examples" / name), columns=columns.get(name)).kind == kind
     assert "not an empty folder" in assert_one_sentence(call("examples", tmp_path / "examples"))
 
 

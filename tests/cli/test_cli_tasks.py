@@ -268,7 +268,7 @@ def test_predict_takes_texts_standard_input_and_the_columns_of_training(
     run = str(tmp_path / "run")
     own = ["--task.kind", "auto", "--columns", "text=ticket", "label=team"]
     cli.main([*words, *own, "--data", str(data), "--out", run])
-    assert "kind of task: 1/1 sequence, by the columns of" in capsys.readouterr().err
+    assert "kind of task: 1/1 sequence, by what is in" in capsys.readouterr().err
 
     def predict(*more: str) -> list[dict[str, Any]]:
         capsys.readouterr()

@@ -316,6 +316,7 @@ TASKS |= {
     for method in ("pt2", "ft")
 }
 TASKS |= {
+    "tune-words-crf": _task(_tune("words", "pt2", head__decoder="crf")),
     "tune-pt2-mlp": _task(_tune("pair", "pt2", prefix__encoder="mlp", prefix__hidden=8)),
     "tune-spans-nested": _task(
         _tune("spans", "pt2", span__overlaps="nested", span__summary="attention")

@@ -52,6 +52,7 @@ def answers(*texts: str) -> tuple[Answer, ...]:
 
 
 TAGS = tuple(("B-X", "I-X", "O", "B-Y")[place % 4] for place in range(24))
+PLAIN = tuple(("NOUN", "VERB", "B-X", "O")[place % 4] for place in range(24))
 SPANS = tuple(("X" if place % 2 else "Y", place, place + 2) for place in range(0, 22, 3))
 # Both spans of a relation are within every window's overlap or short of it.
 SHORT = SpanExample("s", WORDS[:5], (("X", 0, 2), ("Y", 3, 4)), (Relation("R", 0, 1),))
@@ -70,6 +71,11 @@ CASES = {
         [TaggedExample("0", WORDS, TAGS), TaggedExample("1", WORDS[:2], TAGS[:2])],
         TaggedExample("2", WORDS),
         Target(LabelSet.of_tags(TAGS)),
+    ),
+    "words": Case(
+        [TaggedExample("0", WORDS, PLAIN), TaggedExample("1", WORDS[:2], PLAIN[:2])],
+        TaggedExample("2", WORDS),
+        Target(LabelSet(tuple(sorted(set(PLAIN))))),
     ),
     "roles": Case(
         [TaggedExample("0", WORDS, TAGS, 3), TaggedExample("1", WORDS[:2], TAGS[:2], 1)],
@@ -106,7 +112,7 @@ def perfect_scores(kind: str, features: Features) -> np.ndarray:
         scores = np.full((len(features), 2), -9.0)
         scores[rows, np.maximum(targets["labels"], 0)] = 0.0
         return scores
-    if kind in ("tagging", "roles"):
+    if kind in ("tagging", "words", "roles"):
         return np.maximum(targets["labels"], 0)
     if kind == "question":
         scores = np.full((*features.ids.shape, 2), -9.0)
@@ -311,7 +317,8 @@ def make_features(kind: str) -> Features:
         ("sequence", {"span__length": 3}, r"span\.length is 3, which is about spans, relations al"),
         ("tagging", {"span__overlaps": "nested"}, r"span\.overlaps is 'nested'"),
         ("roles", {"task__choose_threshold": True}, "about question, spans, relations alone"),
-        ("pair", {"task__label_all_tokens": True}, "about tagging, roles alone, and the task's"),
+        ("pair", {"task__label_all_tokens": True}, "about tagging, words, roles alone, and the"),
+        ("words", {"head__constrain": True}, "about tagging, roles alone, and the task's kind is"),
         ("question", {"head__decoder": "crf"}, r"head\.decoder is 'crf'"),
         ("question", {"head__constrain": True}, r"head\.constrain is True"),
         ("sequence", {"head__combine": "mean"}, r"head\.combine is 'mean'"),
@@ -346,7 +353,7 @@ def test_settings_of_every_kind_and_method_exist() -> None:
 
 def test_heads_know_their_settings() -> None:
     target = Target(LabelSet(("O", "B-X", "I-X")), head=HeadConfig(kind="mlp", dropout=0.5))
-    for kind in ("sequence", "tagging", "question"):
+    for kind in ("sequence", "tagging", "words", "question"):
         head = KINDS[kind].head(8, target, causal=False)
         assert head.hidden is not None
         assert head.dropout.p == 0.5

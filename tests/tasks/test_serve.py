@@ -21,7 +21,7 @@ from symprompt.tasks.serve import Server
 from tiny.labelled import write_toy
 from tiny.tasks import KINDS, run_toy
 
-LENGTHS = {"sequence": 2, "pair": 5, "tagging": 3, "roles": 7, "question": 4}
+LENGTHS = {"sequence": 2, "pair": 5, "tagging": 3, "words": 6, "roles": 7, "question": 4}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,7 @@ PLAIN: dict[str, Callable[[dict[str, Any]], object]] = {
     "sequence": lambda row: row["text"],
     "pair": lambda row: (row["first"], row["second"]),
     "tagging": lambda row: row["words"],
+    "words": lambda row: row["words"],
     "roles": lambda row: {"words": row["words"], "predicate": row["predicate"]},
     "question": lambda row: (row["question"], row["context"]),
 }

@@ -337,6 +337,30 @@ def test_sets(
         assert list(data.splits[split][: len(wanted)]) == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "files", "first"),
+    [
+        (
+            "conll2003",
+            each("eng.train eng.testa eng.testb", CONLL2003),
+            TaggedExample("train-0", ("EU", "rejects", "German", "#"), ("NNP", "VBZ", "JJ", "#")),
+        ),
+        (
+            "propbank-ewt",
+            each("train.jsonl dev.jsonl test.jsonl", PROPBANK),
+            TaggedExample("train-1", ("Yes",), ("UH",)),
+        ),
+    ],
+)
+def test_sets_have_parts_of_speech_too(
+    name: str, files: dict[str, str], first: Example, tmp_path: Path
+) -> None:
+    data = load_task(name, write(tmp_path, files), kind="words")
+    assert data.kind == "words"
+    assert data.splits["train"][0] == first
+    assert data.labels.names == tuple(sorted({*first.labels, *data.splits["train"][1].labels}))
+
+
 def test_wikigold_is_parted_by_document(tmp_path: Path) -> None:
     one = "{0} I-MISC\nis O\n\nAgain{0} I-MISC\n\n-DOCSTART- O\n\n"
     write(tmp_path, {"wikigold.conll.txt": "".join(one.format(n) for n in range(20))})

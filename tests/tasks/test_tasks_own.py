@@ -22,6 +22,7 @@ from symprompt.tasks.data.examples import (
 from symprompt.tasks.data.load import load_examples, load_task
 from symprompt.tasks.kinds import KINDS
 from tiny.labelled import write_spans, write_toy
+from tiny.models import CITIES
 
 
 def write(path: Path, text: str) -> Path:
@@ -127,6 +128,18 @@ def named(*ids: str) -> list[TaggedExample]:
             named("train-2", "train-3"),
         ),
         (
+            "words",
+            "train.jsonl",
+            lines({"words": ["Rome", "fell"], "tags": ["NNP", "VBD"]}),
+            [TaggedExample("train-1", ("Rome", "fell"), ("NNP", "VBD"))],
+        ),
+        (
+            "words",
+            "train.conll",
+            "Rome I-LOC x\nfell -LRB- x\n",
+            [TaggedExample("train-0", ("Rome", "fell"), ("I-LOC", "-LRB-"))],
+        ),
+        (
             "roles",
             "train.jsonl",
             lines({"words": ["I", "ran"], "predicate": 1, "tags": ["B-A0", "B-V"]}),
@@ -205,6 +218,7 @@ FRAMES = [{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}
             {"name": "rte", "columns": Columns(first="sentence2", second="sentence1")},
         ),
         ("x.txt", "tagging", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))], {}),
+        ("x.pos", "words", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))], {}),
         ("x.conll", "tagging", "Rome B-A\n", [TaggedExample("row-0", ("Rome",), ("B-A",))], {}),
         (
             "x.jsonl",
@@ -283,7 +297,18 @@ def test_files_to_predict(
             '{"words": ["a", "b"], "tags": ["O"]}\n',
             r"1 tag\(s\) for 2 word",
         ),
-        ("train.jsonl", "tagging", '{"words": ["a"], "tags": ["PER"]}\n', "'PER' is no tag"),
+        (
+            "train.jsonl",
+            "tagging",
+            '{"words": ["a"], "tags": ["PER"]}\n',
+            "'PER' is no tag of a span; allowed are O, .*are read with task.kind words",
+        ),
+        (
+            "train.conll",
+            "words",
+            "a NN\nb NN\n",
+            "line 1: training needs at least two different tags, but only NN occurs; name the col",
+        ),
         ("train.jsonl", "tagging", '{"words": ["a"]}\n', "no column 'tags'"),
         ("train.conll", "tagging", "a O\nb\n", "line 2: got 1 column"),
         ("train.jsonl", "question", '{"question": "q", "context": "c"}\n', "no column 'answers'"),
@@ -356,5 +381,49 @@ def test_the_columns_say_what_the_examples_are(kind: str, tmp_path: Path) -> Non
 
 
 def test_columns_of_words_are_tags(tmp_path: Path) -> None:
-    text = "".join(f"{word} B-X\nthe O\n\n" for word in ("Rome", "Oslo", "Lima", "Bern"))
-    assert load_task(str(write(tmp_path / "words.conll", text))).kind == "tagging"
+    def kind(*tags: str) -> str:
+        text = "".join(f"{word} {tags[0]}\nthe {tags[1]}\n\n" for word in CITIES[:4])
+        return load_task(str(write(tmp_path / "words.conll", text))).kind
+
+    assert kind("B-X", "O") == kind("S-X", "O") == "tagging"
+    assert kind("NNP", "DT") == kind("PER", "O") == kind("-LRB-", "B-") == "words"
+    # Tags that are wrong among those of spans are named, not learned.
+    with pytest.raises(DataError, match=r"words\.conll, line 2: 'DT' is no tag of a span"):
+        kind("B-X", "DT")
+    with pytest.raises(DataError, match="tags of at least one type, but only O occurs"):
+        kind("O", "O")
+
+
+UNIVERSAL = """# sent_id = 1
+# text = Don't go
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\tVB\t_\t3\taux\t_\t_
+2\tn't\tnot\tPART\tRB\t_\t3\tadvmod\t_\t_
+2.1\tyou\tyou\tPRON\tPRP\t_\t_\t_\t_\t_
+3\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\t_
+"""
+
+
+def test_universal_dependencies_have_words_and_two_columns_of_tags(tmp_path: Path) -> None:
+    write(tmp_path / "train.conllu", UNIVERSAL)
+    bare = "\n".join(f"{at}\tgo" + "\t_" * 8 for at in (1, 2))
+    write(tmp_path / "test.conllu", bare)
+    data = load_task(str(tmp_path))
+    words = ("Do", "n't", "go")
+    assert data.kind == "words"
+    assert data.splits["train"] == [TaggedExample("train-0", words, ("AUX", "PART", "VERB"))]
+    assert data.splits["test"] == [TaggedExample("test-0", ("go", "go"))]
+    own = load_task(str(tmp_path), columns=Columns(tag_column=4))
+    assert own.splits["train"] == [TaggedExample("train-0", words, ("VB", "RB", "VB"))]
+
+
+def test_rare_tags_that_training_does_not_have_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "train.conll", "Rome NNP\nfell VBD\n")
+    write(tmp_path / "dev.conll", "It PRP\n\nfell VBD\n")
+    data = load_task(str(tmp_path))
+    assert data.labels.names == ("NNP", "VBD")
+    assert [entry.describe() for entry in data.unseen] == [
+        f"'PRP' ({tmp_path / 'dev.conll'}, line 1; 1 in dev)"
+    ]
+    with pytest.raises(DataError, match="the label 'PRP' of dev does not occur"):
+        load_task(str(tmp_path), unseen="refuse")

@@ -182,7 +182,7 @@ def test_other_epochs_and_seeds_have_other_orders() -> None:
     assert len(orders) > 5
 
 
-MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1"}
+MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1", "words": "accuracy"}
 
 
 @pytest.fixture(scope="module")
@@ -382,21 +382,22 @@ OWN = [
 
 def test_every_task_of_the_paper_has_a_config() -> None:
     wanted = {"rte-pt2", "boolq-pt2", "cb-pt2", "sst2-pt2", "mnli-pt2", "squad-pt2", "squad2-pt2"}
-    measured = ("rte", "boolq", "sst2", "conll2003", "conll2004", "squad", "srl")
+    measured = ("rte", "boolq", "sst2", "conll2003", "conll2004", "squad", "srl", "ewt-pos")
     wanted |= {f"{task}-{method}" for task in measured for method in ("ft", "pt", "pt2", "lora")}
     assert wanted | {"ner-mpt2", "squad-mpt2", "srl-mpt2"} <= set(OWN)
 
 
 # Configs of the chapter on fine-tuning, which has no figures: named after what reads the labels.
 CHAPTER = ["conll2003-bio", "conll2003-crf", "conll2003-spans", "conll2004-relations"]
+CHAPTER += ["ewt-pos-crf"]
 
 
 def test_every_head_of_the_chapter_has_a_config() -> None:
     assert set(CHAPTER) <= set(OWN)
     heads = [load_tune_config(name).head.decoder for name in CHAPTER]
-    assert heads == ["softmax", "crf", "softmax", "softmax"]
+    assert heads == ["softmax", "crf", "softmax", "softmax", "crf"]
     kinds = [load_tune_config(name).task.kind for name in CHAPTER]
-    assert kinds == ["tagging", "tagging", "spans", "relations"]
+    assert kinds == ["tagging", "tagging", "spans", "relations", "words"]
     assert {load_tune_config(name).method for name in CHAPTER} == {"ft"}
 
 

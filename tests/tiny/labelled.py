@@ -231,6 +231,9 @@ def example(kind: str, draw: random.Random) -> dict[str, Any]:
     if kind == "tagging":
         tag = "B-LAND" if is_land else "B-TONGUE"
         return {"words": words, "tags": [tag if at == place else "O" for at in range(len(words))]}
+    if kind == "words":
+        tag = "LAND" if is_land else "TONGUE"
+        return {"words": words, "tags": [tag if at == place else "X" for at in range(len(words))]}
     if kind == "roles":
         tags = ["B-ARG0" if at == place else "O" for at in range(len(words))]
         verb = (place + 1) % len(words)

@@ -29,7 +29,7 @@ from symprompt.tasks.train import TaskRun, tune
 from symprompt.tasks.trainables import TRAINABLES, TunedModel
 from tiny.models import CITIES
 
-KINDS = ("sequence", "pair", "tagging", "roles", "question")
+KINDS = ("sequence", "pair", "tagging", "words", "roles", "question")
 
 
 def tuned(backbone: LanguageModel, config: TuneConfig, *, seed: int = 1) -> TunedModel:

@@ -22,6 +22,7 @@ _TRIES = {
     "sort tickets": "tune my-labels --data {}/tickets.csv --columns text=ticket label=team"
     " --out runs/tickets",
     "find names": "tune my-tags --data {}/names --out runs/names",
+    "tag parts of speech": "tune my-tags --data {}/parts-of-speech --out runs/pos",
     "answer questions": "tune my-questions --data {}/questions --out runs/questions",
     "draw a word's senses": "senses map bank,banks --corpus {}/text.txt --clusters 2 --out bank",
 }

@@ -67,13 +67,15 @@ class TaskConfig(ExamplesConfig):
     """A task that is known (rte, boolq, cb, mnli, sst2, conll2003, conll2004, wikigold, gum,
     ontonotes, squad, squad2, propbank-ewt, conll05, conll12); empty: files of your own."""
     kind: Literal[
-        "auto", "sequence", "pair", "tagging", "roles", "question", "spans", "relations"
+        "auto", "sequence", "pair", "tagging", "words", "roles", "question", "spans", "relations"
     ] = "auto"
-    """What your own files ask for: the class of a text or of two, the tag of every word, every
-    word's role to a predicate, the answer to a question, the spans of a sentence, or spans and how
-    they are related; auto: what the columns of your files say (text and label: sequence; first,
-    second, label: pair; words and tags: tagging), or as the known task is read. Entities can be
-    read as spans too, and conll2004 as relations."""
+    """What your own files ask for: the class of a text or of two, spans by a tag for every word
+    (tagging: O, B-PER, I-PER), any tag of every word (words: NOUN), every word's role to a
+    predicate, the answer to a question, the spans of a sentence, or spans and how they are related;
+    auto: what the columns of your files say (text and label: sequence; first, second, label: pair;
+    words and tags: tagging or words, as the tags are), or as the known task is read. Entities can
+    be read as spans too, conll2004 as relations, conll2003 and propbank-ewt as words: their parts
+    of speech."""
     identify: bool = False
     """Only find spans: all their types are one (kind spans)."""
     columns: Several[str] = ()

@@ -193,7 +193,7 @@ def tune(
         read = [session.data(part) for part in parts.values()]
         splits = [data.splits for data in read]
         if config.task.kind == "auto" and next(iter(parts.values())).task.name not in SETS:
-            tick("kind of task", 1, 1, f"{read[0].kind}, by the columns of {config.data}")
+            tick("kind of task", 1, 1, f"{read[0].kind}, by what is in {config.data}")
     digest = fingerprint_examples(splits)
     # What an unfinished run goes on with is compared when it is loaded.
     model = present_fingerprint(config.model) if folder.finished else ""

@@ -20,7 +20,7 @@ from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig, TuneConfig
 from symprompt.tasks.data.examples import Example, LabelSet, TaggedExample
 from symprompt.tasks.features import Batch, Sheet
-from symprompt.tasks.kinds import KINDS
+from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.tags import (
     TagHead,
     best_path,
@@ -305,6 +305,49 @@ def test_runs_learn_and_are_predicted_with(
     assert found.metrics == run.metrics["splits"]["test"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"head__decoder": "crf"}, {"head__combine": "mean", "task__label_all_tokens": True}],
+)
+def test_tags_of_words_are_learned_and_predicted(
+    changes: dict[str, object], knowing_bert: LanguageModel, tmp_path: Path
+) -> None:
+    data = write_toy(tmp_path / "data", "words")
+    body, run = Path(knowing_bert.source), tmp_path / "run"
+    metrics = run_toy(data, body, run, "auto", learning__epochs=12, **changes).metrics
+    assert metrics["kind"] == "words"
+    assert list(metrics["splits"]["test"]) == ["accuracy", "macro_f1"]
+    assert metrics["splits"]["test"]["accuracy"] > 90
+    found = predict_file(run, data / "test.jsonl", device="cpu")
+    assert found.metrics == metrics["splits"]["test"]
+    for row in found.rows:
+        assert len(row["prediction"]) == len(row["gold"])
+    assert {tag for row in found.rows for tag in row["prediction"]} == {"X", "LAND", "TONGUE"}
+
+
+def test_every_token_of_a_word_has_its_plain_tag(plain: Vocabulary) -> None:
+    # B-X and I-X are tags like others here: nothing goes on, and nothing is repaired.
+    labels, example = LabelSet(("B-X", "I-X")), TaggedExample("0", ("Rome", "Xqzx"), ("I-X", "B-X"))
+    features = tensorise("words", [example], labels, plain, max_length=24, every_token=True)
+    words, found = features.note("words")[0], features.targets["labels"][0]
+    assert (words == 1).sum() > 1
+    assert found[words == 0].tolist() == [1]
+    assert set(found[words == 1].tolist()) == {0}
+    kept = np.maximum(features.targets["labels"], 0)
+    decoded = KINDS["words"].decode(kept, features, [example], Target(labels, every_token=True))
+    assert decoded == [("I-X", "B-X")]
+
+
+def test_words_are_counted_as_scikit_learn_counts_them() -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    gold, predicted = random_tags(1), random_tags(2)
+    found = measured("words", gold, predicted)
+    flat = [list(itertools.chain(*tags)) for tags in (gold, predicted)]
+    assert found["accuracy"] == pytest.approx(accuracy_score(*flat))
+    assert found["macro_f1"] == pytest.approx(f1_score(*flat, average="macro"))
+
+
 def random_tags(seed: int, sentences: int = 40) -> list[list[str]]:
     draw = random.Random(seed)
     sizes = random.Random(7)
@@ -344,3 +387,5 @@ def test_roles_leave_the_predicate_out() -> None:
 def test_tags_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="not aligned"):
         measured("tagging", [["O"]], [["O", "O"]])
+    with pytest.raises(DataError, match=r"1 predicted tag\(s\) for 2 word"):
+        measured("words", [["NN", "DT"]], [["NN"]])

@@ -146,10 +146,11 @@ class TextExample(Example):
 
 @dataclass(frozen=True)
 class TaggedExample(Example):
-    """A sentence in words with a tag for each: of entities, or of the roles of one predicate.
+    """A sentence in words with a tag for each: of entities, of roles of one predicate, or any.
 
     Attributes:
-        tags: in IOB2 ("B-PER", "I-PER", "O"); None if they are not known.
+        tags: of spans in IOB2 ("B-PER", "I-PER", "O"), others as they are ("NOUN"); None if they
+            are not known.
         predicate: the place of the predicate among the words, where tags are its roles.
     """
 
@@ -247,7 +248,7 @@ class Columns:
         text: of a text (kind sequence).
         first, second: of the two texts of a pair.
         label: of the class.
-        words, tags: of a sentence's words and their tags (kinds tagging, roles).
+        words, tags: of a sentence's words and their tags (kinds tagging, words, roles).
         spans, relations: of a sentence's spans, and of the relations between them.
         predicate: of the place of the predicate among the words, from 0 on (kind roles).
         question, context, answers: of a question (kind question).

@@ -23,7 +23,7 @@ from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.classes import CLASS_SETS
 from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
 from symprompt.tasks.data.questions import QUESTION_SETS
-from symprompt.tasks.data.sentences import IN_COLUMNS, SENTENCE_SETS
+from symprompt.tasks.data.sentences import IN_COLUMNS, SENTENCE_SETS, tags_spans
 from symprompt.tasks.kinds import KINDS
 
 SETS: dict[str, StandardSet] = {**CLASS_SETS, **SENTENCE_SETS, **QUESTION_SETS}
@@ -39,7 +39,7 @@ def load_task(
     kind: str | None = None,
     columns: Columns | None = None,
     seed: int = 0,
-    unseen: UnseenLabels = "refuse",
+    unseen: UnseenLabels | None = None,
 ) -> TaskData:
     """Load a labelled data set: a standard one by name, or your own by path.
 
@@ -50,7 +50,8 @@ def load_task(
             it. Sets of entities can be read as "spans" too, CoNLL-2004 as "relations".
         columns: what the columns of your own files are called.
         seed: parts one file into splits where nothing else does.
-        unseen: what happens to labels of your own that training does not have: "refuse" or "keep".
+        unseen: what happens to labels of your own that training does not have: "refuse" or "keep";
+            without it only tags of words are kept, some of which are rare.
 
     Raises:
         DataError: files are missing or garbled; the message names file and line.
@@ -76,6 +77,7 @@ def load_task(
     columns = columns or Columns()
     kind = kind or _find_kind(_split_files(own)["train"] if own.is_dir() else own, columns)
     parts = _read_own(own, kind, columns, seed)
+    unseen = unseen or ("keep" if KINDS[kind].rare else "refuse")
     return make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
 
 
@@ -89,7 +91,8 @@ def load_examples(
 ) -> Sequence[Example]:
     """Load examples to predict, of a file or at hand; labels are taken if they are there.
 
-    A .txt file holds one text per line (kind sequence) or one word per line (kind tagging).
+    A .txt file holds one text per line (kind sequence) or one word per line (kinds tagging and
+    words).
 
     Args:
         labels: those that can be predicted. A class of a text that is none of them is refused; of
@@ -118,7 +121,7 @@ def _find_kind(path: Path, columns: Columns) -> str:
         ConfigError: no kind has all its columns.
     """
     if ends_in(path, *IN_COLUMNS):
-        return "tagging"
+        return "tagging" if tags_spans(path, columns) else "words"
     if ends_in(path, ".json"):
         return "question"
     there = next(iter(load_rows(path)), (0, {}))[1]
@@ -134,7 +137,8 @@ def _find_kind(path: Path, columns: Columns) -> str:
             f"({listed}); name yours, as in --columns text=review label=stars."
         )
     # Of two kinds that need as many the later one says more: relations are between spans.
-    return max(found, key=lambda kind: (len(wanted[kind]), found.index(kind)))
+    most = max(found, key=lambda kind: (len(wanted[kind]), found.index(kind)))
+    return "tagging" if most == "words" and tags_spans(path, columns) else most
 
 
 def check_kind(kind: str) -> None:

@@ -44,8 +44,10 @@ from symprompt.tasks.data.examples import (
     to_iob2,
 )
 
-IN_COLUMNS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".ner")
+IN_COLUMNS = (".conll", ".conllu", ".txt", ".bio", ".iob", ".iob2", ".ner", ".pos")
 """Endings of files with a word to a line."""
+CONLLU = ".conllu"
+"""The ending of Universal Dependencies' files: words in column 1, their tags in 3 or 4."""
 ANY = "SPAN"
 """The one type of spans that are only to be found."""
 _COLUMNS = 5
@@ -103,8 +105,9 @@ def check_tags(
         entry = mark + tag[1:] if tag[1:2] == "-" else tag
         if entry != OUTSIDE and (entry[:2] not in ("B-", "I-") or len(entry) < 3):
             raise DataError(
-                f"{path}, line {line + offset * in_columns}: {shorten(tag)} is no tag; allowed are "
-                "O, and B- or I- before a type, such as B-PER."
+                f"{path}, line {line + offset * in_columns}: {shorten(tag)} is no tag of a span; "
+                "allowed are O, and B- or I- before a type, such as B-PER (tags of single words, "
+                "such as NOUN, are read with task.kind words)."
             )
         found.append(entry)
     return to_iob2(found)
@@ -148,7 +151,13 @@ def make_tagged(
 
 
 def read_words(
-    path: Source, columns: Columns, split: str, labelled: bool | None, *, roles: bool = False
+    path: Source,
+    columns: Columns,
+    split: str,
+    labelled: bool | None,
+    *,
+    roles: bool = False,
+    spans: bool = True,
 ) -> Read:
     """Read a user's sentences: a word to a line, or a table with a sentence in each row.
 
@@ -156,6 +165,7 @@ def read_words(
         labelled: whether every sentence must have its tags; None takes what is there, and a file
             to predict may have words alone.
         roles: whether each row of a table has the place of a predicate too, or a list of frames.
+        spans: whether tags are of spans and become IOB2; if not, any tags are taken as they are.
     """
     if roles and has_column(path, "frames", but_not=columns.predicate):
         return read_propbank(path, split)
@@ -164,19 +174,31 @@ def read_words(
         if not labelled:
             cells = next((line.split() for line in load_lines(path) if line.strip()), [])
             tag = tag if len(cells) > 1 else None
-        return read_tagged(path, split, word=columns.word_column, tag=tag)
+        return read_tagged(path, split, word=columns.word_column, tag=tag, spans=spans)
     read = Read()
     for number, row in load_rows(path):
         words = words_in(row, (columns.words,), path, number)
         name = str(row.get(columns.id, f"{split}-{number}"))
         tags = predicate = None
         if labelled or columns.tags in row:
-            tags = check_tags(words_in(row, (columns.tags,), path, number), path, number)
+            tags = words_in(row, (columns.tags,), path, number)
+            tags = check_tags(tags, path, number) if spans else tags
         if roles:
             predicate = row[find_column(row, (columns.predicate,), path, number)]
         place = path, number
         read.add(make_tagged(name, words, tags, place, predicate=predicate, roles=roles), *place)
     return read
+
+
+def tags_spans(path: Path, columns: Columns) -> bool:
+    """Return whether a file's tags are of spans: all are, or some begin with B- or I-.
+
+    So the tags that are wrong among those of spans are refused by their lines.
+    """
+    read = read_words(path, columns, "row", labelled=True, spans=False)
+    tags = {tag for example in read.examples for tag in example.labels}
+    marked = {tag for tag in tags if tag[1:2] == "-" and len(tag) > 2 and tag[0] in "BIELSU"}
+    return tags <= {OUTSIDE, *marked} or any(tag[0] in "BI" for tag in marked)
 
 
 def with_spans(read: Read) -> Read:
@@ -191,20 +213,38 @@ def with_spans(read: Read) -> Read:
 # -------------------------------------------------------------------------------- standard sets
 
 
-def read_tagged(path: Path, split: str, *, word: int = 0, tag: int | None = -1) -> Read:
+def read_tagged(
+    path: Path, split: str, *, word: int = 0, tag: int | None = -1, spans: bool = True
+) -> Read:
     """Read tagged sentences in columns; IOB1 becomes IOB2.
+
+    Of a .conllu file column 1 is read for the words and column 3 for the tags where no others are
+    named, words of several tokens and words that were left out are passed by, and a sentence whose
+    tags are all _ has none.
 
     Args:
         word: the column of words, from 0 on; a negative one counts from the last.
         tag: the column of tags; None if there is none.
+        spans: whether tags are of spans; if not, they are taken as they are.
     """
-    read = Read(in_columns=True)
+    universal = ends_in(path, CONLLU)
+    if universal:
+        usual = Columns()
+        word = 1 if word == usual.word_column else word
+        tag = 3 if tag == usual.tag_column else tag
+    read = Read(in_columns=not universal)
     for number, sentence in enumerate(load_sentences(path)):
+        if universal:
+            own = [row for row in sentence.rows if row[0].isdigit()]
+            sentence = replace(sentence, rows=own or sentence.rows)
         words = tuple(_column(sentence, word, path, "words"))
-        tags = None
+        tags: tuple[str, ...] | None = None
         if tag is not None:
-            cells = _column(sentence, tag, path, "tags")
-            tags = check_tags(cells, path, sentence.line, in_columns=True)
+            tags = tuple(_column(sentence, tag, path, "tags"))
+            if spans:
+                tags = check_tags(tags, path, sentence.line, in_columns=True)
+            elif universal and set(tags) == {"_"}:
+                tags = None
         read.add(TaggedExample(f"{split}-{number}", words, tags), path, sentence.line)
         read.documents.append(sentence.document)
     return read
@@ -536,14 +576,26 @@ def _cell(text: str, kind: type, path: Path, line: int) -> list[Any]:
 
 
 def _entities(
-    files: Mapping[str, Sequence[str]], word: int = 0, tag: int = -1, *, related: bool = False
+    files: Mapping[str, Sequence[str]],
+    word: int = 0,
+    tag: int = -1,
+    *,
+    related: bool = False,
+    pos: int | None = None,
 ) -> StandardSet:
-    """Return a set of named entities in columns, which can be read as tags and as spans."""
+    """Return a set of named entities in columns, which can be read as tags and as spans.
+
+    Args:
+        pos: the column of words' parts of speech, if there is one.
+    """
 
     def read(paths: Sequence[Path], split: str) -> Read:
         if paths[0].name.endswith("gold_conll"):
             return read_gold_conll(paths, split, roles=False)
         return read_tagged(paths[0], split, word=word, tag=tag)
+
+    def read_pos(paths: Sequence[Path], split: str) -> Read:
+        return read_tagged(paths[0], split, word=word, tag=pos, spans=False)
 
     return StandardSet(
         files,
@@ -551,6 +603,7 @@ def _entities(
             "tagging": read,
             "spans": lambda paths, split: with_spans(read(paths, split)),
             **({"relations": read_conll04} if related else {}),
+            **({"words": read_pos} if pos is not None else {}),
         },
     )
 
@@ -563,7 +616,8 @@ SENTENCE_SETS = {
             "train": ("eng.train", "train.txt"),
             "dev": ("eng.testa", "valid.txt", "dev.txt"),
             "test": ("eng.testb", "test.txt"),
-        }
+        },
+        pos=1,
     ),
     "conll2004": _entities(
         {split: (f"{split}.txt",) for split in _SPLITS}, word=1, tag=2, related=True
@@ -585,7 +639,12 @@ SENTENCE_SETS = {
     ),
     "propbank-ewt": StandardSet(
         {split: (f"{split}.jsonl",) for split in _SPLITS},
-        {"roles": lambda paths, split: read_propbank(paths[0], split)},
+        {
+            "roles": lambda paths, split: read_propbank(paths[0], split),
+            "words": lambda paths, split: read_words(
+                paths[0], Columns(tags="pos"), split, labelled=True, spans=False
+            ),
+        },
     ),
     # The test set is WSJ.
     "conll05": StandardSet(

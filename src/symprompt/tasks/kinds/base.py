@@ -130,6 +130,7 @@ class Kind(ABC, Generic[E, P]):
         per_token: whether scores have one entry for each token of a row.
         closed: whether a label that training does not have is an error; of tags and spans some
             are rare, so these count as missed.
+        rare: whether labels that training does not have count as missed in files of one's own too.
         loosest: the threshold at which predictions are made that a threshold is chosen on.
     """
 
@@ -140,6 +141,7 @@ class Kind(ABC, Generic[E, P]):
     has_labels: ClassVar[bool] = True
     per_token: ClassVar[bool] = False
     closed: ClassVar[bool] = False
+    rare: ClassVar[bool] = False
     loosest: ClassVar[float] = 0.0
 
     @abstractmethod

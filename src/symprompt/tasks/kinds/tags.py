@@ -1,9 +1,10 @@
-"""One tag for every word of a sentence: entities, and the roles of a predicate's arguments.
+"""One tag for every word of a sentence: entities, the roles of a predicate's arguments, any tags.
 
-Tags are in IOB2. The head scores every token by itself (equation 11.14 of the chapter on masked
-language models, Jurafsky and Martin), or the whole sequence: a conditional random field (Lafferty
-et al., 2001) adds a learned score for every two neighbouring tags. All of it is vectorised over
-the batch; only the steps along the sequence are a loop.
+Tags of spans are in IOB2; others, such as parts of speech, are classes of words. The head scores
+every token by itself (equation 11.14 of the chapter on masked language models, Jurafsky and
+Martin), or the whole sequence: a conditional random field (Lafferty et al., 2001) adds a learned
+score for every two neighbouring tags. All of it is vectorised over the batch; only the steps along
+the sequence are a loop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ from symprompt.tasks.data.examples import (
 from symprompt.tasks.data.sentences import read_words
 from symprompt.tasks.features import Batch, Features, Sheet, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Target, take_at
-from symprompt.tasks.kinds.metrics import accuracy, set_scores
+from symprompt.tasks.kinds.metrics import accuracy, macro_f1, set_scores
 
 PREDICATE = "V"
 FORBIDDEN = -1e4
@@ -44,16 +45,21 @@ Words = tuple[str, ...]
 
 
 class Tags(Kind[TaggedExample, Words]):
-    """The tag of every word: of entities, or of its role to one predicate; final.
+    """The tag of every word, in IOB2: of entities, or of its role to one predicate.
 
     Targets: words, as ``tensorise_sentences`` gives them; labels [n, t], -100 where there is none.
     """
 
     predicted = "tags"
-    settings = ("task.label_all_tokens", "head.decoder", "head.constrain", "head.combine")
+    settings: ClassVar[tuple[str, ...]] = (
+        "task.label_all_tokens",
+        "head.decoder",
+        "head.constrain",
+        "head.combine",
+    )
     per_token = True
 
-    def __init__(self, *, roles: bool) -> None:
+    def __init__(self, *, roles: bool = False) -> None:
         self.roles = roles
         self.inputs = ("words", "predicate") if roles else ("words",)
 
@@ -85,8 +91,25 @@ class Tags(Kind[TaggedExample, Words]):
         features = tensorise_sentences(
             [entry.words for entry in examples], sheet, predicates if self.roles else None
         )
-        labels = _token_labels(examples, target, features)
+        labels = _token_labels(examples, target, features, self.later(target.labels))
         return replace(features, targets={**features.targets, "labels": labels})
+
+    def later(self, labels: LabelSet) -> list[int]:
+        """Return the label of a word's other tokens for each label of its first one.
+
+        Those of a word that starts a phrase are inside it.
+        """
+        return [
+            labels.index.get("I-" + tag[2:], at) if tag[:2] == "B-" else at
+            for at, tag in enumerate(labels.names)
+        ]
+
+    def sequence(self, tags: Sequence[str]) -> Words:
+        """Return the best tags of a sentence's words as a sequence that is allowed.
+
+        A stray I-X starts a phrase, as conlleval reads it.
+        """
+        return to_iob2(tags)
 
     def head(
         self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
@@ -108,7 +131,7 @@ class Tags(Kind[TaggedExample, Words]):
         *,
         threshold: float | None = None,
     ) -> list[Words]:
-        """Return a tag for each word of each example, as valid IOB2.
+        """Return a tag for each word of each example, as a sequence that is allowed.
 
         Args:
             scores: the best tags [n, t].
@@ -122,9 +145,8 @@ class Tags(Kind[TaggedExample, Words]):
             raise ValueError(f"got tags for {len(best)} words, but there are {counts.sum()}")
         names = [target.labels.names[place] for place in best.tolist()]
         ends = np.cumsum(counts).tolist()
-        # A stray I-X starts a phrase, as conlleval reads it.
         return [
-            to_iob2(names[end - count : end])
+            self.sequence(names[end - count : end])
             for end, count in zip(ends, counts.tolist(), strict=True)
         ]
 
@@ -149,10 +171,57 @@ class Tags(Kind[TaggedExample, Words]):
         return {"id": example.id, "prediction": list(prediction), **known}
 
 
+class WordTags(Tags):
+    """The tag of every word, a class of its own, such as its part of speech; final."""
+
+    metric = "accuracy"
+    settings = ("task.label_all_tokens", "head.decoder", "head.combine")
+    rare = True
+
+    def read(
+        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
+    ) -> Read:
+        """Read a file with a word to a line, or a table with a sentence in each row."""
+        return read_words(path, columns, split, labelled, spans=False)
+
+    def label_set(self, train: Read) -> LabelSet:
+        """Return the tags of the training examples, sorted."""
+        labels = LabelSet(tuple(sorted({tag for entry in train.examples for tag in entry.labels})))
+        if len(labels) < 2:
+            path, line = train.places[0]
+            raise DataError(
+                f"{path}, line {line}: training needs at least two different tags, but only "
+                f"{', '.join(labels.names) or 'nothing'} occurs; name the column of tags with "
+                "--columns tags=pos, or tag_column=1 for a file with a word to a line."
+            )
+        return labels
+
+    def later(self, labels: LabelSet) -> list[int]:
+        """Return the label of a word's other tokens: that of its first one."""
+        return list(range(len(labels)))
+
+    def sequence(self, tags: Sequence[str]) -> Words:
+        """Return the best tags as they are."""
+        return tuple(tags)
+
+    def measure(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[Words]
+    ) -> dict[str, float]:
+        """Return the share of words with the right tag, and the mean F1 over tags."""
+        gold = [entry.tags or () for entry in examples]
+        check_aligned(gold, predictions)
+        wanted, found = [*chain(*gold)], [*chain(*predictions)]
+        return {"accuracy": accuracy(wanted, found), "macro_f1": macro_f1(wanted, found)}
+
+
 def _token_labels(
-    examples: Sequence[TaggedExample], target: Target, features: Features
+    examples: Sequence[TaggedExample], target: Target, features: Features, inside: Sequence[int]
 ) -> NDArray[np.int32]:
-    """Return the label of every token that this row answers for [n, t]."""
+    """Return the label of every token that this row answers for [n, t].
+
+    Args:
+        inside: the label of a word's other tokens for each label of its first one.
+    """
     words, own, first = (features.note(name) for name in ("words", "own", "first"))
     find = target.labels.index.get
     flat = [find(tag, NO_LABEL) for x in examples for tag in x.tags or [""] * len(x.words)]
@@ -161,11 +230,7 @@ def _token_labels(
     found = np.array([*flat, NO_LABEL], np.int32)[np.where(words >= 0, place, -1)]
     later = np.full_like(found, NO_LABEL)
     if target.every_token:
-        # The other tokens of a word that starts a phrase are I-; the last entry is NO_LABEL's.
-        names = target.labels.names
-        inside = [
-            find("I-" + tag[2:], at) if tag[:2] == "B-" else at for at, tag in enumerate(names)
-        ]
+        # The last entry is NO_LABEL's.
         later = np.array([*inside, NO_LABEL], np.int32)[np.where(found < 0, len(inside), found)]
     labels: NDArray[np.int32] = np.where(own, np.where(first, found, later), NO_LABEL)
     return labels.astype(np.int32)
@@ -355,6 +420,16 @@ def best_path(
     return torch.stack(path[::-1], 1)
 
 
+def check_aligned(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:
+    """Refuse predictions with another number of tags than there are words."""
+    for left, other in zip(gold, predicted, strict=True):
+        if len(left) != len(other):
+            raise DataError(
+                f"got {len(other)} predicted tag(s) for {len(left)} word(s), so they are not "
+                "aligned; every word needs one."
+            )
+
+
 def span_scores(
     gold: Sequence[Sequence[str]],
     predicted: Sequence[Sequence[str]],
@@ -362,12 +437,7 @@ def span_scores(
     without: Collection[str] = (),
 ) -> dict[str, float]:
     """Return precision, recall and F1 of phrases: type, first and last word must all be right."""
-    for left, other in zip(gold, predicted, strict=True):
-        if len(left) != len(other):
-            raise DataError(
-                f"got {len(other)} predicted tag(s) for {len(left)} word(s), so they are not "
-                "aligned; every word needs one."
-            )
+    check_aligned(gold, predicted)
     wanted, found = (
         [{span for span in spans_of(tags) if span[0] not in without} for tags in own]
         for own in (gold, predicted)
