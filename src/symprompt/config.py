@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -57,6 +58,45 @@ def _different(values: tuple[T, ...]) -> tuple[T, ...]:
     if len(set(values)) != len(values):
         raise ValueError("each may be there only once")
     return values
+
+
+def _layers(text: str) -> str:
+    part = r"[1-9]\d{0,4}"
+    known = re.fullmatch(rf"all|(first|last):{part}|{part}(-{part})?(,{part}(-{part})?)*", text)
+    falling = any(int(one) > int(other) for one, other in re.findall(r"(\d+)-(\d+)", text))
+    if known is None or falling:
+        raise ValueError("use all, first:6, last:6, or numbers from 1 on as in 1,3,5 or 7-12")
+    return text
+
+
+Layers = Annotated[str, AfterValidator(_layers)]
+"""Which layers of a model: all, first:6, last:6, or their numbers from 1 on, as in 1,3,7-12."""
+
+
+def layers_of(text: str, count: int) -> tuple[int, ...]:
+    """Return the places, from 0 on, of the layers that a text names in a model of ``count``.
+
+    Raises:
+        ConfigError: the model has not that many.
+    """
+    which, _, number = text.partition(":")
+    if which == "all":
+        return tuple(range(count))
+    if number:
+        found = set(range(int(number)))
+        if which == "last":
+            found = {count - 1 - place for place in found}
+    else:
+        ends = [part.partition("-") for part in text.split(",")]
+        found = {
+            place for one, _, other in ends for place in range(int(one) - 1, int(other or one))
+        }
+    if not found or min(found) < 0 or max(found) >= count:
+        raise ConfigError(
+            f"the layers {text} were asked for, and the model has {count}, counted from 1; name "
+            "some of these."
+        )
+    return tuple(sorted(found))
 
 
 Several = Annotated[tuple[T, ...], Strict(False)]

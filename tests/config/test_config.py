@@ -20,6 +20,7 @@ from symprompt.config import (
     flat_fields,
     flatten,
     incidental_keys,
+    layers_of,
     load,
     override,
     plain_type,
@@ -189,3 +190,27 @@ def test_every_config_can_be_stored_compared_and_made_anew(kind: type[Any], tmp_
     assert differing_keys(config, override(config, **seed)) == list(seed)
     with pytest.raises(AttributeError):
         config.out = "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("all", (0, 1, 2, 3, 4, 5)),
+        ("first:2", (0, 1)),
+        ("last:2", (4, 5)),
+        ("last:6", (0, 1, 2, 3, 4, 5)),
+        ("3", (2,)),
+        ("5,1,3", (0, 2, 4)),
+        ("1-2,2,5-6", (0, 1, 4, 5)),
+    ],
+)
+def test_layers_are_named_from_the_ends_or_by_their_numbers(
+    text: str, places: tuple[int, ...]
+) -> None:
+    assert layers_of(text, 6) == places
+
+
+@pytest.mark.parametrize("text", ["last:7", "first:9", "7", "1,5-7"])
+def test_layers_that_a_model_has_not_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"the layers {text} .* the model has 6, counted from 1"):
+        layers_of(text, 6)

@@ -75,6 +75,49 @@ def test_every_family_equals_a_pass_without_the_interface(
     close(*slopes, None, atol=1e-8 if exact else 5e-3)
 
 
+@pytest.mark.parametrize("layers", ["first:1", "last:1"])
+@pytest.mark.parametrize("name", SERVED)
+def test_chosen_layers_read_it_and_the_others_do_not(
+    load_family: Callable[..., LanguageModel], name: str, layers: str
+) -> None:
+    backbone = load_family(name)
+    inputs = make_inputs(backbone, (9, 5, 7))
+    states = make_states(backbone).requires_grad_()
+    place = layers == "last:1"
+    wanted = reference(backbone, inputs, states[0], shift=False, layers=[int(place)])
+    prefix = Prefix(states[:, int(place), None], layers=layers)
+    found = backbone.states(inputs, prefix=prefix)
+    exact = name in EXACT
+    close(found, wanted, inputs.mask, atol=1e-9 if exact else 5e-5)
+    assert not torch.allclose(found, backbone.states(inputs, prefix=Prefix(states)), atol=1e-3)
+    assert not torch.allclose(found, backbone.states(inputs), atol=1e-3)
+    slopes = [torch.autograd.grad(own[:, 0].square().sum(), states)[0] for own in (found, wanted)]
+    close(*slopes, None, atol=1e-8 if exact else 5e-3)
+    assert slopes[0][:, int(not place)].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("name", ["bert", "deberta", "mpnet", "gpt2"])
+def test_naming_every_layer_is_all_of_them(
+    load_family: Callable[..., LanguageModel], name: str
+) -> None:
+    backbone = load_family(name)
+    inputs, states = make_inputs(backbone), make_states(backbone, 4, tasks=2)
+    visible, row = torch.arange(4) < torch.tensor([[4], [2]]), torch.tensor([1, 0, 1])
+    prefix = Prefix(states, row, visible=visible)
+    wanted = backbone.states(inputs, prefix=prefix)
+    for text in ("1,2", "2,1", "1-2", "first:2", "last:2"):
+        close(backbone.states(inputs, prefix=replace(prefix, layers=text)), wanted, None, atol=0)
+    # Tasks of several lengths in a batch, in one layer alone.
+    some = replace(prefix, states=states[:, 1:], layers="2")
+    mixed = backbone.states(inputs, prefix=some)
+    for task, length in ((0, 4), (1, 2)):
+        rows = row == task
+        assert inputs.mask is not None
+        own = replace(inputs, embeddings=inputs.embeddings[rows], mask=inputs.mask[rows])
+        short = states[task : task + 1, 1:, ..., :length, :]
+        close(mixed[rows], backbone.states(own, prefix=Prefix(short, layers="2")), own.mask, 5e-5)
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_a_prefix_of_no_keys_is_no_prefix(
     load_family: Callable[..., LanguageModel], name: str
@@ -208,7 +251,7 @@ def test_dropout_is_drawn_for_each_row_and_scaled(bert: LanguageModel) -> None:
         torch.manual_seed(0)
         with bert.attention.reading(prefix, 2):
             taken = [slot.take(2, torch.float64) for slot in slots]
-    kept = torch.stack(taken[0], 1)
+    kept = torch.stack(taken[0][:2], 1)
     wanted = prefix.states[:, 0].expand_as(kept)
     gone = kept == 0
     assert 0.3 < gone.double().mean().item() < 0.7
@@ -222,6 +265,25 @@ def counted() -> Iterator[Counter[str]]:
     counters.clear()
     yield counters["stats"]
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", ["bert", "deberta-v2", "mpnet"])
+def test_compiled_layers_read_it_where_they_are_chosen(
+    load_family: Callable[..., LanguageModel],
+    family_folder: Callable[[str], Path],
+    name: str,
+    counted: Counter[str],
+) -> None:
+    whole = load_family(name, "float32")
+    backbone = LanguageModel.load(str(family_folder(name)), device="cpu", dtype="float32")
+    backbone.compile_layers(backend="eager")
+    inputs = make_inputs(backbone)
+    prefix = Prefix(make_states(backbone, 4)[:, 1:], layers="last:1")
+    wanted = whole.states(inputs, prefix=prefix)
+    for _ in range(2):
+        close(backbone.states(inputs, prefix=prefix), wanted, inputs.mask, 1e-5)
+    # One graph for layers that read it, one for the others.
+    assert counted["unique_graphs"] == 2
 
 
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "mpnet"])
@@ -346,6 +408,7 @@ MISFIT = "serves only the model it was learned"
     [
         ({"states": torch.zeros(1, 3, 2, 4, 3, 8)}, MISFIT),
         ({"states": torch.zeros(1, 2, 2, 4, 3)}, MISFIT),
+        ({"layers": "last:1"}, r"reads \[tasks, 1, 2, 4, length, 8\]"),
         ({"row": torch.zeros(2, dtype=torch.long)}, "for a batch of 3 rows"),
         ({"visible": torch.ones(1, 2, dtype=torch.bool)}, r"give one \[tasks, length\]"),
         (

@@ -119,6 +119,7 @@ def test_models_on_which_the_two_differ_are_refused(
     ("change", "options", "message"),
     [
         ({"shift_positions": False}, {}, "positions that begin at 0"),
+        ({"layers": "last:1"}, {}, "read in the layers last:1 alone, and peft's in all 2"),
         ({}, {"task": 1}, "task 1 was asked for, and the prefix has 1 tasks"),
         ({}, {"task_type": "NER"}, "task type 'NER' is not peft's"),
         ({"states": torch.zeros(1, 1, 2, 4, 4, 8)}, {}, "write it with the model it was learned"),

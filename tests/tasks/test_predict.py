@@ -74,6 +74,8 @@ def made(
         if (method, family) not in done:
             out = tmp_path_factory.mktemp("runs") / f"{family}-{method}"
             changes = {"method": method, "template": TEXTS[method]}
+            if family == "mpnet":
+                changes["prefix_layers"] = "last:1"
             tune(config_of(family_folder(family), data, out, **changes))
             done[method, family] = out
         return done[method, family]

@@ -195,6 +195,17 @@ def test_what_cannot_be_served_is_refused(
     other.card["task"] = "x"
     with pytest.raises(ConfigError, match="shift positions"):
         Server(backbone, [prompt, other])
+    few = {"prefix__layers": "2", "prefix__shift_positions": False, "learning__epochs": 1}
+    run_toy(data, bert, tmp_path / "few", "tagging", **few)
+    some = StoredPrompt.load(tmp_path / "few")
+    some.card["task"] = "some"
+    with pytest.raises(ConfigError, match=r"in different layers \(2; all\)"):
+        Server(backbone, [prompt, some])
+    examples = load_examples(data / "test.jsonl", "tagging")
+    lines = (tmp_path / "few/predictions/test.jsonl").read_text().splitlines()
+    alone = [json.loads(line) for line in lines]
+    found = Server(backbone, [some]).answer({"some": examples})["some"]
+    assert [row["prediction"] for row in found] == [row["prediction"] for row in alone]
 
 
 def test_a_stored_prefix_goes_to_peft_and_back(

@@ -36,7 +36,7 @@ from symprompt.tasks.config import (
     load_tune_config,
 )
 from symprompt.tasks.data.load import SETS
-from symprompt.tasks.predict import CARD, Card, load_metrics
+from symprompt.tasks.predict import CARD, Card, StoredPrompt, load_metrics, predict_file
 from symprompt.tasks.prepare import read_task
 from symprompt.tasks.train import Session, tune
 from symprompt.tasks.training import Score, TaskTraining, plan_epoch
@@ -249,6 +249,33 @@ def test_training_goes_on_from_another_run(bert: Path, tagged: Path, tmp_path: P
         run_toy(
             tagged, bert, tmp_path / "c", "tagging", method="pt", start_from=str(tmp_path / "a")
         )
+
+
+def test_a_prefix_in_chosen_layers_is_stored_read_and_continued(
+    bert: Path, tagged: Path, tmp_path: Path
+) -> None:
+    whole = run_toy(tagged, bert, tmp_path / "all", "tagging", learning__epochs=1)
+    run = run_toy(tagged, bert, tmp_path / "a", "tagging", prefix__layers="last:1")
+    sizes = [own.folder.load(CARD, Card)["trainable_parameters"] for own in (whole, run)]
+    prefix = StoredPrompt.load(tmp_path / "a").prefix()
+    assert prefix.layers == "last:1"
+    assert prefix.states.shape[1] == 1
+    assert sizes[0] - sizes[1] == prefix.states.numel()
+    found = predict_file(tmp_path / "a", tagged / "test.jsonl", device="cpu").rows
+    lines = (tmp_path / "a/predictions/test.jsonl").read_text().splitlines()
+    assert [row["prediction"] for row in found] == [
+        json.loads(line)["prediction"] for line in lines
+    ]
+    start = {"learning__epochs": 1, "start_from": str(tmp_path / "a")}
+    # The same layer by its number, which is no other.
+    run_toy(tagged, bert, tmp_path / "b", "tagging", prefix__layers="2", **start)
+    with pytest.raises(RunError, match=r"in the layers last:1, and prefix\.layers is first:1"):
+        run_toy(tagged, bert, tmp_path / "c", "tagging", prefix__layers="first:1", **start)
+    with pytest.raises(ConfigError, match=r"the layers last:3 .* the model has 2"):
+        run_toy(tagged, bert, tmp_path / "d", "tagging", prefix__layers="last:3")
+    with pytest.raises(ConfigError, match=r"prefix\.layers is 'last:1', which is about pt2, mpt2"):
+        run_toy(tagged, bert, tmp_path / "e", "tagging", method="lora", prefix__layers="last:1")
+    assert not any((tmp_path / name).exists() for name in "cde")
 
 
 def test_the_part_held_out_chooses_where_there_is_no_test_split(bert: Path, tmp_path: Path) -> None:

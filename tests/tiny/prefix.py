@@ -8,15 +8,15 @@ MPNet). ``reference`` chooses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from symprompt.models import Inputs, LanguageModel
+from symprompt.models import Inputs, LanguageModel, Prefix
 
 LOW = -1e30
 
@@ -227,7 +227,7 @@ def _mpnet_attention(attention: Any, biases: Tensor, hidden: Tensor, states: Ten
 
 
 def _by_pairs_mpnet(
-    backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: bool
+    backbone: LanguageModel, inputs: Inputs, states: Tensor, layers: Sequence[int], *, shift: bool
 ) -> Tensor:
     """MPNet's states, one sentence at a time without its padding."""
     body = backbone.model.base_model
@@ -238,7 +238,8 @@ def _by_pairs_mpnet(
             inputs_embeds=inputs.embeddings[row : row + 1, :length],
             position_ids=positions(backbone, length, states.shape[3] if shift else 0),
         )[0]
-        for layer, own in zip(body.encoder.layer, states, strict=True):
+        for place, (layer, own) in enumerate(zip(body.encoder.layer, states, strict=True)):
+            own = own if place in layers else own[:, :, :0]
             biases = body.encoder.relative_attention_bias.weight
             context = _mpnet_attention(layer.attention.attn, biases, hidden, own)
             middle = layer.attention.LayerNorm(context + hidden)
@@ -247,10 +248,12 @@ def _by_pairs_mpnet(
     return found
 
 
-def by_pairs(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: bool) -> Tensor:
+def by_pairs(
+    backbone: LanguageModel, inputs: Inputs, states: Tensor, layers: Sequence[int], *, shift: bool
+) -> Tensor:
     """DeBERTa's or MPNet's states, one sentence at a time without its padding."""
     if backbone.model.config.model_type == "mpnet":
-        return _by_pairs_mpnet(backbone, inputs, states, shift=shift)
+        return _by_pairs_mpnet(backbone, inputs, states, layers, shift=shift)
     body = backbone.model.base_model
     places = body.encoder.get_rel_embedding()
     found = torch.zeros(*inputs.embeddings.shape[:2], body.config.hidden_size).to(backbone.dtype)
@@ -261,7 +264,8 @@ def by_pairs(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: 
             position_ids=torch.arange(length)[None] + (states.shape[3] if shift else 0),
             mask=torch.ones(1, length),
         )[0]
-        for layer, own in zip(body.encoder.layer, states, strict=True):
+        for place, (layer, own) in enumerate(zip(body.encoder.layer, states, strict=True)):
+            own = own if place in layers else own[:, :, :0]
             context = _deberta_attention(layer, hidden, places, own)
             middle = layer.attention.output(context, hidden)
             hidden = layer.output(layer.intermediate(middle), middle)
@@ -269,10 +273,52 @@ def by_pairs(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: 
     return found
 
 
-def reference(backbone: LanguageModel, inputs: Inputs, states: Tensor, *, shift: bool) -> Tensor:
-    """The body's states by the slow pass that fits the family."""
+def by_leaving_out(
+    backbone: LanguageModel, inputs: Inputs, states: Tensor, layers: Sequence[int], *, shift: bool
+) -> Tensor:
+    """The states of a pass that hands all layers a prefix, some of which leave it out again."""
+    length = states.shape[3]
+    calls = iter(range(len(states)))
+    attention = backbone.attention
+
+    def wrap(base: Any) -> Any:
+        def attend(
+            module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any
+        ) -> Any:
+            if next(calls) not in layers:
+                key, value = key[:, :, length:], value[:, :, length:]
+                mask = None if mask is None else mask[..., length:]
+            return base(module, query, key, value, mask, **more)
+
+        return attend
+
+    with ExitStack() as stack:
+        for slot in dict.fromkeys(attention._slots):
+            stack.callback(setattr, slot, "base", slot.base)
+            slot.base = wrap(slot.base)
+        prefix = Prefix(states[None], shift_positions=shift)
+        return backbone.states(inputs, prefix=prefix)
+
+
+def reference(
+    backbone: LanguageModel,
+    inputs: Inputs,
+    states: Tensor,
+    *,
+    shift: bool,
+    layers: Sequence[int] | None = None,
+) -> Tensor:
+    """The body's states by the slow pass that fits the family.
+
+    Args:
+        states: of all layers.
+        layers: those that read them, from 0 on; None: all.
+    """
     kind = backbone.model.config.model_type
-    if kind in ("albert", "distilbert", "modernbert"):
-        return by_tokens(backbone, inputs, states, shift=shift)
-    slow = by_pairs if kind in ("deberta", "deberta-v2", "mpnet") else by_cache
+    if kind in ("deberta", "deberta-v2", "mpnet"):
+        chosen = range(len(states)) if layers is None else layers
+        return by_pairs(backbone, inputs, states, chosen, shift=shift)
+    if layers is not None:
+        return by_leaving_out(backbone, inputs, states, layers, shift=shift)
+    slow = by_tokens if kind in ("albert", "distilbert", "modernbert") else by_cache
     return slow(backbone, inputs, states, shift=shift)

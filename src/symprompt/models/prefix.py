@@ -1,4 +1,4 @@
-"""Learned keys and values that every layer's attention reads before the tokens' own.
+"""Learned keys and values that the layers' attention reads before the tokens' own.
 
 P-tuning v2 (Liu et al., 2022) and prefix tuning learn, for each layer, a few keys and values. They
 are handed to the model through transformers' attention interface: within a pass that reads a
@@ -6,8 +6,8 @@ prefix, the model's attention function is ours, which puts the learned keys and 
 tokens' and calls the function the model had. The output keeps its t positions: [CLS] stays first,
 and labels and answer positions need no shift.
 
-- Every token sees the whole prefix in every layer, under a sliding window too (in a cache of past
-  keys it would slide out of sight).
+- Every token sees the whole prefix in every layer, or in those that were chosen, under a sliding
+  window too (in a cache of past keys it would slide out of sight).
 - Prefix keys are used as they are: no rotary angle, no relative position.
 - DeBERTa, v1 and v2, and MPNet compute their attention themselves, which the interface does not
   reach: their modules get a forward of ours. Both score a pair by content and by relative position.
@@ -37,6 +37,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from symprompt.config import layers_of
 from symprompt.errors import ModelError
 
 _NAME = "symprompt_prefix"
@@ -64,12 +65,14 @@ class Prefix:
     """Keys and values per layer for the rows of a batch.
 
     Attributes:
-        states: [tasks, layers, 2, kv_heads, length, head_dim]; keys, then values.
+        states: [tasks, layers, 2, kv_heads, length, head_dim]; keys, then values, of the layers
+            that read them.
         row: [b], which task's prefix each row reads; None: all read the first.
         shift_positions: whether token positions begin at the prefix's length, as after a cache of
             past keys, or at 0.
         visible: [tasks, length], false where a task's prefix is shorter; None: none is.
         dropout: the share of the prefix's entries dropped, drawn for each row and layer.
+        layers: which layers read it, as configs name them: all, last:6, 1,3,5.
     """
 
     states: Tensor
@@ -77,6 +80,7 @@ class Prefix:
     shift_positions: bool = False
     visible: Tensor | None = None
     dropout: float = 0.0
+    layers: str = "all"
 
     @property
     def length(self) -> int:
@@ -105,8 +109,9 @@ class Slot:
 
     Attributes:
         base: the attention function the module had.
-        states: for each call of the module in a pass, [tasks, 2, kv_heads, length, head_dim]; empty
-            outside a pass that reads a prefix. ALBERT calls one module for many layers.
+        states: for each call of the module in a pass, [tasks, 2, kv_heads, length, head_dim], of
+            no length for a layer that reads none; empty outside a pass that reads a prefix. ALBERT
+            calls one module for many layers.
         row: [b], the task each row reads; None: the first.
         visible: [b, length], which keys each row sees; None: all.
         dropout: the share of keys' and values' entries dropped, drawn for each row and call.
@@ -121,8 +126,10 @@ class Slot:
         self.dropout = 0.0
         self.calls = 0
 
-    def take(self, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def take(self, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return this call's keys and values, each [b, kv_heads, length, head_dim].
+
+        And [b, length], which of them each row sees; None: all.
 
         Raises:
             ModelError: the module is called more often than at set-up.
@@ -145,7 +152,7 @@ class Slot:
         both = both.to(dtype)
         if self.dropout > 0:
             both = functional.dropout(both, self.dropout)
-        return both[:, 0], both[:, 1]
+        return both[:, 0], both[:, 1], self.visible if both.shape[3] else None
 
 
 class Call(NamedTuple):
@@ -161,8 +168,18 @@ class Call(NamedTuple):
 _PROBE: ContextVar[tuple[Callable[[nn.Module], Attend], list[Call]] | None] = ContextVar(
     "probe", default=None
 )
-# The length of the prefix that is read now, and what each row sees of it, [b, length].
-_READING: ContextVar[tuple[int, Tensor | None] | None] = ContextVar("reading", default=None)
+
+
+class _Reading(NamedTuple):
+    """The prefix that is read now: its length, what each row sees of it [b, length]."""
+
+    length: int
+    visible: Tensor | None
+    partly: bool
+    """Whether some layers read none."""
+
+
+_READING: ContextVar[_Reading | None] = ContextVar("reading", default=None)
 
 
 class PrefixAttention:
@@ -239,7 +256,7 @@ class PrefixAttention:
 
     @contextmanager
     def reading(self, prefix: Prefix, rows: int) -> Iterator[None]:
-        """Have every layer read a prefix in the one pass that is made within.
+        """Have every chosen layer read a prefix in the one pass that is made within.
 
         Args:
             prefix: for the rows of the batch.
@@ -247,16 +264,20 @@ class PrefixAttention:
 
         Raises:
             ModelError: the prefix is not of this model's shape, or was not read by every layer.
+            ConfigError: the model has not the layers that are to read it.
         """
-        self._fits(prefix, rows)
+        chosen = layers_of(prefix.layers, self.shape.layers)
+        self._fits(prefix, rows, len(chosen))
         visible = prefix.rows_visible(rows)
         slots = list(dict.fromkeys(self._slots))
         for slot in slots:
             slot.states, slot.calls = [], 0
             slot.row, slot.visible, slot.dropout = prefix.row, visible, prefix.dropout
-        for slot, own in zip(self._slots, prefix.states.unbind(1), strict=True):
-            slot.states.append(own)
-        token = _READING.set((prefix.length, visible))
+        read = dict(zip(chosen, prefix.states.unbind(1), strict=True))
+        for place, slot in enumerate(self._slots):
+            slot.states.append(read.get(place, prefix.states[:, 0, ..., :0, :]))
+        partly = len(chosen) < self.shape.layers
+        token = _READING.set(_Reading(prefix.length, visible, partly))
         try:
             with self._ours():
                 yield
@@ -274,9 +295,9 @@ class PrefixAttention:
                 "pass; learn prompts at the input alone, or take another model."
             )
 
-    def _fits(self, prefix: Prefix, rows: int) -> None:
+    def _fits(self, prefix: Prefix, rows: int, layers: int) -> None:
         got = tuple(prefix.states.shape)
-        layers, heads, size = self.shape
+        _, heads, size = self.shape
         if len(got) != 6 or (*got[1:4], got[5]) != (layers, 2, heads, size):
             raise ModelError(
                 f"a prefix of shape {got} was given, and {self._name} reads [tasks, {layers}, 2, "
@@ -318,15 +339,16 @@ def _attend(
     if slot is None or not slot.states:
         base = _see(module, query, key, value).base
         return base(module, query, key, value, attention_mask, **options)
-    keys, values = slot.take(query.shape[0], key.dtype)
+    keys, values, visible = slot.take(query.shape[0], key.dtype)
     causal = options.get("is_causal")
     causal = bool(getattr(module, "is_causal", False)) if causal is None else causal
-    mask = _mask(attention_mask, query, key, keys.shape[2], slot.visible, causal=causal)
+    mask = _mask(attention_mask, query, key, keys.shape[2], visible, causal=causal)
     bias = options.get("position_bias")
     if bias is not None:
         options["position_bias"] = functional.pad(bias, (keys.shape[2], 0))
     options["is_causal"] = False
-    key, value = torch.cat((keys, key), dim=2), torch.cat((values, value), dim=2)
+    if keys.shape[2]:
+        key, value = torch.cat((keys, key), dim=2), torch.cat((values, value), dim=2)
     return slot.base(module, query, key, value, mask, **options)
 
 
@@ -361,8 +383,8 @@ def _mask(
     """
     rows, _, queries, _ = query.shape
     tokens = key.shape[2]
-    if given is not None and given.shape[-1] == length + tokens:
-        return given.to(query.dtype)
+    if given is not None and given.shape[-1] >= length + tokens:
+        return _part(given, length, tokens).to(query.dtype)
     if given is None and causal:
         # Left out for the kernel's own causal mask, which must be square.
         given = torch.ones(queries, tokens, dtype=torch.bool, device=query.device)
@@ -384,7 +406,7 @@ def _make_mask(**options: Any) -> Tensor | None:
     The options are those of transformers' mask functions; a mask that is all zeros is left out only
     where that is known without looking at numbers on the device.
     """
-    length, visible = _READING.get() or (0, None)
+    length, visible, partly = _READING.get() or _Reading(0, None, False)
     bare = options.get("attention_mask") is None and visible is None
     skip = bare and bool(options.pop("allow_is_bidirectional_skip", False))
     options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": skip}
@@ -395,7 +417,19 @@ def _make_mask(**options: Any) -> Tensor | None:
     dtype, device = options.get("dtype", torch.float32), tokens.device
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
-    return _widen(tokens, visible, length=length, sizes=(rows, queries, keys), like=(dtype, device))
+    return _widen(
+        tokens,
+        visible,
+        length=length,
+        sizes=(rows, queries, keys),
+        like=(dtype, device),
+        again=partly,
+    )
+
+
+def _part(added: Tensor, length: int, tokens: int) -> Tensor:
+    """Return what a layer that reads a prefix of this length, perhaps 0, adds to its scores."""
+    return added[..., : length + tokens] if length else added[..., added.shape[-1] - tokens :]
 
 
 def _widen(
@@ -405,10 +439,11 @@ def _widen(
     length: int,
     sizes: tuple[int, int, int],
     like: tuple[torch.dtype, torch.device],
+    again: bool = False,
 ) -> Tensor:
     """Return what attention adds to the scores of prefix and tokens.
 
-    Its shape is [b, 1 or heads, q, length + k].
+    Its shape is [b, 1 or heads, q, length + k]; with ``again`` it ends with k more.
 
     Args:
         tokens: what a query sees of the tokens, true or false, or what is added to their scores, of
@@ -417,6 +452,7 @@ def _widen(
         length: of the prefix.
         sizes: (b, q, k).
         like: dtype and device.
+        again: have the tokens' part stand behind once more, for layers that read no prefix.
     """
     rows, queries, keys = sizes
     dtype, device = like
@@ -424,15 +460,21 @@ def _widen(
     low = torch.finfo(dtype).min / 2
     width = length + keys
     heads = 1 if tokens is None else tokens.shape[1]
-    padded = -(-width // _ALIGNMENT) * _ALIGNMENT
+    second = _aligned(width)
+    padded = second + _aligned(keys) if again else second
     mask = torch.zeros(rows, heads, queries, padded, dtype=dtype, device=device)
-    if tokens is not None and tokens.dtype == torch.bool:
-        mask[..., length:width].masked_fill_(~tokens, low)
-    elif tokens is not None:
-        mask[..., length:width] = tokens.clamp(min=low)
+    for start in (length, second) if again else (length,):
+        if tokens is not None and tokens.dtype == torch.bool:
+            mask[..., start : start + keys].masked_fill_(~tokens, low)
+        elif tokens is not None:
+            mask[..., start : start + keys] = tokens.clamp(min=low)
     if visible is not None:
         mask[..., :length].masked_fill_(~visible[:, None, None], low)
-    return mask[..., :width]
+    return mask[..., : second + keys if again else width]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 AttentionInterface.register(_NAME, _attend)
@@ -533,7 +575,7 @@ def _attend_deberta(
 ) -> Tensor:
     """Attend to prefix and tokens, [b, t, heads x size]; talking heads (v1) mix both alike."""
     rows, _, tokens, _ = query.shape
-    keys, values = slot.take(rows, key.dtype)
+    keys, values, visible = slot.take(rows, key.dtype)
     scores = query @ key.mT
     if bias is not None:
         scores = scores + bias
@@ -542,7 +584,7 @@ def _attend_deberta(
         scores = module.head_logits_proj(scores.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     added = _widen(
         mask.bool(),
-        slot.visible,
+        visible,
         length=keys.shape[2],
         sizes=(rows, tokens, tokens),
         like=(scores.dtype, scores.device),
@@ -573,7 +615,7 @@ def _forward_mpnet_layers(
 
 def _added_mpnet(module: Any, hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Return what attention adds to the scores of prefix and tokens, [b, heads, t, length + t]."""
-    length, visible = _READING.get() or (0, None)
+    length, visible, partly = _READING.get() or _Reading(0, None, False)
     rows, tokens, _ = hidden.shape
     place = torch.arange(tokens, device=hidden.device)
     buckets = module.relative_position_bucket(place - place[:, None])
@@ -585,7 +627,12 @@ def _added_mpnet(module: Any, hidden: Tensor, mask: Tensor | None) -> Tensor:
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
     return _widen(
-        biases, visible, length=length, sizes=(rows, tokens, tokens), like=(dtype, device)
+        biases,
+        visible,
+        length=length,
+        sizes=(rows, tokens, tokens),
+        like=(dtype, device),
+        again=partly,
     )
 
 
@@ -608,12 +655,17 @@ def _forward_mpnet(
         project(hidden_states).view(shape).transpose(1, 2)
         for project in (module.q, module.k, module.v)
     )
-    keys, values = slot.take(shape[0], key.dtype)
+    keys, values, _ = slot.take(shape[0], key.dtype)
+    added = position_bias
+    if added is not None:
+        added = _part(added, keys.shape[2], shape[1]).to(query.dtype)
+    if keys.shape[2]:
+        key, value = torch.cat((keys, key), dim=2), torch.cat((values, value), dim=2)
     context = functional.scaled_dot_product_attention(
         query,
-        torch.cat((keys, key), dim=2),
-        torch.cat((values, value), dim=2),
-        attn_mask=None if position_bias is None else position_bias.to(query.dtype),
+        key,
+        value,
+        attn_mask=added,
         dropout_p=module.dropout.p if module.training else 0.0,
     )
     return (module.o(context.transpose(1, 2).flatten(2)),)

@@ -3,7 +3,7 @@
 Every parameter has a leading relation axis and is drawn from a generator of its own relation, so
 that training R relations in one stack is the same computation as training each alone.
 
-Last the encoder of deep prefixes: keys and values for every layer, per task (P-tuning v2).
+Last the encoder of deep prefixes: keys and values for the layers, per task (P-tuning v2).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from symprompt.accel.compiling import SWITCHES
+from symprompt.config import layers_of
 from symprompt.errors import ConfigError
 from symprompt.models import Prefix, PrefixShape
 from symprompt.runs.environment import make_generator
@@ -440,7 +441,7 @@ class PrefixEncoder(PromptEncoder):
     """Deep prefixes of one or several tasks, each with its own parameters; final.
 
     "free" learns the keys and values themselves. "mlp" learns one vector for each place in the
-    prefix and maps it onto the keys and values of all layers: Linear, Tanh, Linear. All weights
+    prefix and maps it onto the keys and values of the layers: Linear, Tanh, Linear. All weights
     begin normally distributed, biases at zero, as the reference code of P-tuning v2 leaves them.
 
     Attributes:
@@ -452,6 +453,7 @@ class PrefixEncoder(PromptEncoder):
         tasks: names; each seeds its own random numbers.
         shape: from ``backbone.prefix_shape``.
         length: of every prefix, or one for each task.
+        layers: which layers read it: all, last:6, 1,3,5; the others have no parameters.
         kind: free or mlp.
         hidden: the width between the two products of "mlp".
         dropout: the share of prefix numbers dropped in training, for each row and layer.
@@ -460,7 +462,8 @@ class PrefixEncoder(PromptEncoder):
         seed: what else the random numbers depend on.
 
     Raises:
-        ConfigError: a length below 0, a dropout outside [0, 1), or another kind.
+        ConfigError: a length below 0, layers that the model has not, a dropout outside [0, 1), or
+            another kind.
     """
 
     visible: Tensor | None
@@ -471,6 +474,7 @@ class PrefixEncoder(PromptEncoder):
         shape: PrefixShape,
         length: int | Sequence[int],
         *,
+        layers: str = "all",
         kind: PrefixKind = "free",
         hidden: int = 512,
         dropout: float = 0.0,
@@ -480,13 +484,14 @@ class PrefixEncoder(PromptEncoder):
     ) -> None:
         super().__init__(tasks, seed)
         self.shape = shape
+        self.layers = layers
         self.lengths = (length,) * len(tasks) if isinstance(length, int) else tuple(length)
         self.kind = kind
         self.dropout = dropout
         self.shift_positions = shift_positions
         self._check(len(tasks), hidden)
         longest = max(self.lengths)
-        outputs = shape.layers * 2 * shape.width
+        outputs = len(layers_of(layers, shape.layers)) * 2 * shape.width
         # Drawn at its own length, a task begins with the same numbers alone and beside longer ones.
         draws = [
             torch.randn((own, outputs if kind == "free" else shape.width), generator=generator)
@@ -517,13 +522,13 @@ class PrefixEncoder(PromptEncoder):
             )
 
     def forward(self) -> Tensor:
-        """Return the keys and values, [tasks, layers, 2, kv_heads, length, head_dim]."""
+        """Return the chosen layers' states, [tasks, layers, 2, kv_heads, length, head_dim]."""
         flat: Tensor = self.base
         if self.kind == "mlp":
             inner = torch.baddbmm(self.bias_1[:, None], flat, self.weight_1.mT).tanh()
             flat = torch.baddbmm(self.bias_2[:, None], inner, self.weight_2.mT)
-        layers, heads, size = self.shape
-        states = flat.view(*flat.shape[:2], layers, 2, heads, size)
+        _, heads, size = self.shape
+        states = flat.view(*flat.shape[:2], -1, 2, heads, size)
         return states.permute(0, 2, 3, 4, 1, 5)
 
     @torch.no_grad()
@@ -548,4 +553,5 @@ class PrefixEncoder(PromptEncoder):
             shift_positions=self.shift_positions,
             visible=self.visible,
             dropout=self.dropout if self.training else 0.0,
+            layers=self.layers,
         )

@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from symprompt.config import layers_of
 from symprompt.errors import ModelError, RunError
 from symprompt.files.atomic import read_json, write_json, write_tensors
 from symprompt.files.reading import refuse_pipe
@@ -75,6 +76,12 @@ def write_peft(
         raise ModelError(
             "the prefix was learned with positions that begin at 0, and peft's begin after the "
             "prefix; learn one with prefix.shift_positions (--prefix.shift-positions)."
+        )
+    if len(layers_of(prefix.layers, shape.layers)) < shape.layers:
+        raise ModelError(
+            f"the prefix is read in the layers {prefix.layers} alone, and peft's in all "
+            f"{shape.layers}; keep this prefix in symprompt's own format, or learn one in all "
+            "layers."
         )
     if task_type not in _TASK_TYPES:
         raise ModelError(f"task type {task_type!r} is not peft's; use {', '.join(_TASK_TYPES)}.")

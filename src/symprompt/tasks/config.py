@@ -21,6 +21,7 @@ from symprompt.config import (
     EpochLearningConfig,
     Factor,
     Incidental,
+    Layers,
     ModelRunConfig,
     OwnRate,
     OwnSize,
@@ -96,7 +97,7 @@ class TaskConfig(ExamplesConfig):
 
 @settings
 class PrefixConfig:
-    """The prompts: of the input layer (pt) or of every layer (pt2, mpt2)."""
+    """The prompts: of the input layer (pt) or of the layers (pt2, mpt2)."""
 
     length: Common[Size] = 20
     """How many vectors stand in front."""
@@ -106,6 +107,9 @@ class PrefixConfig:
     """Inner size of that network; 0 is the model's hidden size."""
     dropout: Share = 0.0
     """Of the prefix while training (pt2)."""
+    layers: Layers = "all"
+    """Which layers read the prefix (pt2, mpt2): all, first:6, last:6, or numbers from 1 on, as in
+    1,3,5 or 7-12; the others attend to the tokens alone."""
     shift_positions: bool = False
     """Count the places of the prefix when tokens are numbered, as past keys and values do."""
 
@@ -174,7 +178,7 @@ class LearningConfig(EpochLearningConfig):
 
     rate: Common[Rate] = 5e-3
     head_rate: OwnRate = 0.0
-    """The head's, if another."""
+    """Highest learning rate of the head; 0 takes that of prompts, adapters or weights, rate."""
     decay: Factor = 0.95
     clip: Amount = 1.0
     epochs: Common[Positive] = 20
@@ -350,6 +354,8 @@ class PatternConfig(ExamplesConfig):
     """free: the keys and values are parameters; mlp: they come out of a small network (pt2)."""
     prefix_dropout: Share = 0.0
     """Of the prefix while training (pt2)."""
+    prefix_layers: Layers = "all"
+    """Which layers read the prefix (pt2): all, first:6, last:6, or numbers from 1 on."""
     max_length: Annotated[int, Field(ge=8)] = 256
     """Most tokens of a sentence; longer ones lose the end of their longest field, and are counted.
     The model's own limit holds too."""

@@ -390,7 +390,8 @@ class StoredPrompt:
                 f"{self.path} was trained by {self.card['method']}, which learns no prefix; give a "
                 "run of pt2 or mpt2."
             )
-        return Prefix(states[None], shift_positions=self.config.prefix.shift_positions)
+        config = self.config.prefix
+        return Prefix(states[None], shift_positions=config.shift_positions, layers=config.layers)
 
     def model(self, backbone: LanguageModel) -> TaskModel:
         """Return the model with this prompt and head in place.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from symprompt.config import layers_of
 from symprompt.engine.batches import few_widths, make_batches
 from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel
@@ -32,7 +33,8 @@ class Server:
 
     Raises:
         RunError: a prompt is for another model, or is no deep prefix.
-        ConfigError: two prompts are of tasks of one name, or differ in whether positions shift.
+        ConfigError: two prompts are of tasks of one name, or differ in whether positions shift or
+            in the layers that read them.
 
     Example:
         >>> server = Server(backbone, [StoredPrompt.load(run) for run in runs])  # doctest: +SKIP
@@ -61,6 +63,13 @@ class Server:
                 "some of the prompts shift positions and some do not; serve the two kinds apart."
             )
         self.shift = shifts.pop()
+        named = {prompt.config.prefix.layers for prompt in prompts}
+        if len({layers_of(text, backbone.prefix_shape.layers) for text in named}) > 1:
+            raise ConfigError(
+                f"the prompts are read in different layers ({'; '.join(sorted(named))}); serve "
+                "those of the same layers together."
+            )
+        self.layers = named.pop()
         self.states, self.visible = _side_by_side(states)
 
     def answer(
@@ -139,7 +148,7 @@ class Server:
             mask,
             types=torch.cat([_padded(entry, width) for entry in types]) if types else None,
         )
-        prefix = Prefix(self.states, row, shift_positions=self.shift, visible=self.visible)
+        prefix = Prefix(self.states, row, self.shift, self.visible, layers=self.layers)
         states = self.backbone.states(together, prefix=prefix)
         sizes = [len(batch) for batch in batches]
         for task, batch, own, places in zip(

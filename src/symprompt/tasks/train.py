@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import Tensor
 
-from symprompt.config import recipe_of
+from symprompt.config import layers_of, recipe_of
 from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.progress import Tick, silent
@@ -487,6 +487,14 @@ def _stored_start(
             f"{source.path} was trained by {card['method']}, not by {config.method}; a prompt "
             "fits only the positions it was learned in."
         )
+    theirs, ours = card["prefix"].get("layers", "all"), config.prefix.layers
+    if config.method == "pt2":
+        count = backbone.prefix_shape.layers
+        if layers_of(theirs, count) != layers_of(ours, count):
+            raise RunError(
+                f"the prefix in {source.path} was learned in the layers {theirs}, and "
+                f"prefix.layers is {ours}; go on in the same layers."
+            )
     tensors, _ = source.read_tensors(card["file"])
     if card["labels"] != list(task.data.labels.names):
         tensors = {key: value for key, value in tensors.items() if not key.startswith("head.")}

@@ -321,9 +321,13 @@ class _States(nn.Module):
 
 
 class DeepPrefix(TunedModel):
-    """PT-2: learned keys and values in front of every layer's, the model frozen."""
+    """PT-2: learned keys and values in front of the layers' own, the model frozen."""
 
-    settings: ClassVar[tuple[str, ...]] = ("prefix.encoder", "prefix.shift_positions")
+    settings: ClassVar[tuple[str, ...]] = (
+        "prefix.encoder",
+        "prefix.layers",
+        "prefix.shift_positions",
+    )
     continues = True
 
     def __init__(
@@ -339,6 +343,7 @@ class DeepPrefix(TunedModel):
             [_TASK],
             backbone.prefix_shape,
             config.length,
+            layers=config.layers,
             kind=kind,
             hidden=config.hidden or hidden_size(backbone),
             dropout=config.dropout,
@@ -378,7 +383,7 @@ class SharedPrefix(DeepPrefix):
     Each task goes on from keys and values, so no network makes them.
     """
 
-    settings = ("prefix.shift_positions",)
+    settings = ("prefix.layers", "prefix.shift_positions")
     continues = False
     mixes = True
 

@@ -404,6 +404,7 @@ class VerbalProblem:
                 names,
                 backbone.prefix_shape,
                 config.prefix_length,
+                layers=config.prefix_layers,
                 kind=config.prefix_encoder,
                 hidden=hidden_size(backbone),
                 dropout=config.prefix_dropout,
