@@ -174,6 +174,88 @@ def test_similarity_and_isotropy(call: Call, place: Path, model: Path, tmp_path:
     assert call("isotropy", *few, "--model", model, "--limit", "-1").code == 2
 
 
+def test_embed_writes_vectors_of_texts(
+    call: Call, place: Path, model: Path, tmp_path: Path, family_folder: Callable[[str], Path]
+) -> None:
+    words = ("embed", place / "text.txt", "--out", tmp_path / "out", "--pool", "text-cls")
+    said = call(*words, "--model", model)
+    assert said.code == 0, said.err
+    assert said.out.startswith("20 texts, vectors of 32 numbers")
+    assert np.load(tmp_path / "out" / "vectors.npy").shape == (20, 32)
+    other = ("embed", place / "text.txt", "--out", tmp_path / "gpt", "--model")
+    refused = call(*other, family_folder("gpt2"), "--pool", "text-cls")
+    assert (refused.code, "has no [CLS] token" in refused.err) == (2, True)
+    assert not (tmp_path / "gpt").exists()
+    assert call(*other, family_folder("gpt2"), "--pool", "text-last").code == 0
+    # What was stored says how a query is read: model, layers, pooling.
+    query = ("similarity", "The old river bank of a .", "--among", tmp_path / "out", "--top", 3)
+    found = call(*query, "--json")
+    assert found.code == 0, found.err
+    (entry,) = json.loads(found.out)
+    assert entry["nearest"][0]["text"] == "The old river bank of a ."
+    assert entry["nearest"][0]["cosine"] == pytest.approx(1, abs=1e-3)
+    assert len(entry["nearest"]) == 3
+    assert "Nearest to: The old river bank of a ." in call(*query).out
+    wrong = call(*query, "--pool", "text-mean")
+    assert (wrong.code, "pool 'text-cls', not 'text-mean'" in wrong.err) == (2, True)
+
+
+def test_texts_are_compared(call: Call, place: Path, model: Path, tmp_path: Path) -> None:
+    whole = ("--model", model, "--pool", "text-mean")
+    three = call("similarity", "the old river", "the river", "Peru", *whole)
+    assert "Cosine of texts" in three.out
+    if can_draw():
+        picture = tmp_path / "c.png"
+        assert call("similarity", "the old", "Peru", *whole, "--figure", picture).code == 0
+        assert picture.exists()
+    table = "first,second,score\nthe old,the,2\nPeru,Lima,3\nof,is,1\n"
+    (tmp_path / "pairs.csv").write_text(table)
+    pairs = ("similarity", "--pairs", tmp_path / "pairs.csv", *whole)
+    found = json.loads(call(*pairs, "--json").out)
+    assert len(found["cosines"]) == 3
+    assert -1 <= found["spearman"] <= 1
+    shown = call(*pairs, "--top", 2).out
+    assert "Spearman, 3 pairs" in shown
+    assert "the first 2 of 3 pairs" in shown
+    (tmp_path / "same.csv").write_text("first,second,score\nthe old,the,2\nPeru,Lima,2\n")
+    same = call("similarity", "--pairs", tmp_path / "same.csv", *whole)
+    assert "none, as all are the same" in same.out
+    (tmp_path / "plain.tsv").write_text("first\tsecond\nthe [old] bank\tthe old [river]\n")
+    words = call("similarity", "--pairs", tmp_path / "plain.tsv", "--model", model)
+    assert (words.code, "Spearman" in words.out) == (0, False)
+    near = call("similarity", "the [old]", "--among", f"en={place / 'text.txt'}", "--model", model)
+    assert "] Bank" in near.out
+    assert "language" in near.out
+    iso = ("isotropy", place / "text.txt", "--measure", place / "other.txt", *whole)
+    fitted = call(*iso, "--out", tmp_path / "iso")
+    assert fitted.code == 0, fitted.err
+    assert "Expected cosine of two random texts" in fitted.out
+    assert "frequency" not in fitted.out
+    file = tmp_path / "iso" / "standardiser-last.safetensors"
+    assert call("similarity", "the old", "Peru", *whole, "--standardise", file).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--pairs", "a.csv", "--among", "b.txt"), "give one of them"),
+        (("text", "--pairs", "a.csv"), "leave the others out"),
+        (("a", "b", "--columns", "first=x"), "give that file"),
+        (("a", "--among", "b.txt", "--figure", "c.png"), "leave --pairs and --among out"),
+        (("--among", "b.txt"), "0 texts given; give one or more"),
+        (("[a]",), "1 text given; give two or more"),
+        (("--pairs", "none.csv"), "does not exist"),
+        (("a", "--among", "none.txt", "--pool", "text-mean"), "none.txt"),
+    ],
+)
+def test_comparisons_that_make_no_sense_are_refused(
+    call: Call, words: tuple[str, ...], message: str
+) -> None:
+    said = call("similarity", *words)
+    assert (said.code, len(said.err.strip().splitlines())) == (2, 1), said.err
+    assert message in said.err
+
+
 def test_senses_are_evaluated_and_tagged(
     call: Call, place: Path, senses: Path, tmp_path: Path
 ) -> None:

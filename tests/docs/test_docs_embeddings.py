@@ -37,6 +37,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines = [f"The old river bank {letter} of Peru .\n\nThe banks" for letter in "abcdefgh"]
     for name in ("text", "passages"):
         (tmp_path / f"{name}.txt").write_text("\n\n".join(lines) + "\n")
+    pairs = "sentence1\tsentence2\tsame\nThe old river .\tThe river .\tyes\n"
+    (tmp_path / "paraphrase.tsv").write_text(pairs)
     write_semcor(tmp_path / "semcor")
     write_test_set(tmp_path / "wsd", "semeval2007")
     wordnet = write_wordnet(tmp_path / "wordnet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from symprompt.embeddings import Choice, Text, embed, write_embeddings
 from symprompt.embeddings.isotropy import (
     Directions,
     Moments,
-    Occurrence,
     Standardiser,
-    compare,
     cosine_by_frequency,
     draw_lines,
     layer_vectors,
@@ -92,29 +89,6 @@ def test_all_layers_and_the_sum_of_the_last(bert: LanguageModel) -> None:
     ((few, vectors),) = layer_vectors(embed_chunks(bert, texts, Choice("all")), 2, limit=5)
     assert few == words[:5]
     np.testing.assert_array_equal(vectors, every[:5])
-
-
-def test_two_occurrences_are_compared(bert: LanguageModel, tmp_path: Path) -> None:
-    marked = ["The [capital] of Peru .", "the old [capital]", "The [river] of Peru ."]
-    found = compare([Occurrence.parse(text) for text in marked], bert, Choice("last"))
-    one = embed(["The capital of Peru ."], model=bert).vectors[1]
-    other = embed(["the old capital"], model=bert).vectors[2]
-    assert found[0, 1] == pytest.approx(slow_cosine(one, other), abs=1e-6)
-    np.testing.assert_allclose(np.diag(found), 1)
-    about = {"fingerprint": bert.fingerprint, "layers": "last", "pool": "mean"}
-    scaled = Standardiser(np.full(32, 0.5), np.full(32, 2.0), about)
-    changed = compare([Occurrence.parse(text) for text in marked], bert, Choice("last"), scaled)
-    assert changed[0, 1] == pytest.approx(slow_cosine((one - 0.5) / 2, (other - 0.5) / 2), abs=1e-6)
-    with pytest.raises(RunError, match="layers 'last', not 'sum-last-2'"):
-        compare([Occurrence.parse(marked[0])], bert, Choice("sum-last-2"), scaled)
-    with pytest.raises(RunError, match="shape"):
-        compare([Occurrence.parse(marked[0])], bert, Choice(), replace(scaled, mean=np.ones(7)))
-
-
-@pytest.mark.parametrize("text", ["no mark", "[two] [marks]", "[two words]", "half[word]", "[ ]"])
-def test_what_marks_no_word_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match="word"):
-        Occurrence.parse(text)
 
 
 def test_cosines_by_frequency_are_means_over_pairs(bert: LanguageModel, tmp_path: Path) -> None:

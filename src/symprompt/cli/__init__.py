@@ -103,18 +103,18 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.facts:run_vocabulary",
     ),
     "embed": Command(
-        "write a contextual vector of every word of a text",
+        "write a contextual vector of every word of a text, or of every text",
         "symprompt.cli.flags:EmbedFlags",
         "symprompt.cli.embeddings:run_embed",
         goes_on="by itself",
     ),
     "similarity": Command(
-        "compare word occurrences by cosine",
+        "compare words where they stand, or whole texts, by cosine",
         "symprompt.cli.flags:SimilarityFlags",
         "symprompt.cli.embeddings:run_similarity",
     ),
     "isotropy": Command(
-        "measure how alike all word vectors are, layer by layer; standardise",
+        "measure how alike all vectors are, layer by layer; standardise",
         "symprompt.cli.flags:IsotropyFlags",
         "symprompt.cli.embeddings:run_isotropy",
     ),

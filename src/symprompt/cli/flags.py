@@ -46,10 +46,12 @@ class Model:
 
 @settings
 class Pool:
-    """How a word's vector is made."""
+    """What has a vector, and how it is made."""
 
-    pool: Literal["first", "mean"] = "mean"
-    """A word's first sub-token, or the mean of all of them."""
+    pool: Literal["first", "mean", "text-mean", "text-cls", "text-last"] = "mean"
+    """Of words: the first sub-token, or the mean of all. Of whole texts: the mean of the tokens
+    (text-mean), the [CLS] token (text-cls; masked models), or the last token (text-last; causal
+    models); a text longer than a window has the mean of its windows."""
 
 
 @settings
@@ -291,12 +293,13 @@ class DemoFlags:
 
 @settings
 class EmbedFlags(DeviceFlag, Model, Pool, MaxTokens):
-    """Write a contextual vector of every word of every text into a folder.
+    """Write a contextual vector of every word of every text, or of every text, into a folder.
 
     OUT/vectors.npy [words, h] can be memory-mapped by numpy; OUT/words.npy says where each word
     stands (text, first character, character after the last, sub-tokens), OUT/texts.jsonl holds the
-    texts. Long texts are read in windows that overlap by half. Interrupted, the same command goes
-    on where it was.
+    texts. With --pool text-mean, text-cls or text-last a vector is of a whole text, its only word.
+    Long texts are read in windows that overlap by half. Interrupted, the same command goes on where
+    it was.
     """
 
     text: Positional[Several[str]]
@@ -307,7 +310,7 @@ class EmbedFlags(DeviceFlag, Model, Pool, MaxTokens):
     layers: str = "last"
     """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
     by: Literal["document", "line"] = "document"
-    """What a word's context is: its document, or its line alone."""
+    """What a text is, a word's context too: a document, or each line by itself."""
     window: Count = 0
     """Tokens of a window; 0 takes as many as the model reads."""
     dtype: Literal["float16", "float32"] = "float16"
@@ -315,30 +318,52 @@ class EmbedFlags(DeviceFlag, Model, Pool, MaxTokens):
 
 
 @settings
-class SimilarityFlags(DeviceFlag, Model, Pool, JsonFlag):
-    """Compare word occurrences by the cosine of their vectors; mark one word in each text.
+class SimilarityFlags(DeviceFlag, JsonFlag):
+    """Compare words where they stand, or whole texts, by the cosine of their vectors.
 
-    Example: symprompt similarity "the [die] is cast" "they [die] young"
+    Of words, one is marked in each text: symprompt similarity "the [die] is cast" "they [die]
+    young". Of texts: symprompt similarity --pool text-mean "It is cold ." "It is icy .". --pairs
+    compares the pairs of a file; --among finds the nearest to a text, or to its word.
     """
 
-    texts: Positional[Several[str]]
-    """Two or more texts, each with one word in brackets."""
-    layers: str = "last"
-    """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
+    texts: Positional[Several[str]] = ()
+    """Two or more texts (one is enough with --among), each with one word in brackets if words are
+    compared."""
+    pairs: str = ""
+    """A .jsonl, .csv or .tsv file with the columns first and second; with a column score too (how
+    alike people find them), its rank correlation with the cosines is given."""
+    columns: Several[str] = ()
+    """What that file calls its columns, as first=question1 score=gold."""
+    among: Several[str] = ()
+    """Where to look for the nearest: text files, whose lines (or words) are compared, or a folder
+    that embed wrote. de=FILE says that a file is in language de."""
+    top: Positive = 10
+    """How many neighbours, or lines of pairs, to show; --json has all pairs."""
+    model: str = ""
+    """Folder or hub name of a masked or causal language model; empty takes that of the vectors in
+    --among, or the shipped one."""
+    layers: str = ""
+    """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer; empty
+    takes those of the vectors in --among, or last."""
+    pool: Literal["", "first", "mean", "text-mean", "text-cls", "text-last"] = ""
+    """Of words: the first sub-token, or the mean of all. Of whole texts: the mean of the tokens
+    (text-mean), the [CLS] token (text-cls; masked models), or the last token (text-last; causal
+    models). Empty takes that of the vectors in --among, or mean."""
     standardise: str = ""
     """A standardiser's file, made by: symprompt isotropy. Without one all cosines are high."""
     figure: str = ""
-    """PNG file to draw the cosines to."""
+    """PNG file to draw the cosines of the texts to."""
 
 
 @settings
 class IsotropyFlags(DeviceFlag, Model, Pool, JsonFlag):
-    """Measure how much all word vectors point one way, and standardise them.
+    """Measure how much all vectors of words, or of texts, point one way, and standardise them.
 
-    The expected cosine of two random words, layer by layer, before and after subtracting each
-    dimension's mean and dividing by its deviation, which are fitted on one text and measured on
-    another; the dimensions that make it (rogue ones); and cosines by word frequency. OUT holds the
-    results, a picture, and standardisers for symprompt similarity.
+    The expected cosine of two random words (of two lines with --pool text-mean), layer by layer,
+    before and after subtracting each dimension's mean and dividing by its deviation, which are
+    fitted on one text and measured on another; the dimensions that make it (rogue ones); and
+    cosines by word frequency. OUT holds the results, a picture, and standardisers for symprompt
+    similarity.
     """
 
     text: Positional[Several[str]]
@@ -354,7 +379,7 @@ class IsotropyFlags(DeviceFlag, Model, Pool, JsonFlag):
 
 
 @settings
-class SensesTrainFlags(DeviceFlag, Model, Pool, WordNet):
+class SensesTrainFlags(DeviceFlag, Model, WordNet):
     """Make sense vectors: the mean of each sense's occurrences in tagged text (SemCor)."""
 
     corpus: Positional[str]
@@ -363,6 +388,8 @@ class SensesTrainFlags(DeviceFlag, Model, Pool, WordNet):
     """Folder to write. An interrupted training goes on there."""
     layers: str = "sum-last-4"
     """last, mean-last-4, sum-last-4 (or another number than 4), or the number of one layer."""
+    pool: Literal["first", "mean"] = "mean"
+    """A word's first sub-token, or the mean of all of them."""
     standardise: bool = False
     """Standardise the vectors first, fitted on the tagged words."""
 

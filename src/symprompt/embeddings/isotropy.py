@@ -1,4 +1,4 @@
-"""Cosines of words: of marked occurrences and of any two words, and what to do where all are high.
+"""How far all vectors of a model point one way, and what to do where all cosines are high.
 
 The anisotropy of a model (Ethayarajh 2019) is the expected cosine of two random words of a corpus.
 It needs no sampling: with unit vectors u, the mean over all pairs of different occurrences is
@@ -25,7 +25,6 @@ from symprompt.embeddings.vectors import (
     Pool,
     Text,
     WordVectors,
-    embed,
     embed_chunks,
     layer_count,
 )
@@ -93,66 +92,6 @@ class Standardiser:
             ) from None
 
 
-@dataclass(frozen=True)
-class Occurrence:
-    """A word in a text: the text with the word marked by brackets, "the [die] is cast"."""
-
-    text: Text
-    word: int
-
-    @classmethod
-    def parse(cls, marked: str) -> Occurrence:
-        """Read a text in which one word stands in brackets.
-
-        Raises:
-            DataError: none or several are marked, or what is marked is no single word.
-        """
-        before, opened, rest = marked.partition("[")
-        word, closed, after = rest.partition("]")
-        if not opened or not closed or "[" in after or not word.strip():
-            raise DataError(
-                f"{marked!r} does not mark one word; put it in brackets: the [die] is cast."
-            )
-        text = Text.running(before + word + after)
-        first = len(before) + len(word) - len(word.lstrip())
-        at = np.flatnonzero((text.starts <= first) & (text.ends > first))
-        if len(at) != 1 or text.words()[int(at[0])] != word.strip():
-            raise DataError(f"{word!r} in {marked!r} is no single word; mark one word only.")
-        return cls(text, int(at[0]))
-
-
-def compare(
-    occurrences: Sequence[Occurrence],
-    backbone: LanguageModel,
-    choice: Choice,
-    standardiser: Standardiser | None = None,
-) -> Floats:
-    """Return the cosine of every two occurrences, [n, n].
-
-    Raises:
-        RunError: the standardiser was fitted with another model, layers, pooling or width.
-    """
-    texts = [occurrence.text for occurrence in occurrences]
-    found = embed(texts, model=backbone, layers=choice.layers, pool=choice.pool)
-    firsts = np.cumsum([0, *(len(text) for text in texts[:-1])])
-    rows = firsts + [occurrence.word for occurrence in occurrences]
-    vectors: npt.NDArray[np.floating] = found.vectors[rows].astype(np.float64)
-    if standardiser is not None:
-        about, fitted = standardiser.about, standardiser.mean.shape
-        own = {"fingerprint": backbone.fingerprint, "layers": choice.layers, "pool": choice.pool}
-        for key, value in own.items():
-            if about.get(key) != value:
-                raise RunError(
-                    f"the standardiser was fitted with {key} {about.get(key)!r}, not {value!r}; "
-                    "fit one with: symprompt isotropy."
-                )
-        if fitted != vectors.shape[1:]:
-            raise RunError(f"the standardiser has shape {fitted}, not {vectors.shape[1:]}.")
-        vectors = standardiser.apply(vectors)
-    ready = unit(vectors)
-    return np.asarray(ready @ ready.T, dtype=np.float64)
-
-
 class Moments:
     """Mean and squares over a stream of vectors, [h] or [layers, h] each; final.
 
@@ -188,7 +127,7 @@ class Moments:
             DataError: it was less than two vectors.
         """
         if self.count < 2:
-            raise DataError(f"{self.count} words are too few to standardise by; give more text.")
+            raise DataError(f"{self.count} vectors are too few to standardise by; give more text.")
         return Standardiser(self._mean, np.sqrt(self._squares / self.count), {"words": self.count})
 
 
@@ -215,7 +154,7 @@ class Directions:
             DataError: there were less than two vectors.
         """
         if self.count < 2:
-            raise DataError(f"{self.count} words make no pair; give more text.")
+            raise DataError(f"{self.count} vectors make no pair; give more text.")
         pairs = self.count * (self.count - 1)
         found: Floats = (self._sum**2 - self._squares) / pairs
         return found
@@ -390,7 +329,7 @@ def measure_model(
         fit_on: files or folders whose words' means and deviations are taken.
         measure_on: other files; cosines are of these words.
         out: the folder to write.
-        pool: how a word's sub-tokens become one vector.
+        pool: how a word's sub-tokens become one vector; or how a text's do: each line is one then.
         limit: at most so many words of each, in lines drawn from all over it; 0 takes all.
         seed: of the draw.
         tick: called with the words done, stages "fit" and "measure".
@@ -398,7 +337,8 @@ def measure_model(
     Returns:
         What is written to ``isotropy.json``: "layers", a `LayerIsotropy` for every layer from the
         embeddings on and for the sum of the last ones; "before" and "after", a `FrequencyBand` for
-        cosines of the sum by word frequency; "standardisers", name of the layers -> file.
+        cosines of the sum by word frequency (none for texts); "standardisers", name of the layers
+        -> file.
 
     Raises:
         ConfigError: the limit is negative.
@@ -453,11 +393,14 @@ def measure_model(
     paths = {name: folder.path / f"standardiser-{name}.safetensors" for name in fits}
     for name, own in fits.items():
         own.save(paths[name])
-    whole = np.concatenate(sums)
+    bands: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
+    if not Choice(pool=pool).of_texts:
+        whole = np.concatenate(sums)
+        for key, fit in {"before": None, "after": fits[names[-1]]}.items():
+            bands[key] = [asdict(band) for band in cosine_by_frequency(words, whole, fit)]
     report = {
         "layers": [asdict(layer) for layer in layers],
-        "before": [asdict(band) for band in cosine_by_frequency(words, whole)],
-        "after": [asdict(band) for band in cosine_by_frequency(words, whole, fits[names[-1]])],
+        **bands,
         "standardisers": {name: str(path) for name, path in paths.items()},
         "about": {
             "model": backbone.source,

@@ -1,10 +1,10 @@
-"""Contextual word vectors from a model's hidden states: texts in, a vector for each word out."""
+"""Contextual vectors from a model's hidden states: of each word of a text, or of the whole text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -17,12 +17,13 @@ from torch.nn import functional
 from symprompt.engine.batches import make_batches
 from symprompt.errors import ConfigError, DataError, ModelError
 from symprompt.files.progress import Tick, silent
+from symprompt.files.reading import shorten
 from symprompt.files.text import file_digest, find_files, read_documents
 from symprompt.models import SHIPPED, Inputs, LanguageModel, Vocabulary
 from symprompt.runs.environment import send
 
 Ints = npt.NDArray[np.int64]
-Pool = Literal["first", "mean"]
+Pool = Literal["first", "mean", "text-mean", "text-cls", "text-last"]
 By = Literal["document", "line"]
 _LAYERS = re.compile(r"last|all|(?P<how>mean|sum)-last-(?P<count>[1-9]\d?)|(?P<number>\d{1,3})")
 _CPU_TOKENS = 4096
@@ -74,6 +75,30 @@ class Text:
         sizes = np.array([len(word) for word in words], dtype=np.int64)
         ends = np.cumsum(sizes + 1) - 1
         return cls(" ".join(words), ends - sizes, ends, label)
+
+    @classmethod
+    def marked(cls, text: str) -> Text:
+        """Read a text in which one word, its only one then, stands in brackets: the [die] is cast.
+
+        Raises:
+            DataError: none or several are marked, or what is marked is no single word.
+        """
+        before, opened, rest = text.partition("[")
+        word, closed, after = rest.partition("]")
+        if not opened or not closed or "[" in after or not word.strip():
+            raise DataError(
+                f"{text!r} does not mark one word; put it in brackets: the [die] is cast."
+            )
+        found = cls.running(before + word + after)
+        first = len(before) + len(word) - len(word.lstrip())
+        at = np.flatnonzero((found.starts <= first) & (found.ends > first))
+        if len(at) != 1 or found.words()[int(at[0])] != word.strip():
+            raise DataError(f"{word!r} in {text!r} is no single word; mark one word only.")
+        return replace(found, starts=found.starts[at], ends=found.ends[at])
+
+    def whole(self) -> Text:
+        """Return the text as one word, whose vector is that of the text."""
+        return replace(self, starts=np.zeros(1, np.int64), ends=np.full(1, len(self.text)))
 
     def words(self) -> list[str]:
         """Return the words as they are written."""
@@ -162,12 +187,16 @@ def make_windows(tokens: Tokens, size: int, *, causal: bool = False) -> tuple[In
 
 @dataclass(frozen=True)
 class Choice:
-    """Which layers are combined and how a word's sub-tokens are.
+    """What has a vector, a word or a whole text, which layers are combined and how its tokens are.
 
     Attributes:
         layers: last, mean-last-N, sum-last-N, a layer's number (0 is the embeddings), or all: every
             layer by itself.
-        pool: first (the word's first sub-token) or mean (of all of them).
+        pool: of a word its first sub-token (first) or the mean of all of them (mean). Of a whole
+            text the mean of its tokens (text-mean; [CLS] and [SEP] are counted, as sentence
+            encoders are trained; what a causal model begins with is not), the token that a masked
+            model begins with (text-cls), or the last one of a causal model (text-last). The vector
+            of a text longer than a window is the mean of its windows'.
         window: tokens of a window of long texts; 0 takes as many as the model reads.
         max_tokens: most tokens in one pass; 0 chooses by device.
     """
@@ -184,22 +213,49 @@ class Choice:
                 "than 4), or the number of one layer (0 is the embeddings)."
             )
         if self.pool not in get_args(Pool):
-            raise ConfigError(f"pool is {self.pool!r}; use first or mean.")
+            raise ConfigError(
+                f"pool is {self.pool!r}; use first or mean for words, text-mean, text-cls or "
+                "text-last for whole texts."
+            )
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether a vector is of a whole text, not of a word."""
+        return self.pool.startswith("text-")
+
+    def read(self, text: str) -> Text:
+        """Return a text to be compared: with the one word that it marks, or to be taken whole.
+
+        Raises:
+            DataError: not one word is marked, though words have the vectors.
+        """
+        return Text.running(text).whole() if self.of_texts else Text.marked(text)
 
     def _parse(self) -> re.Match[str]:
         return cast(re.Match[str], _LAYERS.fullmatch(self.layers))
 
     def check(self, backbone: LanguageModel) -> None:
-        """Refuse layers that a model does not have.
+        """Refuse layers that a model does not have, and a token that says nothing in it.
 
         Raises:
-            ConfigError: it has fewer.
+            ConfigError: it has fewer layers, no [CLS], or reads on after the last token.
         """
         most, found = layer_count(backbone), self._parse()
         asked = int(found["count"] or found["number"] or 0)
         if asked > most:
             raise ConfigError(
                 f"layers is {self.layers!r}, but the model has {most} layers; give at most {most}."
+            )
+        if self.pool == "text-cls" and (backbone.causal or not backbone.vocabulary.prefix):
+            other = "text-last or text-mean" if backbone.causal else "text-mean"
+            raise ConfigError(
+                f"pool is text-cls, but {backbone.source} has no [CLS] token that reads the text; "
+                f"use {other}."
+            )
+        if self.pool == "text-last" and not backbone.causal:
+            raise ConfigError(
+                f"pool is text-last, but {backbone.source} is a masked model, whose last token is "
+                "no summary; use text-mean or text-cls."
             )
 
     def combine(self, states: Sequence[Tensor]) -> Tensor:
@@ -228,10 +284,10 @@ def layer_count(backbone: LanguageModel) -> int:
 
 @dataclass(frozen=True)
 class WordVectors:
-    """The words of some texts and their vectors, row by row.
+    """The words of some texts and their vectors, row by row; a text's, if it was taken as a whole.
 
     Attributes:
-        texts: the texts, in the order they were given.
+        texts: the texts, in the order they were given; with one word each if taken as a whole.
         vectors: [words, h] (or [words, layers, h]).
         tokens: [words], how many sub-tokens each has; 0 for one the tokenizer left out, whose
             vector is zero.
@@ -254,7 +310,7 @@ def embed_chunks(
     dtype: npt.DTypeLike = np.float32,
     chunk: int = 0,
 ) -> Iterator[WordVectors]:
-    """Yield the vectors of every word of every text, in order, some texts at a time.
+    """Yield the vectors of every word, or of every text, in order, some texts at a time.
 
     Args:
         backbone: the model, masked or causal.
@@ -284,12 +340,14 @@ def embed_chunks(
 def _embed(
     backbone: LanguageModel, texts: list[Text], choice: Choice, dtype: npt.DTypeLike
 ) -> WordVectors:
+    if choice.of_texts:
+        texts = [text.whole() for text in texts]
     tokens = list(tokenise(backbone.vocabulary, texts))
     plan = _Plan.make(backbone, tokens, choice)
     width = backbone.model.config.get_text_config().hidden_size
     words = len(plan.first)
     shape = (words, layer_count(backbone) + 1, width) if choice.layers == "all" else (words, width)
-    vectors = np.zeros(shape, dtype=dtype)
+    vectors = np.zeros(shape, dtype=np.float32 if choice.of_texts else dtype)
     most = choice.max_tokens or (_GPU_TOKENS if backbone.device.type == "cuda" else _CPU_TOKENS)
     waiting: tuple[Ints, Tensor] | None = None
     with torch.inference_mode():
@@ -301,14 +359,20 @@ def _embed(
                 with np.errstate(over="ignore"):
                     vectors[rows] = values.cpu().numpy().astype(vectors.dtype, copy=False)
             waiting = found
-    counts = np.concatenate([entry.last - entry.first for entry in tokens] or [plan.first])
+    counts = np.concatenate([entry.last - entry.first for entry in tokens])
+    if choice.of_texts:
+        counts = np.array([len(entry.ids) for entry in tokens])
+        each = np.bincount(plan.texts).reshape(-1, *(1,) * (vectors.ndim - 1))
+        totals = np.add.reduceat(vectors, np.searchsorted(plan.texts, np.arange(len(texts))))
+        with np.errstate(over="ignore"):
+            vectors = (totals / each).astype(dtype)
     made = WordVectors(tuple(texts), vectors, counts)
-    finite = np.isfinite(vectors).reshape(words, -1).all(axis=1)
+    finite = np.isfinite(vectors).reshape(len(vectors), -1).all(axis=1)
     if not finite.all():
         word = made.words()[int(finite.argmin())]
         raise ModelError(
-            f"{backbone.source} gives {word!r} a vector that is not finite in {vectors.dtype}; use "
-            "--dtype float32, other --layers, or another model."
+            f"{backbone.source} gives {shorten(word)} a vector that is not finite in "
+            f"{vectors.dtype}; use --dtype float32, other --layers, or another model."
         )
     return made
 
@@ -320,7 +384,9 @@ class _Plan:
     Attributes:
         ids: every text's tokens, one after the other.
         starts, sizes: [windows], where each begins in ids and how many tokens it has.
-        first, last: [words], tokens of each word counted from its window's start.
+        first, last: [words], tokens of each word counted from its window's start; a whole text
+            has as many words as windows.
+        texts: [words], the text of each.
         order: [words], the words sorted by window.
         bounds: [windows + 1], where each window's words begin in order.
         frame: the special tokens before and after each window.
@@ -331,6 +397,7 @@ class _Plan:
     sizes: Ints
     first: Ints
     last: Ints
+    texts: Ints
     order: Ints
     bounds: Ints
     frame: tuple[Ints, Ints]
@@ -347,14 +414,19 @@ class _Plan:
         starts, sizes, first, last, owner = [], [], [], [], []
         offset = windows = 0
         for entry in tokens:
-            opens, closes, window = make_windows(
-                entry, choice.window or most, causal=backbone.causal
-            )
-            begin, end = opens[window], closes[window]
+            size = choice.window or most
+            if choice.of_texts:
+                opens, closes = _share(len(entry.ids), size)
+                window = np.arange(len(opens))
+                begin, end = _whole(closes - opens, choice, frame, causal=backbone.causal)
+            else:
+                opens, closes, window = make_windows(entry, size, causal=backbone.causal)
+                begin = np.maximum(entry.first, opens[window]) - opens[window]
+                end = np.minimum(entry.last, closes[window]) - opens[window]
             starts.append(opens + offset)
             sizes.append(closes - opens)
-            first.append(np.maximum(entry.first, begin) - begin)
-            last.append(np.minimum(entry.last, end) - begin)
+            first.append(begin)
+            last.append(end)
             owner.append(window + windows)
             offset += len(entry.ids)
             windows += len(opens)
@@ -366,6 +438,7 @@ class _Plan:
             np.concatenate(sizes),
             np.concatenate(first),
             np.concatenate(last),
+            np.repeat(np.arange(len(tokens)), [len(own) for own in owner]),
             order,
             np.searchsorted(owners[order], np.arange(windows + 1)),
             (frame[0], frame[1]),
@@ -398,6 +471,29 @@ class _Plan:
         counts = self.bounds[windows + 1] - self.bounds[windows]
         rows = np.repeat(np.arange(len(windows)), counts)
         return self.order[_ranges(self.bounds[windows], counts)], rows
+
+
+def _share(count: int, size: int) -> tuple[Ints, Ints]:
+    """Return the starts and ends of as few windows as hold all tokens once, alike in size."""
+    parts = max(1, -(-count // size))
+    bounds = np.arange(parts + 1, dtype=np.int64) * count // parts
+    return bounds[:-1], bounds[1:]
+
+
+def _whole(
+    sizes: Ints, choice: Choice, frame: Sequence[Ints], *, causal: bool
+) -> tuple[Ints, Ints]:
+    """Return the first token of each window that its vector is made of, and the one after the last.
+
+    A window without tokens has none.
+    """
+    before, after = len(frame[0]), len(frame[1])
+    first, last = {
+        "text-cls": (sizes * 0 - before, sizes * 0 - before + 1),
+        "text-last": (sizes - 1, sizes),
+        "text-mean": (sizes * 0, sizes) if causal else (sizes * 0 - before, sizes + after),
+    }[choice.pool]
+    return first, np.where(sizes > 0, last, first)
 
 
 def _ranges(starts: Ints, counts: Ints) -> Ints:
@@ -446,16 +542,18 @@ def embed(
     device: str = "auto",
     tick: Tick = silent,
 ) -> WordVectors:
-    """Return a contextual embedding of every word of every text, in memory.
+    """Return a contextual embedding of every word of every text, or of every text, in memory.
 
     Texts longer than the model reads are cut into windows that overlap by half; each word is taken
-    from the window in which it has most context. For more than memory holds, ``write_embeddings``.
+    from the window in which it has most context. A whole text is cut into windows without overlap,
+    and its vector is their mean. For more than memory holds, ``write_embeddings``.
 
     Args:
         texts: strings, whose words are found, or lists of words.
         model: a folder, hub name or "shipped", masked or causal; or a loaded backbone.
         layers: last, mean-last-4, sum-last-4 (or another number), a layer's number, or all.
-        pool: a word's first sub-token, or the mean of all of them.
+        pool: a word's first sub-token (first) or the mean of all of them (mean); of a whole text
+            text-mean, text-cls (masked models) or text-last (causal ones).
         window: tokens of a window; 0 takes as many as the model reads.
         device: auto, cpu, cuda, cuda:N or mps.
         tick: called with the texts done, stage "embed".
@@ -485,13 +583,14 @@ def embed(
         model if isinstance(model, LanguageModel) else LanguageModel.load(model, device=device)
     )
     choice = Choice(layers, pool, window)
-    done, vectors, tokens = 0, [], []
+    parts = []
+    done: tuple[Text, ...] = ()
     for found in embed_chunks(backbone, given, choice):
-        vectors.append(found.vectors)
-        tokens.append(found.tokens)
-        done += len(found.texts)
-        tick("embed", done, len(given), "texts")
-    return WordVectors(tuple(given), np.concatenate(vectors), np.concatenate(tokens))
+        parts.append(found)
+        done += found.texts
+        tick("embed", len(done), len(given), "texts")
+    vectors, tokens = ([getattr(part, key) for part in parts] for key in ("vectors", "tokens"))
+    return WordVectors(done, np.concatenate(vectors), np.concatenate(tokens))
 
 
 def read_corpus(

@@ -37,7 +37,9 @@ from symprompt.files.reading import (
     load_lines,
     load_rows,
     parse_row,
+    read_columns,
     refuse_bad,
+    rename,
     shorten,
     split_in,
     text_in,
@@ -274,7 +276,7 @@ def load_table(
         seed: makes the split where the file has no split column.
         columns, bad_rows: see ``load_facts``.
     """
-    called = read_columns(columns)
+    called = read_columns(columns, _ROLES)
     bad: list[str] = []
     first: Row | None = None
     only, splits_given = "", False
@@ -283,7 +285,7 @@ def load_table(
     composed, unread = 0, Counter[str]()
     for number, row in load_rows(path, any_case=True, bad=bad):
         if first is None:
-            first = _rename(row, called, path, number)
+            first = rename(row, called, _ROLES, path, number)
             splits_given = "split" in first
             # Where the user has named columns and none of relations there is but one.
             only = path.stem if called and "relation" not in first else ""
@@ -293,7 +295,7 @@ def load_table(
                     find_column(first, _ROLES[role], path, number)
         name, before = only, len(bad)
         with collect_bad(bad):
-            row = _rename(row, called, path, number)
+            row = rename(row, called, _ROLES, path, number)
             name = name or text_in(row, ("relation",), path, number, one_line=True)
             fact, changed = _fact(name, row, path, number)
             split = _split(row, path, number, given=splits_given)
@@ -354,42 +356,12 @@ def _split(row: Row, path: Path, number: int, *, given: bool) -> Split | None:
     return split_in(row, "split", path, number) if given else None
 
 
-def read_columns(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Return what a table calls its columns, role -> name in lower case.
-
-    Args:
-        given: such a mapping, or pairs as subject=company.
-
-    Raises:
-        ConfigError: a pair is no pair, or names no role.
-    """
-    if isinstance(given, Mapping):
-        given = [f"{role}={column}" for role, column in given.items()]
-    found: dict[str, str] = {}
-    for pair in given:
-        role, equals, column = pair.partition("=")
-        if not equals or role not in _ROLES or not column.strip():
-            raise ConfigError(
-                f"columns has {pair!r}; give role=column, as in subject=company; roles are: "
-                f"{', '.join(_ROLES)}."
-            )
-        found[role] = column.strip().lower()
-    return found
-
-
-def _rename(row: Row, called: Mapping[str, str], path: Path, number: int) -> Row:
-    """Return a row under the names of its columns' roles."""
-    named = {role: row[find_column(row, (own,), path, number)] for role, own in called.items()}
-    hidden = {*called.values(), *(key for role in called for key in _ROLES[role])}
-    return {key: value for key, value in row.items() if key not in hidden} | named
-
-
 def load_subjects(path: Path, columns: Mapping[str, str] | Sequence[str] = ()) -> list[str]:
     """Return the subjects of a table's column, or of a text file with one a line."""
     if path.suffix.lower() in TABLES:
-        called, found = read_columns(columns), []
+        called, found = read_columns(columns, _ROLES), []
         for number, row in load_rows(path, any_case=True):
-            named = _rename(row, called, path, number)
+            named = rename(row, called, _ROLES, path, number)
             found.append(text_in(named, SUBJECT_KEYS, path, number, one_line=True))
         return found
     return [line.strip() for line in load_lines(path) if line.strip()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeGuard
 
-from symprompt.errors import DataError, SympromptError
+from symprompt.errors import ConfigError, DataError, SympromptError
 
 Row = Mapping[str, object]
 
@@ -324,6 +325,45 @@ def find_column(row: Row, names: Sequence[str], path: Source, number: int) -> st
     return found
 
 
+def read_columns(
+    given: Mapping[str, str] | Sequence[str], roles: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return what a table calls its columns, role -> name in lower case.
+
+    Args:
+        given: such a mapping, or pairs such as subject=company.
+        roles: what a column can be, and the names that it goes by.
+
+    Raises:
+        ConfigError: a pair is no pair, or names no role.
+    """
+    if isinstance(given, Mapping):
+        given = [f"{role}={column}" for role, column in given.items()]
+    found: dict[str, str] = {}
+    for pair in given:
+        role, equals, column = pair.partition("=")
+        if not equals or role not in roles or not column.strip():
+            raise ConfigError(
+                f"columns has {pair!r}; give role=column, such as {next(iter(roles))}=name; roles "
+                f"are: {', '.join(roles)}."
+            )
+        found[role] = column.strip().lower()
+    return found
+
+
+def rename(
+    row: Row,
+    called: Mapping[str, str],
+    roles: Mapping[str, Sequence[str]],
+    path: Source,
+    number: int,
+) -> Row:
+    """Return a row under the names of its columns' roles."""
+    named = {role: row[find_column(row, (own,), path, number)] for role, own in called.items()}
+    hidden = {*called.values(), *(key for role in called for key in roles[role])}
+    return {key: value for key, value in row.items() if key not in hidden} | named
+
+
 def text_in(
     row: Row, names: Sequence[str], path: Source, number: int, *, one_line: bool = False
 ) -> str:
@@ -356,6 +396,21 @@ def text_in(
             "other control characters are not allowed; remove them."
         )
     return value.strip()
+
+
+def number_in(row: Row, column: str, path: Source, number: int) -> float:
+    """Return the finite number in a column."""
+    value = row[find_column(row, (column,), path, number)]
+    try:
+        found = float(value) if isinstance(value, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        found = math.nan
+    if isinstance(value, bool) or not math.isfinite(found):
+        raise DataError(
+            f"{path}, line {number}: {column!r} is {shorten(value)}, but only a finite number is "
+            "allowed; correct it."
+        )
+    return found
 
 
 def split_in(row: Row, column: str, path: Source, number: int) -> Split:

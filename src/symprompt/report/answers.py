@@ -6,6 +6,7 @@ Tables of plain values; those of finished runs are in ``records``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +237,11 @@ def _shown(row: Mapping[str, Any]) -> str:
     return "; ".join([*([", ".join(spans)] if spans else []), *pairs]) or "no span"
 
 
+def _kind(report: Mapping[str, Any]) -> str:
+    """Return what the vectors of an isotropy report are of."""
+    return "texts" if report["about"]["pool"].startswith("text-") else "words"
+
+
 def isotropy_table(report: Mapping[str, Any]) -> Grid:
     """Return the expected cosine of each layer, before and after, and its rogue dimensions."""
     rows = []
@@ -243,7 +249,7 @@ def isotropy_table(report: Mapping[str, Any]) -> Grid:
         shares = ", ".join(f"{place}: {100 * share:.0f} %" for place, share in layer["shares"])
         rows.append((layer["layer"], f"{layer['before']:.3f}", f"{layer['after']:.3f}", shares))
     return Grid(
-        "Expected cosine of two random words",
+        f"Expected cosine of two random {_kind(report)}",
         ("layer", "as it is", "standardised", "dimensions with the largest shares"),
         (tuple(rows),),
     )
@@ -269,14 +275,57 @@ def frequency_table(report: Mapping[str, Any]) -> Grid:
     )
 
 
-def similarity_table(marked: Sequence[str], cosines: Sequence[Sequence[float]]) -> Grid:
-    """Return the cosine of every two occurrences."""
+def similarity_table(
+    texts: Sequence[str], cosines: Sequence[Sequence[float]], kind: str = "word"
+) -> Grid:
+    """Return the cosine of every two texts, or of the words marked in them (kind text or word)."""
     rows = [
         (f"{number}  {text}", *(f"{value:.3f}" for value in row))
-        for number, (text, row) in enumerate(zip(marked, cosines, strict=True), start=1)
+        for number, (text, row) in enumerate(zip(texts, cosines, strict=True), start=1)
     ]
-    header = ("occurrence", *(str(number + 1) for number in range(len(marked))))
-    return Grid("Cosine of word occurrences", header, (tuple(rows),))
+    what = "text" if kind == "text" else "occurrence"
+    header = (what, *(str(number + 1) for number in range(len(texts))))
+    title = "Cosine of texts" if kind == "text" else "Cosine of word occurrences"
+    return Grid(title, header, (tuple(rows),))
+
+
+def pair_table(found: Mapping[str, Any], top: int) -> Group:
+    """Return the cosine of each pair, beside its score if it has one, and how the two agree.
+
+    Args:
+        found: first, second, scores (or none), cosines and spearman.
+        top: at most so many pairs.
+    """
+    scores = found["scores"] or [None] * len(found["cosines"])
+    lines = zip(found["first"], found["second"], scores, found["cosines"], strict=True)
+    header = ("first", "second", *["score"] * bool(found["scores"]), "cosine")
+    rows = tuple(
+        (one, other, *([] if score is None else [f"{score:g}"]), f"{cosine:.3f}")
+        for one, other, score, cosine in islice(lines, top)
+    )
+    grid = Grid("Cosine of pairs", header, (rows,), folded=(0, 1))
+    count = len(scores)
+    notes = [f"the first {top} of {count:,} pairs; --json has all."] if count > top else []
+    if found["scores"]:
+        value = found["spearman"]
+        shown = "none, as all are the same" if value is None else f"{value:.3f}"
+        notes.append(f"rank correlation with the scores (Spearman, {count:,} pairs): {shown}")
+    return stack(grid, *notes)
+
+
+def neighbour_table(found: Mapping[str, Any]) -> Grid:
+    """Return the texts, or words in texts, that are nearest to one.
+
+    Args:
+        found: text, and nearest: cosine, text and label of each.
+    """
+    labelled = any(own["label"] for own in found["nearest"])
+    header = ("nearest", *["language"] * labelled, "cosine")
+    rows = tuple(
+        (own["text"], *[own["label"]] * labelled, f"{own['cosine']:.3f}")
+        for own in found["nearest"]
+    )
+    return Grid(f"Nearest to: {found['text']}", header, (rows,))
 
 
 def senses_table(evaluation: Mapping[str, Any]) -> Grid:

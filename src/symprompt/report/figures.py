@@ -662,12 +662,15 @@ def draw_loss(training: Mapping[str, Any]) -> Figure:
 # -- word vectors ---------------------------------------------------------------------------------
 
 
-def draw_cosines(labels: Sequence[str], cosines: Sequence[Sequence[float]]) -> Figure:
+def draw_cosines(
+    labels: Sequence[str], cosines: Sequence[Sequence[float]], kind: str = "word"
+) -> Figure:
     """Draw a table of cosines as colours, with the numbers where there is room.
 
     Args:
         labels: of the rows, and of the columns.
         cosines: a row for each label.
+        kind: word or text, what the vectors are of.
     """
     places = range(len(labels))
     heads, turned, names = list(labels), 45, list(labels)
@@ -676,9 +679,8 @@ def draw_cosines(labels: Sequence[str], cosines: Sequence[Sequence[float]]) -> F
         heads, turned = [str(place + 1) for place in places], 0
         names = [textwrap.fill(f"{place + 1}  {labels[place]}", _LABEL) for place in places]
     lines = sum(name.count("\n") + 1 for name in names)
-    figure = make_figure(
-        1.0 + max(0.5 * min(len(names), 6), 0.22 * lines), "Cosine of word vectors"
-    )
+    height = 1.0 + max(0.5 * min(len(names), 6), 0.22 * lines)
+    figure = make_figure(height, f"Cosine of {kind} vectors")
     axes = figure.subplots()
     # A word is like itself: the colours are for the others, and tell the sign where there are two.
     others = np.ma.masked_array(cosines, mask=np.eye(len(names), dtype=bool))
@@ -713,13 +715,17 @@ def draw_isotropy(report: Mapping[str, Any]) -> Figure:
         report: an isotropy report as plain values: before and after standardising.
     """
     names = [layer["layer"] for layer in report["layers"]]
-    figure = make_figure(
-        3.6,
-        "How much word vectors point one way",
-        f"Left: expected cosine of two random words. Right: mean cosine of two occurrences, "
-        f"{names[-1]}.",
-    )
-    left, right = figure.subplots(1, 2)
+    # Texts hardly ever occur twice: their vectors have the left panel alone.
+    words = bool(report["before"])
+    caption = "Expected cosine of two random texts."
+    if words:
+        caption = (
+            "Left: expected cosine of two random words. Right: mean cosine of two occurrences, "
+            f"{names[-1]}."
+        )
+    kind = "word" if words else "text"
+    figure = make_figure(3.6, f"How much {kind} vectors point one way", caption)
+    left, *others = figure.subplots(1, 1 + words, squeeze=False)[0]
     for key, colour, mark, label in (
         ("before", ORANGE, "o", "as it is"),
         ("after", BLUE, "s", "standardised"),
@@ -729,21 +735,23 @@ def draw_isotropy(report: Mapping[str, Any]) -> Figure:
         # The sum of the last layers is no layer, so no line leads to it.
         left.plot(range(len(values) - 1), values[:-1], **look)
         left.plot([len(values) - 0.4], values[-1:], label=label, **look)
-        same, other = ([band[kind] for band in report[key]] for kind in ("same", "other"))
-        right.plot(range(len(same)), same, label=f"{label}, same word", **look)
-        dashed = (0, (3, 2))
-        right.plot(range(len(same)), other, linestyle=dashed, label=f"{label}, others", **look)
+        for right in others:
+            same, other = ([band[kind] for band in report[key]] for kind in ("same", "other"))
+            right.plot(range(len(same)), same, label=f"{label}, same word", **look)
+            dashed = (0, (3, 2))
+            right.plot(range(len(same)), other, linestyle=dashed, label=f"{label}, others", **look)
     left.set_xticks(
         [*range(len(names) - 1), len(names) - 0.4],
         [name.replace("sum-last-", "sum of\nlast ") for name in names],
     )
     left.set_xlabel("layer (0: embeddings)")
     left.set_ylabel("expected cosine")
-    ticks = [f"{band['low']}–{band['high']}" for band in report["before"]]
-    right.set_xticks(range(len(ticks)), ticks, rotation=35)
-    right.set_xlabel("occurrences of the word")
-    right.set_ylabel("mean cosine")
-    for axes in (left, right):
+    for right in others:
+        ticks = [f"{band['low']}–{band['high']}" for band in report["before"]]
+        right.set_xticks(range(len(ticks)), ticks, rotation=35)
+        right.set_xlabel("occurrences of the word")
+        right.set_ylabel("mean cosine")
+    for axes in (left, *others):
         axes.axhline(0, color=GREY, linewidth=0.8)
         axes.set_ylim(min(-0.05, axes.get_ylim()[0]), max(1.0, axes.get_ylim()[1]))
         _style(axes)
