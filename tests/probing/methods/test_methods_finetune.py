@@ -99,7 +99,15 @@ def own_model(backbone: LanguageModel) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "prompt"),
-    [("bert", MANUAL), ("roberta", MANUAL), ("distilbert", ALONE), ("gpt2", ALONE)],
+    [
+        ("bert", MANUAL),
+        ("roberta", MANUAL),
+        ("distilbert", ALONE),
+        ("gpt2", ALONE),
+        # Manual templates are cut after the object.
+        ("gpt2", MANUAL),
+        ("llama-tied", MANUAL),
+    ],
 )
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_a_stack_is_trained_as_each_model_alone_by_an_ordinary_loop(
@@ -233,6 +241,30 @@ def test_untrained_weights_answer_as_manual_prompts_do(
         assert np.array_equal(found.candidates, wanted.candidates)
         assert np.array_equal(found.better, wanted.better)
         np.testing.assert_allclose(found.object_score, wanted.object_score, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tune", ["full", "lora"])
+@pytest.mark.parametrize("prompt", [MANUAL, ALONE], ids=["manual", "alone"])
+def test_every_causal_family_is_tuned_by_what_comes_before_the_object(
+    causal: LanguageModel, facts: FactSet, prompt: dict[str, str], tune: str
+) -> None:
+    training = {"epochs": 6, "rate": 2e-3 if tune == "full" else 2e-2, "schedule": "constant"}
+    tables = {"prompt": prompt, "tuning": {"tune": tune, "lora_rank": 2}}
+    config = tuning_config(learning=training, **tables)
+    problem, method = build(config, causal, facts)
+    sentences, weights = problem.sentences["train"], method.vectors()
+    rows = np.arange(len(sentences))
+    losses, listed = method.loss(sentences, rows, weights).detach(), problem.facts.facts("train")
+    for row in rows[::5]:
+        fact = listed[row]
+        relation = next(own for own in facts.relations if own.name == fact.relation)
+        logits = ask(causal, own_model(causal), relation, prompt["template"], fact)
+        wanted = functional.cross_entropy(logits, gold(causal, fact))
+        torch.testing.assert_close(losses[row], wanted, rtol=0, atol=5e-5)
+    trained = train(config, causal, facts)
+    with torch.no_grad():
+        last = trained.method.loss(sentences, rows, trained.vectors())
+    assert last.mean() < 0.8 * losses.mean()
 
 
 def test_rounds_hold_every_row_once_and_no_line_twice_as_long_as_it_must() -> None:

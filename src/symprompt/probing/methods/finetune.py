@@ -1,7 +1,8 @@
 """Fine-tuning (Liu et al., 2021, "GPT Understands, Too", section 4.1.2), one model per relation.
 
 FT presents the subject alone with the object's mask (template "[X] [Y]"); MP+FT presents the
-relation's manual template (template "manual"). The loss is P-tuning's, over the full vocabulary,
+relation's manual template (template "manual"). A causal model reads what stands before the object,
+so its manual templates are cut after it. The loss is P-tuning's, over the full vocabulary,
 and all weights are trained, or low-rank adapters beside the linear layers (LoRA, Hu et al., 2021).
 All relations are trained in one stack; each has its own copy of the weights.
 
