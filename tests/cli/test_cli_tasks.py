@@ -136,6 +136,19 @@ def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
     ]
 
 
+def test_predicted_tags_stand_beside_their_words() -> None:
+    rows = [
+        {"id": "a", "text": "Kim Lee left", "prediction": ["B-PER", "I-PER", "O"]},
+        {"id": "b", "text": "It rains", "prediction": ["PRON", "VERB"]},
+    ]
+    grid = prediction_grid(rows)
+    assert grid.header == ("example", "prediction")
+    assert grid.sections == ((("a", "Kim/B-PER Lee/I-PER left"), ("b", "It/PRON rains/VERB")),)
+    # A word with a space in it cannot be told from two.
+    odd = prediction_grid([{"id": "c", "text": "1 000 men", "prediction": ["NUM", "NOUN"]}])
+    assert odd.sections == ((("c", "1 000 men", "NUM NOUN"),),)
+
+
 def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(["tune", "--help"])

@@ -203,7 +203,10 @@ def vocabulary_table(report: Mapping[str, Any]) -> Grid:
 
 
 def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """Return predictions as a table: the text, what was predicted, and how surely."""
+    """Return predictions as a table: the text, what was predicted, and how surely.
+
+    Tags stand beside the words they are of.
+    """
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "id": lambda row: str(row["id"]),
         "text": lambda row: shorten(row["text"], _TEXT, placeholder=" ..."),
@@ -214,6 +217,8 @@ def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
     kept = [name for name in columns if all(name in row for row in rows)]
     if "probabilities" in kept:
         kept.remove("probability")
+    if "text" in kept and all(map(_tagged, rows)):
+        kept.remove("text")
     cells = tuple(tuple(columns[name](row) for name in kept) for row in rows)
     header = ("example", *kept[1:])
     folded = tuple(at for at, name in enumerate(kept) if name != "probability")
@@ -230,11 +235,19 @@ def _shown(row: Mapping[str, Any]) -> str:
     if not isinstance(value, list):
         return str(value)
     if "texts" not in row:
-        return " ".join(map(str, value))
+        return " ".join(_tagged(row) or map(str, value))
     texts = row["texts"]
     spans = [f"{text} ({kind})" for (kind, _, _), text in zip(value, texts, strict=True)]
     pairs = [f"{name}: {texts[one]} > {texts[two]}" for name, one, two in row.get("relations", [])]
     return "; ".join([*([", ".join(spans)] if spans else []), *pairs]) or "no span"
+
+
+def _tagged(row: Mapping[str, Any]) -> list[str]:
+    """Return words with their predicted tags, O left out; nothing where it is not one a word."""
+    tags, words = row["prediction"], str(row.get("text", "")).split()
+    if not isinstance(tags, list) or "texts" in row or len(tags) != len(words):
+        return []
+    return [word if tag == "O" else f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)]
 
 
 def _kind(report: Mapping[str, Any]) -> str:
