@@ -267,6 +267,48 @@ def test_examples_that_a_pattern_cut_are_told() -> None:
     assert run_notes({}) == []
 
 
+def test_any_file_of_two_texts_is_learned_and_predicted(
+    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, words = made
+    toy = write_toy(tmp_path / "toy", "pair") / "train.jsonl"
+    rows = [json.loads(line) for line in toy.read_text().splitlines()]
+    texts = [f"{row['first']}\t{row['second']}" for row in rows]
+    labelled = [f"{text}\t{row['label']}" for text, row in zip(texts, rows, strict=True)]
+
+    def written(name: str, *lines: str) -> str:
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("".join(line + "\n" for line in lines))
+        return str(path)
+
+    def tuned(name: str, file: str, *more: str) -> str:
+        out = str(tmp_path / name)
+        cli.main([*words, "--task.kind", "auto", "--data", file, "--out", out, *more])
+        return capsys.readouterr().err
+
+    def predicted(name: str, file: str) -> tuple[list[Any], dict[str, float]]:
+        cli.main(["predict", str(tmp_path / name), file, "--device", "cpu", "--json"])
+        found = json.loads(capsys.readouterr().out)
+        return [row["prediction"] for row in found["predictions"]], found["metrics"]
+
+    known = written("known", "premise\thypothesis\tgold_label", *labelled)
+    said = tuned("by-name", known)
+    assert "kind of task: 1/1 pair, by what is in" in said
+    assert "first is premise, second is hypothesis, label is gold_label" in said
+    labels, metrics = predicted("by-name", known)
+    assert metrics["accuracy"] > 0
+    # Without labels, with other well-known names, and beside a column that is no label.
+    for name, head in (("bare", "sentence1\tsentence2"), ("usual", "first\tsecond")):
+        assert predicted("by-name", written(name, head, *texts)) == (labels, {})
+    scored = written("scored", "text1\ttext2\tscore", *(f"{text}\t0.5" for text in texts))
+    assert predicted("by-name", scored) == (labels, {})
+    numbers = ("--columns", "first=0", "second=1", "label=2")
+    said = tuned("by-number", written("headless", *labelled), *numbers)
+    assert "columns:" not in said
+    assert predicted("by-number", written("no-labels", *texts)) == (labels, {})
+    assert predicted("by-number", str(tmp_path / "headless.tsv"))[1]["accuracy"] > 0
+
+
 def test_predict_takes_texts_standard_input_and_the_columns_of_training(
     made: tuple[Path, list[str]],
     tmp_path: Path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,28 +195,44 @@ FRAMES = [{"i": 1, "args": ["(ARG0*)", "(V*)"]}, {"i": 0, "args": ["(V*)", "*"]}
         ("x.jsonl", "sequence", '{"text": "one"}', [TextExample("row-1", ("one",))], {}),
         ("x.csv", "sequence", "text,label\none,a\n", [TextExample("row-2", ("one",), "a")], {}),
         ("x.tsv", "pair", "first\tsecond\na\tb\n", [TextExample("row-2", ("a", "b"))], {}),
-        # The columns of a standard set are known too.
-        ("x.tsv", "pair", RTE, [TextExample("7", ("Rome", "Lima"))], {"name": "rte"}),
-        (
-            "x.csv",
-            "pair",
-            "first,second\nRome,Lima\n",
-            [TextExample("row-2", ("Rome", "Lima"))],
-            {"name": "rte"},
-        ),
+        # Well-known names of columns need not be given.
+        ("x.tsv", "pair", RTE, [TextExample("7", ("Rome", "Lima"))], {}),
         (
             "x.jsonl",
             "pair",
             '{"passage": "Rome", "question": "Lima"}\n',
             [TextExample("row-1", ("Lima", "Rome"))],
-            {"name": "boolq"},
+            {},
         ),
         (
             "x.tsv",
             "pair",
             RTE,
-            [TextExample("row-2", ("Lima", "Rome"))],
-            {"name": "rte", "columns": Columns(first="sentence2", second="sentence1")},
+            [TextExample("7", ("Lima", "Rome"))],
+            {"columns": Columns(first="sentence2", second="sentence1")},
+        ),
+        # Labels are taken from the column of training alone, and where they are.
+        (
+            "x.csv",
+            "pair",
+            "premise,hypothesis,score\na,b,0.4\n",
+            [TextExample("row-2", ("a", "b"))],
+            {},
+        ),
+        (
+            "x.csv",
+            "pair",
+            "first,second,label\na,b,\nc,d,x\n",
+            [TextExample("row-2", ("a", "b")), TextExample("row-3", ("c", "d"), "x")],
+            {},
+        ),
+        # A table without a line of names.
+        (
+            "x.tsv",
+            "pair",
+            "7\ta\tb\n8\tc\td\n",
+            [TextExample("row-1", ("a", "b")), TextExample("row-2", ("c", "d"))],
+            {"columns": Columns(first="1", second="2", label="3")},
         ),
         ("x.txt", "tagging", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))], {}),
         ("x.pos", "words", "Rome\nfell\n", [TaggedExample("row-0", ("Rome", "fell"))], {}),
@@ -281,10 +298,19 @@ def test_files_to_predict(
         (
             "train.csv",
             "sequence",
-            "text,class\nx,a\n",
-            "line 2: there is no column 'label', only .'text', 'class'",
+            "text,stars\nx,a\n",
+            "line 2: there is no column 'label', only .'text', 'stars'",
         ),
-        ("train.csv", "sequence", "review,label\nx,a\n", "line 2: there is no column 'text'"),
+        ("train.csv", "sequence", "note,label\nx,a\n", "line 2: there is no column 'text'"),
+        (
+            "train.csv",
+            "pair",
+            "sentence1,sentence2,score\n"
+            + "".join(f"a,b,{at}.{at}\n" for at in range(1, 20) if at != 10),
+            r"line 2: the labels are 18 different numbers, such as 1\.1, so they are scores",
+        ),
+        ("train.jsonl", "sequence", '{"text": "x", "label": NaN}\n', "label 'label' is nan, but"),
+        ("train.tsv", "pair", "a\tb\tx\nc\td\n", r"line 2: got 2 cell\(s\), but the header has 3"),
         ("train.csv", "sequence", 'text,label\n"x,a\n', "the cells cannot be read"),
         ("train.jsonl", "sequence", "{text}\n", "line 1: '{text}' is not valid JSON"),
         ("train.jsonl", "sequence", "[1]\n", "line 1: got a JSON list"),
@@ -352,8 +378,10 @@ def test_labels_of_dev_that_training_does_not_have(tmp_path: Path) -> None:
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="did you mean 'conll2003'"):
         load_task("conll203", kind="tagging")
-    odd = write(tmp_path / "odd.csv", "review,stars\nx,a\n")
-    with pytest.raises(ConfigError, match=r"columns \['review', 'stars'\].*sequence: text, label;"):
+    odd = write(tmp_path / "odd.csv", "note,stars\nx,a\n")
+    with pytest.raises(ConfigError, match=r"columns \['note', 'stars'\].*sequence: text, label;"):
+        load_task(str(odd))
+    with pytest.raises(ConfigError, match="or by numbers from 0 on if the file has no line of nam"):
         load_task(str(odd))
     with pytest.raises(ConfigError, match="only sequence, pair"):
         load_task(str(tmp_path), kind="regression")
@@ -364,8 +392,79 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         load_examples(tmp_path / "none.jsonl", "sequence")
     with pytest.raises(DataError, match="holds no examples"):
         load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
-    with pytest.raises(DataError, match="no column 'premise' or 'sentence1' or 'first'"):
-        load_examples(write(tmp_path / "x.jsonl", '{"text": "x"}'), "pair", name="rte")
+    with pytest.raises(DataError, match="no column 'first', only"):
+        load_examples(write(tmp_path / "x.jsonl", '{"text": "x"}'), "pair")
+
+
+@pytest.mark.parametrize(
+    ("heads", "known"),
+    [
+        ("sentence1 sentence2 label", "sentence1 sentence2 label"),
+        ("premise hypothesis gold_label", "premise hypothesis gold_label"),
+        ("question1 question2 is_duplicate", "question1 question2 is_duplicate"),
+        ("Quality #1_ID #1_String #2_String", "#1_String #2_String Quality"),
+        ("question sentence label", "question sentence label"),
+        ("context response label", "context response label"),
+        ("text_b text_a labels", "text_a text_b labels"),
+        ("sentence1 sentence2 sentence label", "sentence1 sentence2 label"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
+def test_pairs_are_known_by_the_names_of_their_columns(
+    heads: str, known: str, ending: str, tmp_path: Path
+) -> None:
+    names = heads.split()
+    rows = [{name: f"{name} {at % 2}" for name in names} for at in range(12)]
+    data = load_task(str(write_table(tmp_path / f"own{ending}", rows)))
+    assert data.kind == "pair"
+    first, second, label = known.split()
+    example = data.splits["train"][0]
+    assert isinstance(example, TextExample)
+    assert [text.split()[0] for text in example.texts] == [first, second]
+    assert example.label is not None
+    assert example.label.split()[0] == label
+    wanted = {"first": first, "second": second, "label": label}
+    usual = vars(Columns())
+    assert data.columns == {role: name for role, name in wanted.items() if name != usual[role]}
+
+
+def test_what_a_user_named_is_not_guessed(tmp_path: Path) -> None:
+    rows = [{"sentence1": f"a{n}", "sentence2": "b", "label": "xy"[n % 2]} for n in range(12)]
+    path = str(write_table(tmp_path / "own.csv", rows))
+    one = load_task(path, columns=Columns(text="sentence1"))
+    assert one.kind == "sequence"
+    assert one.columns == {}
+    with pytest.raises(DataError, match="no column 'sentence9'"):
+        load_task(path, kind="pair", columns=Columns(first="sentence9"))
+    # One column cannot be both texts.
+    single = write_table(tmp_path / "one.csv", [{"context": "a", "label": "x"}] * 12)
+    with pytest.raises(ConfigError, match="which no kind of task has"):
+        load_task(str(single))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_table_without_a_line_of_names_is_read_by_numbers(ending: str, tmp_path: Path) -> None:
+    sign = "," if ending == ".csv" else "\t"
+    rows = [[f"a{n}", f"b{n}", "xy"[n % 2], ("train", "dev", "test")[n % 3]] for n in range(12)]
+    path = write(tmp_path / f"own{ending}", "".join(sign.join(row) + "\n" for row in rows))
+    columns = Columns(first="1", second="0", label="2", split="3")
+    data = load_task(str(path), columns=columns)
+    assert data.kind == "pair"
+    assert data.counts() == {"train": 4, "dev": 4, "test": 4}
+    assert data.splits["train"][0] == TextExample("row-1", ("b0", "a0"), "x")
+    named = write(tmp_path / f"named{ending}", sign.join(("premise", "hypothesis", "label")))
+    named.write_text(named.read_text() + "\n" + sign.join("abx") + "\n")
+    with pytest.raises(ConfigError, match=r"begins with names of columns .premise, hypothesis, "):
+        load_task(str(named), columns=replace(columns, split="split"))
+    path.write_text(path.read_text() + f"a{sign}b\n")
+    with pytest.raises(DataError, match=r"line 13: got 2 cell\(s\), but the first line has 4"):
+        load_task(str(path), columns=columns)
+
+
+def test_labels_that_are_numbers(tmp_path: Path) -> None:
+    rows = [{"first": "a", "second": "b", "label": at % 3 / 2} for at in range(12)]
+    data = load_task(str(write(tmp_path / "own.jsonl", lines(*rows))))
+    assert data.labels.names == ("0", "0.5", "1")
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

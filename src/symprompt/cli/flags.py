@@ -117,6 +117,14 @@ class TuneFlags(ResumeFlag):
     """Train a prompt, adapters or all weights on a labelled task; write a run folder.
 
     A config with a pattern answers a SuperGLUE task through it: tune CONFIG --help has its flags.
+
+    Files of your own: texts with a label (my-labels), two texts with a label (my-pairs), words with
+    tags (my-tags), questions (my-questions). A pair may be a paraphrase or none, a premise and what
+    it entails or contradicts, a sentence and one that does or does not follow it:
+
+      symprompt tune my-pairs --data paraphrase.tsv --columns label=same --out paraphrase
+      symprompt tune my-pairs --data nli.jsonl --columns first=premise second=hypothesis --out nli
+      symprompt tune my-pairs --data next.csv --columns first=0 second=1 label=2 --out coherence
     """
 
 

@@ -132,7 +132,7 @@ def load_lines(path: Path) -> list[str]:
 
 
 def load_rows(
-    path: Source, *, any_case: bool = False, bad: list[str] | None = None
+    path: Source, *, any_case: bool = False, header: bool = True, bad: list[str] | None = None
 ) -> Iterator[tuple[int, Row]]:
     """Yield every row of a .jsonl, .csv or .tsv file with its line number.
 
@@ -141,6 +141,8 @@ def load_rows(
 
     Args:
         any_case: give all names of columns in lower case.
+        header: whether the first line of a .csv or .tsv file names the columns; if not, they are
+            called by their numbers, from 0 on.
         bad: takes what is wrong with lines that are no rows; without it the first one is refused.
     """
     if isinstance(path, GivenRows):
@@ -159,27 +161,29 @@ def load_rows(
                 with collect_bad(bad):
                     yield number, parse_row(path, number, line, any_case=any_case)
         return
-    header: list[str] = []
+    names: list[str] = []
     for number, cells in _csv_cells(path) if kind == ".csv" else _tsv_cells(path):
         # A blank line has one cell at most; a line of several empty cells is a broken row.
         if len(cells) <= 1 and not "".join(cells).strip():
             continue
-        if not header:
-            header = [cell.strip().lower() if any_case else cell.strip() for cell in cells]
-            if len(set(header)) < len(header):
+        if not names and header:
+            names = [cell.strip().lower() if any_case else cell.strip() for cell in cells]
+            if len(set(names)) < len(names):
                 raise DataError(
-                    f"{path}, line {number}: a column name is repeated in {shorten(header)}; name "
+                    f"{path}, line {number}: a column name is repeated in {shorten(names)}; name "
                     "each column once."
                 )
             continue
+        names = names or [str(place) for place in range(len(cells))]
         with collect_bad(bad):
-            if len(cells) != len(header):
+            if len(cells) != len(names):
                 raise DataError(
-                    f"{path}, line {number}: got {len(cells)} cell(s), but the header has "
-                    f"{len(header)}; every line needs as many, and cells of a .csv file that hold "
-                    f"a comma need quotes{_likely_cause(header)}."
+                    f"{path}, line {number}: got {len(cells)} cell(s), but the "
+                    f"{'header' if header else 'first line'} has {len(names)}; every line needs as "
+                    "many, and cells of a .csv file that hold a comma need "
+                    f"quotes{_likely_cause(names)}."
                 )
-            yield number, dict(zip(header, cells, strict=True))
+            yield number, dict(zip(names, cells, strict=True))
 
 
 @contextmanager
@@ -425,17 +429,22 @@ def split_in(row: Row, column: str, path: Source, number: int) -> Split:
 
 
 def label_in(row: Row, names: Sequence[str], path: Source, number: int) -> str:
-    """Return the label in a column as text: true and false, numbers and words are allowed."""
+    """Return the label in a column as text: true and false, numbers and words are allowed.
+
+    A whole number is the same label with and without a point.
+    """
     column = find_column(row, names, path, number)
     value = row[column]
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value) if value.is_integer() else value)
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise DataError(
             f"{path}, line {number}: the label {column!r} is {shorten(value)}, but only a word or "
-            "a whole number is allowed; correct the line."
+            "a number is allowed; correct the line."
         )
     return value.strip()
 

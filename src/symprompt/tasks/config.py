@@ -79,8 +79,11 @@ class TaskConfig(ExamplesConfig):
     of speech."""
     identify: bool = False
     """Only find spans: all their types are one (kind spans)."""
-    columns: Several[str] = ()
-    """Names of columns in your own files, as text=review or label=stars."""
+    columns: Common[Several[str]] = ()
+    """Names of columns in your own files, as text=review or first=premise second=hypothesis
+    label=relation; numbers from 0 on where a table has no line of names. Well-known names need not
+    be given (sentence1 and sentence2, premise and hypothesis, gold_label, tokens, pos and others),
+    and what was found is said in a line."""
     max_length: Annotated[int, Field(ge=8)] = 128
     """Most tokens of an input, special ones included; longer ones are split into windows that are
     joined again, of two texts the longer one."""

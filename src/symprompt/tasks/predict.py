@@ -422,7 +422,6 @@ class StoredPrompt:
             self.card["kind"],
             columns=roles,
             labels=self.target.labels,
-            name=self.task,
         )
 
     def prepare(self, model: str, *, device: str, dtype: str) -> TaskModel:

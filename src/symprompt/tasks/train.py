@@ -194,6 +194,9 @@ def tune(
         splits = [data.splits for data in read]
         if config.task.kind == "auto" and next(iter(parts.values())).task.name not in SETS:
             tick("kind of task", 1, 1, f"{read[0].kind}, by what is in {config.data}")
+        named = [f"{role} is {name}" for own in read for role, name in own.columns.items()]
+        if named and not config.task.name:
+            tick("columns", 1, 1, ", ".join(named))
     digest = fingerprint_examples(splits)
     # What an unfinished run goes on with is compared when it is loaded.
     model = present_fingerprint(config.model) if folder.finished else ""
@@ -391,6 +394,12 @@ def _train(
     }
 
 
+def _label_column(task: PreparedTask) -> list[str]:
+    """Return the known name of the column of what is predicted, if it is not the usual one."""
+    role = task.kind.predicted
+    return [f"{role}={task.data.columns[role]}"] if role in task.data.columns else []
+
+
 def _make_card(evaluator: Evaluator, backbone: LanguageModel) -> Card:
     config, task = evaluator.config, evaluator.task
     return {
@@ -399,7 +408,7 @@ def _make_card(evaluator: Evaluator, backbone: LanguageModel) -> Card:
         "task": task.name,
         "kind": task.data.kind,
         "labels": list(task.data.labels.names),
-        "columns": list(config.task.columns),
+        "columns": [*config.task.columns, *_label_column(task)],
         "base_model": config.model,
         "base_model_fingerprint": backbone.fingerprint,
         "file": TRAINABLES[config.method].file,

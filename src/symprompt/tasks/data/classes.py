@@ -20,24 +20,25 @@ class ClassTable:
         texts: the columns of one text or two, in the order in which the model reads them.
         label: the column of the label.
         id: the column of a name for each row; without one rows are counted.
+        header: whether the first line of the table names its columns.
     """
 
     texts: tuple[tuple[str, ...], ...]
     label: tuple[str, ...] = ("label",)
     id: tuple[str, ...] = ("idx", "index", "id")
+    header: bool = True
 
 
 def read_classes(path: Source, table: ClassTable, split: str, labelled: bool | None) -> Read:
     """Read a table of texts or pairs.
 
     Args:
-        labelled: whether every row must have a label; None takes labels if the first row has one.
+        labelled: whether every row must have a label; None takes those that are there.
     """
     read = Read()
-    for number, row in load_rows(path):
-        if labelled is None:
-            labelled = any(name in row for name in table.label)
-        label = label_in(row, table.label, path, number) if labelled else None
+    for number, row in load_rows(path, header=table.header):
+        known = labelled or any(row.get(name) not in (None, "") for name in table.label)
+        label = label_in(row, table.label, path, number) if known else None
         if label == _NO_GOLD:
             read.dropped["no gold label"] += 1
             continue
@@ -48,13 +49,9 @@ def read_classes(path: Source, table: ClassTable, split: str, labelled: bool | N
 
 
 def read_texts(
-    path: Source, columns: Columns, split: str, labelled: bool | None, *, pair: bool, name: str
+    path: Source, columns: Columns, split: str, labelled: bool | None, *, pair: bool
 ) -> Read:
-    """Read a user's table with a text or a pair in each row, or lines of texts without labels.
-
-    Args:
-        name: a standard set; its table may have that set's names of columns too.
-    """
+    """Read a user's table with a text or a pair in each row, or lines of texts without labels."""
     if ends_in(path, ".txt") and not labelled and not pair:
         read = Read()
         for number, line in enumerate(load_lines(path), start=1):
@@ -62,26 +59,25 @@ def read_texts(
                 read.add(TextExample(f"{split}-{number}", (line.strip(),)), path, number)
         return read
     own = (columns.first, columns.second) if pair else (columns.text,)
-    table = ClassTable(tuple((text,) for text in own), (columns.label,), (columns.id,))
-    if name in TABLES_OF_SETS and columns == Columns() and not ends_in(path, ".txt"):
-        known = TABLES_OF_SETS[name]
-        texts = tuple((*names, text) for names, text in zip(known.texts, own, strict=True))
-        table = ClassTable(texts, tuple(dict.fromkeys((*known.label, "label"))), known.id)
+    texts, header = tuple((text,) for text in own), not columns.numbered
+    table = ClassTable(texts, (columns.label,), (columns.id,), header)
     return read_classes(path, table, split, labelled)
 
 
 def _class_set(name: str, files: Mapping[str, Sequence[str]]) -> StandardSet:
     """Return a set of GLUE or SuperGLUE; its test set is read without labels if it has none."""
-    table = TABLES_OF_SETS[name]
+    table = _TABLES[name]
 
     def read(paths: Sequence[Path], split: str) -> Read:
         return read_classes(paths[0], table, split, None if split.startswith("test") else True)
 
-    return StandardSet(files, {"sequence" if len(table.texts) == 1 else "pair": read})
+    columns = {} if table.label[0] == "label" else {"label": table.label[0]}
+    kind = "sequence" if len(table.texts) == 1 else "pair"
+    return StandardSet(files, {kind: read}, columns=columns)
 
 
 _PREMISE = (("premise", "sentence1"), ("hypothesis", "sentence2"))
-TABLES_OF_SETS = {
+_TABLES = {
     "sst2": ClassTable((("sentence",),)),
     "rte": ClassTable(_PREMISE),
     "boolq": ClassTable((("question",), ("passage",))),

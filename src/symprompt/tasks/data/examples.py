@@ -274,6 +274,56 @@ class Columns:
     word_column: int = 0
     tag_column: int = -1
 
+    @property
+    def numbered(self) -> bool:
+        """Whether texts are named by the numbers of their columns, as a table has no header."""
+        return any(name.isdigit() for name in (self.text, self.first, self.second))
+
+    def known_in(self, there: Iterable[str], but: str = "") -> Columns:
+        """Return the columns with well-known names for those that a table has not.
+
+        A column that was named by the user stays as it is, and none is taken twice.
+
+        Args:
+            there: the table's own names.
+            but: a column that has no other names.
+        """
+        usual, listed = vars(Columns()), list(there)
+        spelled = {name.lower().replace(" ", "_"): name for name in reversed(listed)}
+        own = {role: name for role, name in vars(self).items() if name != usual[role]}
+        found: dict[str, Any] = {}
+        for role, names in SPELLINGS.items():
+            if role in own or role == but or usual[role] in listed:
+                continue
+            # The two texts of a pair are two columns.
+            taken = {None, *own.values(), *([found.get("first")] if role == "second" else [])}
+            every = (spelled.get(name) for name in (role, *names))
+            name = next((name for name in every if name not in taken), None)
+            if name is not None:
+                found[role] = name
+        return replace(self, **found)
+
+
+SPELLINGS = {
+    "text": ("sentence", "review", "tweet", "content"),
+    "first": (
+        *("sentence1", "premise", "text1", "text_a", "sentence_a", "question1", "sent1"),
+        *("#1_string", "question", "context"),
+    ),
+    "second": (
+        *("sentence2", "hypothesis", "text2", "text_b", "sentence_b", "question2", "sent2"),
+        *("#2_string", "response", "passage", "context", "sentence"),
+    ),
+    "label": (
+        *("gold_label", "labels", "class", "category", "is_duplicate", "same", "quality"),
+        *("target", "score", "similarity"),
+    ),
+    "words": ("tokens",),
+    "tags": ("pos", "upos", "xpos", "pos_tags", "ner_tags", "ner"),
+    "id": ("idx", "index", "pairid", "guid"),
+}
+"""Other names of columns that are known, in lower case, the likeliest first."""
+
 
 Place = tuple[Source, int]
 
@@ -327,12 +377,14 @@ class StandardSet:
         readers: reads the files of a split, by the kind of task; the first one is the usual one.
         find: looks for files first where patterns of names cannot say which they are.
         by_document: one file, whose documents are parted into train, dev and test.
+        columns: what its columns of labels are called, if not as usual.
     """
 
     files: Mapping[str, Sequence[str]]
     readers: Mapping[str, Callable[[Sequence[Path], str], Read]]
     find: Callable[[Path], dict[str, list[Path]]] | None = None
     by_document: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -348,6 +400,7 @@ class TaskData:
             they count as errors.
         dropped: how many examples a reason left out ("train: no gold label": 3).
         relations: the relations between spans of the training split; empty for other kinds.
+        columns: the names of columns that are not the usual ones and were known.
     """
 
     kind: str
@@ -357,6 +410,7 @@ class TaskData:
     unseen: tuple[Unseen, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     relations: LabelSet = field(default_factory=lambda: LabelSet(()))
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def split(self, name: str) -> Sequence[Example]:
         """Return a split's examples, or refuse its name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -75,10 +76,17 @@ def load_task(
         hint = f"did you mean {close[0]!r}?" if close else f"known sets are {', '.join(SETS)}."
         raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
     columns = columns or Columns()
-    kind = kind or _find_kind(_split_files(own)["train"] if own.is_dir() else own, columns)
+    first = _split_files(own)["train"] if own.is_dir() else own
+    known = _known_columns(first, columns)
+    kind = kind or _find_kind(first, known)
     parts = _read_own(own, kind, columns, seed)
     unseen = unseen or ("keep" if KINDS[kind].rare else "refuse")
-    return make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
+    data = make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
+    roles = (*KINDS[kind].inputs, KINDS[kind].predicted)
+    names = {role: getattr(known, role) for role in roles}
+    return replace(
+        data, columns={role: x for role, x in names.items() if x != getattr(columns, role)}
+    )
 
 
 def load_examples(
@@ -87,7 +95,6 @@ def load_examples(
     *,
     columns: Columns | None = None,
     labels: LabelSet | None = None,
-    name: str = "",
 ) -> Sequence[Example]:
     """Load examples to predict, of a file or at hand; labels are taken if they are there.
 
@@ -97,11 +104,12 @@ def load_examples(
     Args:
         labels: those that can be predicted. A class of a text that is none of them is refused; of
             tags and spans some are rare, so these are only counted as missed.
-        name: the task; of texts and pairs of a standard set its own columns are known too.
     """
     check_kind(kind)
-    path, columns = Path(path) if isinstance(path, str) else path, columns or Columns()
-    read = KINDS[kind].read(path, columns, "row", labelled=None, name=name)
+    path = Path(path) if isinstance(path, str) else path
+    # Other columns than that of training may hold anything, so they are not taken for labels.
+    known = _known_columns(path, columns or Columns(), but=KINDS[kind].predicted)
+    read = KINDS[kind].read(path, known, "row", labelled=None)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
     if labels is not None and KINDS[kind].closed:
@@ -114,6 +122,30 @@ def load_examples(
     return read.examples
 
 
+def _known_columns(path: Source, columns: Columns, but: str = "") -> Columns:
+    """Return a table's columns, with well-known names for those that it does not have.
+
+    Args:
+        but: a column that has no other names.
+
+    Raises:
+        ConfigError: columns are numbers, and the table's first line names them.
+    """
+    if isinstance(path, Path) and not ends_in(path, *TABLES):
+        return columns
+    row = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
+    if not (columns.numbered and ends_in(path, ".csv", ".tsv")):
+        return columns.known_in(row, but)
+    heads = {str(cell).strip(): "" for cell in row.values()}
+    named = vars(Columns().known_in(heads)).values()
+    if len(heads) > 1 and all(head in named for head in heads):
+        raise ConfigError(
+            f"{path} begins with names of columns ({', '.join(heads)}); give these with --columns, "
+            "not their numbers."
+        )
+    return columns
+
+
 def _find_kind(path: Path, columns: Columns) -> str:
     """Return what a user's examples are, by the columns of a file: the kind that needs most.
 
@@ -124,7 +156,7 @@ def _find_kind(path: Path, columns: Columns) -> str:
         return "tagging" if tags_spans(path, columns) else "words"
     if ends_in(path, ".json"):
         return "question"
-    there = next(iter(load_rows(path)), (0, {}))[1]
+    there = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
     wanted = {
         kind: [str(getattr(columns, role)) for role in (*own.inputs, own.predicted)]
         for kind, own in KINDS.items()
@@ -134,7 +166,8 @@ def _find_kind(path: Path, columns: Columns) -> str:
         listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in wanted.items())
         raise ConfigError(
             f"{path} has the columns {shorten(list(there), 200)}, which no kind of task has "
-            f"({listed}); name yours, as in --columns text=review label=stars."
+            f"({listed}); name yours, as in --columns text=review label=stars, or by numbers from "
+            "0 on if the file has no line of names."
         )
     # Of two kinds that need as many the later one says more: relations are between spans.
     most = max(found, key=lambda kind: (len(wanted[kind]), found.index(kind)))
@@ -211,7 +244,8 @@ def _load_set(name: str, folder: Path, kind: str | None, seed: int) -> TaskData:
         whole = parts["train"]
         drawn = _draw_splits(whole, whole.documents, (seed, "documents"), "document")
         parts = _part(whole, whole.documents, drawn)
-    return make_task(chosen, name, parts, unseen="refuse" if KINDS[chosen].closed else "keep")
+    data = make_task(chosen, name, parts, unseen="refuse" if KINDS[chosen].closed else "keep")
+    return replace(data, columns=source.columns)
 
 
 def find_files(
@@ -260,12 +294,14 @@ def _read_own(path: Path, kind: str, columns: Columns, seed: int) -> dict[str, R
     read = KINDS[kind].read
     if path.is_dir():
         return {
-            split: read(file, columns, split, labelled=split != "test" or None)
+            split: read(
+                file, _known_columns(file, columns), split, labelled=split != "test" or None
+            )
             for split, file in _split_files(path).items()
         }
-    whole = read(path, columns, "row", labelled=True)
+    whole = read(path, _known_columns(path, columns), "row", labelled=True)
     lines = [line for _, line in whole.places]
-    chosen = _split_column(path, columns.split)
+    chosen = _split_column(path, columns)
     return _part(whole, lines, chosen or _draw_splits(whole, lines, (seed, "splits"), "line"))
 
 
@@ -290,15 +326,15 @@ def _split_files(folder: Path) -> dict[str, Path]:
     return {split: files[split] for split in _SPLITS if split in files}
 
 
-def _split_column(path: Path, column: str) -> dict[int, str]:
+def _split_column(path: Path, columns: Columns) -> dict[int, str]:
     """Return the split of each line of a table with a split column, or nothing."""
     if path.suffix.lower() not in TABLES:
         return {}
     found: dict[int, str] = {}
-    for number, row in load_rows(path):
-        if column not in row and not found:
+    for number, row in load_rows(path, header=not columns.numbered):
+        if columns.split not in row and not found:
             return {}
-        found[number] = split_in(row, column, path, number)
+        found[number] = split_in(row, columns.split, path, number)
     return found
 
 

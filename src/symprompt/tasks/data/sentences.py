@@ -645,6 +645,7 @@ SENTENCE_SETS = {
                 paths[0], Columns(tags="pos"), split, labelled=True, spans=False
             ),
         },
+        columns={"tags": "pos"},
     ),
     # The test set is WSJ.
     "conll05": StandardSet(

@@ -145,14 +145,11 @@ class Kind(ABC, Generic[E, P]):
     loosest: ClassVar[float] = 0.0
 
     @abstractmethod
-    def read(
-        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
+    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
         """Read a file of a user's own.
 
         Args:
             labelled: whether every example must have its label; None takes what is there.
-            name: a standard set whose names of columns are allowed too.
         """
 
     def label_set(self, train: Read) -> LabelSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,10 @@ from symprompt.tasks.features import (
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, take_at
 from symprompt.tasks.kinds.metrics import accuracy, macro_f1, matthews
 
+_FRACTION = re.compile(r"-?\d*\.\d*[1-9]\d*")
+_SCORES = 10
+"""So many different fractions may be classes; more are scores."""
+
 
 @dataclass(frozen=True)
 class ClassPrediction:
@@ -55,15 +60,21 @@ class Classes(Kind[TextExample, ClassPrediction]):
         self.pair = pair
         self.inputs = ("first", "second") if pair else ("text",)
 
-    def read(
-        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
+    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
         """Read a table with a text or a pair in each row, or a .txt file of texts."""
-        return read_texts(path, columns, split, labelled, pair=self.pair, name=name)
+        return read_texts(path, columns, split, labelled, pair=self.pair)
 
     def label_set(self, train: Read) -> LabelSet:
         """Return the classes of the training examples, sorted."""
         labels = LabelSet(tuple(sorted({label for x in train.examples for label in x.labels})))
+        scores = [name for name in labels.names if _FRACTION.fullmatch(name)]
+        if len(scores) > _SCORES:
+            path, line = train.places[0]
+            raise DataError(
+                f"{path}, line {line}: the labels are {len(labels)} different numbers, such as "
+                f"{scores[0]}, so they are scores and not classes; round them to a few, such as 0 "
+                "to 5."
+            )
         missing = sum(not entry.labels for entry in train.examples)
         if missing or len(labels) < 2:
             path, line = train.places[0]

@@ -101,9 +101,7 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
     has_labels = False
     per_token = True
 
-    def read(
-        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
+    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
         """Read SQuAD's JSON, paragraphs in JSON lines, or a table with a question in each row."""
         return read_own_questions(path, columns, split, labelled)
 

@@ -73,9 +73,7 @@ class Spans(Kind[SpanExample, SpanPrediction]):
         self.related = related
         self.predicted = "relations" if related else "spans"
 
-    def read(
-        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
+    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
         """Read a table with a sentence, its spans and their relations in each row.
 
         Where relations are not asked for, tags may stand in place of spans.

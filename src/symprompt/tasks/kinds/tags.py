@@ -63,9 +63,7 @@ class Tags(Kind[TaggedExample, Words]):
         self.roles = roles
         self.inputs = ("words", "predicate") if roles else ("words",)
 
-    def read(
-        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
+    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
         """Read a file with a word to a line, or a table with a sentence in each row.
 
         Roles stand in a table, with the place of the predicate, or as frames.
@@ -178,9 +176,7 @@ class WordTags(Tags):
     settings = ("task.label_all_tokens", "head.decoder", "head.combine")
     rare = True
 
-    def read(
-        self, path: Source, columns: Columns, split: str, *, labelled: bool | None, name: str = ""
-    ) -> Read:
+    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
         """Read a file with a word to a line, or a table with a sentence in each row."""
         return read_words(path, columns, split, labelled, spans=False)
 
