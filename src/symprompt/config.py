@@ -246,11 +246,11 @@ Command = Literal["train", "pretrain", "tune"]
 # The table of papers' numbers, which is no part of a config.
 PUBLISHED = "published"
 
-# The tables that tell whose config a file is; every command's are its own.
+# The tables that tell whose config a file is; several commands have [learning] and [weights].
 TABLES: dict[Command, frozenset[str]] = {
     "train": frozenset({"facts", "prompt", "method", "ensemble", "search", "tuning"}),
     "pretrain": frozenset({"vocabulary", "corpus", "corruption", "shape"}),
-    "tune": frozenset({"task", "pattern", "prefix", "lora", "weights", "head", "span", "mixture"}),
+    "tune": frozenset({"task", "pattern", "prefix", "lora", "head", "span", "mixture"}),
 }
 
 
@@ -377,9 +377,12 @@ def full_key(kind: type[Any], name: str) -> str:
 
 
 def meant(keys: Iterable[str]) -> list[str]:
-    """Return which of the keys that end alike a short name means: [learning]'s, or else all."""
+    """Return which of the keys that end alike a short name means.
+
+    [learning]'s or the one of the [shape] of a model to make, or else all.
+    """
     found = list(keys)
-    return [key for key in found if key.startswith("learning.")] or found
+    return [key for key in found if key.startswith(("learning.", "shape."))] or found
 
 
 def incidental_keys(kind: type[Any]) -> list[str]:

@@ -131,9 +131,9 @@ def test_a_config_of_the_other_command_is_refused_by_its_tables(tmp_path: Path) 
 
 def test_tables_tell_whose_config_it_is() -> None:
     assert set(tables_of(RunConfig)) == TABLES["train"] | {"learning"}
-    assert set(tables_of(PretrainConfig)) == TABLES["pretrain"] | {"learning"}
+    assert set(tables_of(PretrainConfig)) == TABLES["pretrain"] | {"learning", "weights"}
     tuned = {*tables_of(TuneConfig), *tables_of(PatternRunConfig)}
-    assert tuned == TABLES["tune"] | {"learning"}
+    assert tuned == TABLES["tune"] | {"learning", "weights"}
 
 
 def test_override_takes_dotted_keys_short_names_and_whole_tables() -> None:

@@ -22,12 +22,12 @@ from transformers.utils import logging as transformers_logging
 
 from symprompt.pretraining.config import CorruptionConfig, ShapeConfig
 from symprompt.pretraining.corruption import Corrupted, corrupt
+from symprompt.pretraining.encoding import encode_at
+from symprompt.pretraining.parent import HEADS_FILE
 from symprompt.pretraining.training import (
-    HEADS_FILE,
-    PretrainedModel,
+    MadeModel,
     Pretrainer,
     count_asked,
-    encode_at,
     make_model,
 )
 from tiny.text import SPECIALS, make_batch
@@ -80,7 +80,7 @@ BERT = ShapeConfig(layers=2, hidden=16, heads=4)
 ELECTRA = replace(BERT, family="electra", embedding=8)
 
 
-def make_tiny(shape: ShapeConfig, objective: str = "mlm", seed: int = 0) -> PretrainedModel:
+def make_tiny(shape: ShapeConfig, objective: str = "mlm", seed: int = 0) -> MadeModel:
     return make_model(
         shape, vocabulary=50, specials=SPECIALS, length=32, objective=objective, seed=seed
     )
@@ -374,7 +374,7 @@ def test_embeddings_are_tied_and_of_their_own_size(shape: ShapeConfig) -> None:
     assert embedding.shape == (50, shape.embedding or shape.hidden)
 
 
-def attend_by_loops(model: PretrainedModel, inputs: list[Vector], keys: int) -> list[Vector]:
+def attend_by_loops(model: MadeModel, inputs: list[Vector], keys: int) -> list[Vector]:
     """Equations 11.1 to 11.4 for each head, its vectors scaled as in 11.6, the heads side by side.
 
     Every token attends to every one of the first ``keys`` tokens, before it and after it.
@@ -402,7 +402,7 @@ def attend_by_loops(model: PretrainedModel, inputs: list[Vector], keys: int) -> 
     return outputs
 
 
-def run_layer_by_loops(model: PretrainedModel, inputs: Tensor, keys: int) -> Tensor:
+def run_layer_by_loops(model: MadeModel, inputs: Tensor, keys: int) -> Tensor:
     """The whole block: attention, residual and norm, feed-forward, residual and norm (11.1.1)."""
     layer = model.bert.encoder.layer[0]
     rows: list[Vector] = inputs.tolist()

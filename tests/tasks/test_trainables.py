@@ -16,12 +16,13 @@ from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.models.language_model import Inputs
+from symprompt.models.layers import trained_parameters
 from symprompt.tasks.config import LearningConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.predict import predict_file
-from symprompt.tasks.trainables import TaskModel, TunedModel, make_task_head, trained_parameters
+from symprompt.tasks.trainables import TaskModel, TunedModel, make_task_head
 from symprompt.tasks.training import TaskTraining
 from tiny.labelled import write_toy
 from tiny.tasks import full_weights, run_toy, tuned
@@ -253,7 +254,7 @@ def test_a_frozen_model_keeps_nothing_for_a_gradient(
 
 def test_more_layers_than_there_are_is_refused(load_family: Callable[..., LanguageModel]) -> None:
     with pytest.raises(ConfigError, match=r"weights\.layers is 3, and the model has 2"):
-        trained_parameters(load_family("bert"), 3)
+        trained_parameters(load_family("bert").model, 3)
     with pytest.raises(ConfigError, match=r"weights\.layers is -2"):
         build(TuneConfig, {"method": "ft", "weights": {"layers": -2}})
 

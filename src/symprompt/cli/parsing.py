@@ -36,8 +36,9 @@ def parse(
 ) -> list[Any]:
     """Read a command's words: its flags and, if it takes one, its config with flags over the file.
 
-    A flag is --table.name, or --name where only one table has it or [learning] does; --no-name
-    turns a switch off. A list is parted by spaces or commas. Of a flag given twice the last counts.
+    A flag is --table.name, or --name where only one table has it, or [learning] or [shape] does;
+    --no-name turns a switch off. A list is parted by spaces or commas. Of a flag given twice the
+    last counts.
 
     Args:
         name: the command.

@@ -11,6 +11,7 @@ from symprompt.errors import ConfigError
 from symprompt.files.progress import show_progress, silent
 from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
 from symprompt.pretraining.folder import prepare_pretraining, refuse_contradiction
+from symprompt.pretraining.parent import refuse_shape
 from symprompt.pretraining.train import pretrain
 from symprompt.report.figures import can_draw, save_loss_curve
 from symprompt.report.grid import show
@@ -20,6 +21,8 @@ from symprompt.report.records import prepared_summary, pretrain_summary
 def run_pretrain(flags: PretrainFlags, config: PretrainConfig) -> None:
     """Run ``symprompt pretrain CONFIG --text FILE [FILE ...] --out FOLDER [flags]``."""
     first = is_first_process()
+    if config.model:
+        refuse_shape(config, load_pretrain_config(flags.config))
     if config.prepared:
         refuse_contradiction(config, load_pretrain_config(flags.config))
     elif not flags.text:

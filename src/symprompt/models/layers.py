@@ -1,4 +1,4 @@
-"""Add something to what every layer of a model reads, whatever the model's kind."""
+"""A model's layers, whatever its kind: add to what each reads, or train the last ones alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from symprompt.errors import ModelError
+from symprompt.errors import ConfigError, ModelError
 
 Added = Callable[[int], Tensor]
+ALL = -1
+"""Every weight of the body."""
 
 
 class LayerInputs:
@@ -114,3 +116,74 @@ def _note(
 ) -> None:
     first = args[0] if args else kwargs.get("hidden_states")
     shapes.append(tuple(first.shape) if isinstance(first, Tensor) else ())
+
+
+def trained_parameters(model: Any, layers: int) -> dict[str, nn.Parameter]:
+    """Return the parameters of a model's body that are trained, by name.
+
+    What comes after the last layer, such as a final norm, is trained with it; embeddings, and
+    parameters that all layers read, are not.
+
+    Args:
+        model: of transformers.
+        layers: -1 for every weight, 0 for none, or how many layers, counted from the last.
+
+    Raises:
+        ConfigError: the model has not that many layers.
+        ModelError: the model's layers are not a list of modules with weights of their own.
+    """
+    body: nn.Module = model.base_model
+    named = dict(body.named_parameters())
+    if layers == ALL:
+        return named
+    if layers == 0:
+        return {}
+    count = int(model.config.get_text_config().num_hidden_layers)
+    if layers > count:
+        raise ConfigError(
+            f"weights.layers is {layers}, and the model has {count} layers; take -1 for every "
+            "weight, or at most that many."
+        )
+    calls = _calls(model)
+    found = _layers(body, calls, count)
+    if found is None:
+        raise ModelError(
+            f"{type(model).__name__} has no list of {count} layers with weights of their own, so "
+            "its last ones cannot be trained alone; set weights.layers to -1 or 0."
+        )
+    end = calls.index(found[-1])
+    early = set(calls[:end])
+    later = [module for module in calls[end:] if module not in early]
+    chosen = {
+        id(value) for module in (*found[-layers:], *later) for value in module.parameters(True)
+    }
+    return {name: value for name, value in named.items() if id(value) in chosen}
+
+
+@torch.no_grad()
+def _calls(model: Any) -> list[nn.Module]:
+    """Return the modules below a model's body in the order in which a pass calls them."""
+    order: list[nn.Module] = []
+    body = model.base_model
+    handles = [
+        module.register_forward_pre_hook(lambda module, _inputs: order.append(module))
+        for module in body.modules()
+        if module is not body
+    ]
+    try:
+        table = model.get_input_embeddings().weight
+        body(inputs_embeds=table.new_zeros(1, 2, table.shape[1]))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return order
+
+
+def _layers(body: nn.Module, calls: list[nn.Module], count: int) -> list[nn.Module] | None:
+    """Return the layers: the outermost list of as many modules, each called once."""
+    for module in body.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            own = list(module)
+            if len(set(own)) == count and all(calls.count(entry) == 1 for entry in own):
+                return own
+    return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
 from symprompt.accel.compiling import SWITCHES
@@ -170,7 +173,26 @@ def load_model(source: Source) -> Any:
     Raises:
         ModelError: weights are missing, damaged, not finite or not safetensors.
     """
-    kind: Any = AutoModelForCausalLM if source.causal else AutoModelForMaskedLM
+    return load_with_head(source)[0]
+
+
+def load_with_head(
+    source: Source, *, kind: Any = None, seed: int | None = None
+) -> tuple[Any, list[str]]:
+    """Load a model in float32; a head that its checkpoint holds nothing of is made.
+
+    Args:
+        kind: the class of transformers that loads it; None: by what the source is.
+        seed: of the weights of such a head, or of a pooler; None refuses such a checkpoint. The
+            caller's random state is not touched.
+
+    Returns:
+        The model, and the names of the weights that were made.
+
+    Raises:
+        ModelError: weights are missing, damaged, not finite or not safetensors.
+    """
+    kind = kind or (AutoModelForCausalLM if source.causal else AutoModelForMaskedLM)
     if source.config.model_type == "deberta-v2" and not getattr(source.config, "legacy", True):
         # This head multiplies by the embeddings itself: it has no weight to tie, which
         # transformers 5.17 looks for.
@@ -182,23 +204,24 @@ def load_model(source: Source) -> Any:
         options["attn_implementation"] = "eager"
     name = str(Path(source.place, source.gguf)) if source.gguf else source.place
     try:
-        # float32 first: the vocabulary product keeps these weights when the body is halved.
-        model, report = kind.from_pretrained(
-            source.place,
-            config=source.config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **options,
-        )
+        with _seeded(seed):
+            # float32 first: the vocabulary product keeps these weights when the body is halved.
+            model, report = kind.from_pretrained(
+                source.place,
+                config=source.config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **options,
+            )
     except Exception as error:  # as above, and damaged weights besides
         raise ModelError(
             f"cannot load weights of model {name!r} (only safetensors and GGUF are read): "
             f"{_first_line(error)}"
         ) from error
     missing = sorted(report["missing_keys"])
-    if missing:
+    if missing and (seed is None or not _lacks_heads_alone(model, missing)):
         head = "causal-LM" if source.causal else "masked-LM"
         raise ModelError(
             f"{name} holds no complete {head} model: {len(missing)} weights are missing, such "
@@ -211,7 +234,36 @@ def load_model(source: Source) -> Any:
                 f"{name} holds a weight that is not finite (NaN or infinity) in {key}; the "
                 "file is damaged or training failed: give another checkpoint."
             )
-    return model
+    return model, missing
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Draw from a seed while the block runs, quietly: that weights are missing is no news."""
+    if seed is None:
+        yield
+        return
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.ERROR)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        transformers_logging.set_verbosity(before)
+
+
+def _lacks_heads_alone(model: Any, missing: Sequence[str]) -> bool:
+    """Return whether what is missing are whole heads, and the body's pooler, which heads read."""
+    body = f"{model.base_model_prefix}."
+    if any(name.startswith(body) and not name.startswith(f"{body}pooler.") for name in missing):
+        return False
+    # A part of a head is a damaged file.
+    tied = {id(value) for value in model.base_model.parameters()}
+    names = [name for name, value in model.named_parameters() if id(value) not in tied]
+    apart = [name for name in names if "seq_relationship" in name]
+    rest = [name for name in names if name not in apart]
+    return all(len(set(own) & set(missing)) in (0, len(own)) for own in (apart, rest))
 
 
 def load_vocabulary(path: str, source: Source | None = None) -> Vocabulary:

@@ -83,7 +83,7 @@ class CorruptionConfig:
 
 @settings
 class ShapeConfig:
-    """The model to make."""
+    """The model to make; of a model that is gone on from, dropout alone counts."""
 
     family: Literal["bert", "electra"] = "bert"
     """bert, or electra: BERT with embeddings of a size of their own."""
@@ -99,6 +99,14 @@ class ShapeConfig:
     """Embedding size (electra); 0 is the hidden size."""
     dropout: Share = 0.0
     """Dropout in training; 0 when text is seen few times."""
+
+
+@settings
+class WeightsConfig:
+    """Which weights of a model that is gone on from are trained."""
+
+    layers: Annotated[int, Field(ge=-1)] = -1
+    """How many layers, counted from the last, and the head; -1: every weight; 0: the head alone."""
 
 
 @settings
@@ -131,6 +139,9 @@ class PretrainConfig:
 
     out: Common[Incidental[str]] = ""
     """Model folder to write."""
+    model: Common[str] = ""
+    """Masked language model to go on from: a folder, a hub name or "shipped"; empty trains one from
+    scratch. Its tokenizer is kept; an encoder without a masked-LM head gets one."""
     seed: Common[Seed] = 34
     """Seed of weights, order and corruption."""
     objective: Common[Literal["mlm", "mlm+nsp", "mlm+sbo"]] = "mlm"
@@ -158,6 +169,7 @@ class PretrainConfig:
     corpus: CorpusConfig = CorpusConfig()
     corruption: CorruptionConfig = CorruptionConfig()
     shape: ShapeConfig = ShapeConfig()
+    weights: WeightsConfig = WeightsConfig()
     learning: LearningConfig = LearningConfig()
 
     def __post_init__(self) -> None:
@@ -186,6 +198,11 @@ class PretrainConfig:
                 self.objective == "mlm+sbo" and corruption.kind != "spans"
             ),
         }
+        if self.weights.layers != -1 and not self.model:
+            raise ConfigError(
+                f"weights.layers is {self.weights.layers} and there is no model to go on from; "
+                "name one with --model, or leave it at -1."
+            )
         for message, refused in refusals.items():
             if refused:
                 raise ConfigError(message)

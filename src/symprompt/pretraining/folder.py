@@ -28,8 +28,9 @@ from symprompt.files.atomic import is_leftover, making_folder, read_json, reason
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import file_digest, find_files, read_documents
 from symprompt.models.trained import Trained
-from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.pretraining.config import PretrainConfig, WeightsConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
+from symprompt.pretraining.parent import Lineage, Parent, load_parent
 from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
 from symprompt.pretraining.tokenizer import find_specials, learn_tokenizer, load_tokenizer
 from symprompt.runs.folder import CONFIG, HISTORY, LOCK, MANIFEST, STATE, Folder, Manifest
@@ -54,7 +55,15 @@ class RunFolders:
         # Where tokenizer and corpus are: made by another run, or in this one's work folder.
         self.text = Path(config.prepared) if config.prepared else self.work.path
 
-    def open(self, text: Sequence[str], tick: Tick, *, finished: bool, resume: bool) -> None:
+    def open(
+        self,
+        text: Sequence[str],
+        tick: Tick,
+        *,
+        finished: bool,
+        resume: bool,
+        lineage: Lineage | None = None,
+    ) -> None:
         """Begin the work folder and prepare the text, or go on with both; refuse another run's.
 
         An unfinished run that has not yet trained has nothing to lose: with the same config and
@@ -64,6 +73,7 @@ class RunFolders:
             text: files and folders; none where the text is prepared already.
             finished: whether OUT holds the result; then only what it was made from is checked.
             resume: whether to go on with a run that has trained.
+            lineage: the model that is gone on from.
 
         Raises:
             SympromptError: there is such a run and ``resume`` is false, it is of another config or
@@ -77,6 +87,8 @@ class RunFolders:
             inputs = _load_prepared_inputs(self.text)
         else:
             inputs = _fingerprint_inputs(self.config, text, tick)
+        if lineage is not None:
+            inputs["model"] = {"name": lineage.name, "fingerprint": lineage.fingerprint}
         if finished or trained:
             _refuse_other(inputs, self.out if finished else work)
         if finished:
@@ -207,10 +219,12 @@ def load_training(place: str | Path) -> dict[str, Any]:
 def portable(config: PretrainConfig) -> PretrainConfig:
     """Return the config without the paths of one machine: what is stored with a model."""
     words, tokenizer = config.vocabulary.whole_words, config.vocabulary.tokenizer
+    model = Path(config.model)
     return replace(
         config,
         out="",
         work="",
+        model=model.resolve().name if config.model and model.exists() else config.model,
         prepared=Path(config.prepared).name if config.prepared else "",
         vocabulary=replace(
             config.vocabulary,
@@ -336,6 +350,9 @@ def prepare_pretraining(
     Raises:
         SympromptError: one clear sentence; there is no half-written folder.
     """
+    if config.model:
+        kept = keep_tokenizer(config, load_parent(config))
+        config = replace(kept, model="", weights=WeightsConfig())
     if config.prepared:
         raise ConfigError(
             f"prepared is {config.prepared!r}, text that is prepared already; prepare from --text."
@@ -386,6 +403,24 @@ def take_over(config: PretrainConfig) -> PretrainConfig:
     stored = _load_config(place)
     corpus = replace(config.corpus, held_out=stored.corpus.held_out)
     return replace(config, vocabulary=stored.vocabulary, corpus=corpus)
+
+
+def keep_tokenizer(config: PretrainConfig, parent: Parent) -> PretrainConfig:
+    """Return the config with the tokenizer of the model that is gone on from.
+
+    Raises:
+        RunError: prepared text was made with another one.
+    """
+    if not config.prepared:
+        vocabulary = replace(config.vocabulary, tokenizer=parent.place, whole_words="")
+        return replace(config, vocabulary=vocabulary)
+    place = Path(config.prepared)
+    if fingerprint(load_tokenizer(place / TOKENIZER)) != fingerprint(parent.tokenizer):
+        raise RunError(
+            f"{place} holds text of another tokenizer than that of {config.model}; prepare it with "
+            f"--model {config.model} --prepare-only."
+        )
+    return config
 
 
 def refuse_contradiction(config: PretrainConfig, default: PretrainConfig) -> None:
@@ -467,9 +502,23 @@ def model_card(
     corpus, vocabulary, model = training["corpus"], training["vocabulary"], training["model"]
     files, environment = training["inputs"]["text"], training["environment"]
     length, weights = config.corpus.length, f"{model['parameters']:,}"
+    longest = trained.positions or length
     tags = "".join(f"\n- {tag}" for tag in sorted({row["language"] for row in files} - {""}))
     front = f"language:{tags}\n" if tags else ""
-    beforehand = sampled = words = chosen = ""
+    beforehand = sampled = words = chosen = parent = ""
+    begun, after = "trained from scratch", {}
+    known = (
+        "The model has read nothing but the text above: it knows no more than that text, and "
+        "repeats its errors, its age and its leanings."
+    )
+    if "parent" in training:
+        begun = f"continued from {training['parent']['name']}"
+        parent = f"\n\nParent: {training['parent']['text']}."
+        after = {"weights trained": f"{model['trained_parameters']:,}"}
+        known = (
+            "What the model knows is from its parent and from the text above, and so are its "
+            "errors, its age and its leanings; its parent's card says what that has read."
+        )
     if config.prepared:
         seed = training["inputs"]["prepared text"]["seed"]
         beforehand = f" Vocabulary and held-out documents were made beforehand, with seed {seed}."
@@ -504,14 +553,15 @@ def model_card(
         )
     shapes = {
         "family": model["type"],
-        "layers": shape.layers,
-        "hidden size": shape.hidden,
-        "attention heads": shape.heads,
-        "feed-forward size": shape.feedforward or 4 * shape.hidden,
-        "embedding size": shape.embedding or shape.hidden,
-        "positions": f"{length}, of which {trained.positions} trained",
-        "segments": f"2, of which {trained.segments} trained",
+        "layers": model["layers"],
+        "hidden size": model["hidden"],
+        "attention heads": model["heads"],
+        "feed-forward size": model["feedforward"],
+        "embedding size": model["embedding"],
+        "positions": _trained_of(model["positions"], trained.positions),
+        "segments": _trained_of(model["segments"], trained.segments),
         "weights": weights,
+        **after,
         "stored as": config.save_dtype,
     }
     recipe = {
@@ -546,8 +596,8 @@ pipeline_tag: fill-mask
 
 # {name}
 
-A masked language model of {weights} weights, trained from scratch by `symprompt pretrain` on \
-{corpus["tokens"]:,} tokens of text.
+A masked language model of {weights} weights, {begun} by `symprompt pretrain` on \
+{corpus["tokens"]:,} tokens of text.{parent}
 
 ## Use
 
@@ -563,7 +613,7 @@ symprompt train lama-spe --model FOLDER --data DATA --out RUN
 ```
 
 It is meant for filling masks, for probing what a model knows, and as a start for fine-tuning, on \
-texts of up to {length} tokens.
+texts of up to {longest} tokens.
 
 ## Text
 
@@ -593,12 +643,15 @@ out for the validation loss.{beforehand}{sampled}
 
 ## Limits
 
-The model has read nothing but the text above: it knows no more than that text, and repeats its \
-errors, its age and its leanings. It is small, it was not tuned to follow instructions or to be \
+{known} It is small, it was not tuned to follow instructions or to be \
 harmless, and what it fills in is a likely word, not a checked fact. Do not decide about people \
 with it.
 """
     return escape(card, "markdown")
+
+
+def _trained_of(rows: int | None, trained: int | None) -> str:
+    return "no table of them" if not rows else f"{rows}, of which {trained} trained"
 
 
 def _table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "")) -> str:

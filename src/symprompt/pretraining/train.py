@@ -1,4 +1,4 @@
-"""Pretrain a masked language model: text in, a transformers model folder out."""
+"""Pretrain a masked language model, or go on with one: text in, a transformers model folder out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from symprompt.engine.loop import Loop, Progress
 from symprompt.engine.processes import ProcessGroup, join_group
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
+from symprompt.models.trained import find_positions, find_segments
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.folder import (
     COMMAND,
     Prepared,
     RunFolders,
+    keep_tokenizer,
     load_inputs,
     load_prepared,
     load_training,
@@ -26,6 +28,7 @@ from symprompt.pretraining.folder import (
     portable,
     take_over,
 )
+from symprompt.pretraining.parent import Parent, load_parent
 from symprompt.pretraining.sequences import Feed
 from symprompt.pretraining.tokenizer import find_specials
 from symprompt.pretraining.training import Pretraining
@@ -52,6 +55,8 @@ def pretrain(
     config: PretrainConfig, text: Sequence[str] = (), *, resume: bool = False, tick: Tick = silent
 ) -> PretrainResult:
     """Train a masked language model on text, and write it as a transformers model folder.
+
+    It has fresh weights, or goes on from ``config.model``.
 
     Under ``torchrun`` several processes share every batch; the first one prepares the text, writes
     and reports.
@@ -81,6 +86,11 @@ def pretrain(
     if text and config.prepared:
         raise ConfigError("--text and --prepared are both given; one of them is the text.")
     config = take_over(config)
+    parent = None
+    if config.model:
+        # First of all, so that nothing is written beside a model that cannot be gone on from.
+        parent = load_parent(config)
+        config = keep_tokenizer(config, parent)
     folders = RunFolders(config)
     with join_group(config.device) as group:
         group.share(config.learning.batch)
@@ -89,14 +99,21 @@ def pretrain(
         finished = False
         if group.is_first:
             finished = folders.out.check(COMMAND, portable(config), resume=True)
-            folders.open(text, tick, finished=finished, resume=resume)
+            lineage = None if parent is None else parent.lineage
+            folders.open(text, tick, finished=finished, resume=resume, lineage=lineage)
         if not group.any(finished):
-            _train(config, folders, group, tick)
+            _train(config, folders, group, parent, tick)
             group.wait()
     return PretrainResult(folders.out.path, load_training(folders.out.path))
 
 
-def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tick: Tick) -> None:
+def _train(
+    config: PretrainConfig,
+    folders: RunFolders,
+    group: ProcessGroup,
+    parent: Parent | None,
+    tick: Tick,
+) -> None:
     """Train from where the work folder is; the first process writes the model folder."""
     prepared = load_prepared(config, folders.text)
     validation, unigrams = prepared.validation, torch.from_numpy(prepared.corpus.unigrams).double()
@@ -107,6 +124,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tic
         specials=find_specials(prepared.tokenizer),
         frequencies=unigrams / unigrams.sum(),
         group=group,
+        parent=parent,
     )
     tick("acceleration", 1, 1, training.acceleration)
     loop = Loop(
@@ -123,7 +141,7 @@ def _train(config: PretrainConfig, folders: RunFolders, group: ProcessGroup, tic
         # written either, the model, which is smaller, may still find room.
         with suppress(RunError):
             loop.save()
-        _finish(config, folders, prepared, training, progress)
+        _finish(config, folders, prepared, training, progress, parent)
 
 
 def _finish(
@@ -132,9 +150,12 @@ def _finish(
     prepared: Prepared,
     learned: Pretraining,
     progress: Progress,
+    parent: Parent | None,
 ) -> None:
     """Write the model folder, whole or not at all, and remove what is no longer needed."""
     details = _details(config, prepared, learned, progress)
+    if parent is not None:
+        details["parent"] = parent.lineage.as_dict()
     details["inputs"] = load_inputs(folders.work)
     manifest = Manifest(
         command=COMMAND,
@@ -152,15 +173,21 @@ def _finish(
         for part, value in own.items()
     ]
     records.append(Record(metric="tokens/s", value=details["tokens_per_second"]))
-    learned.optimizer.restore()
-    learned.pretrainer.eval()
+    learned.restore()
     trained = learned.trained()
+    if parent is not None:
+        trained = parent.trained.then(trained)
     trained.write(learned.pretrainer.model.config)
     with folders.finishing() as part:
         learned.pretrainer.save(part, DTYPES[config.save_dtype])
+        tokenizer = prepared.tokenizer
         # A given tokenizer, or one of prepared text, may be for other lengths.
-        prepared.tokenizer.model_max_length = config.corpus.length
-        prepared.tokenizer.save_pretrained(str(part))
+        tokenizer.model_max_length = config.corpus.length
+        if parent is not None:
+            tokenizer = parent.tokenizer
+            longest = max(tokenizer.model_max_length, config.corpus.length)
+            tokenizer.model_max_length = min(longest, learned.pretrainer.reader.longest)
+        tokenizer.save_pretrained(str(part))
         folder = Folder(part)
         folder.start(portable(config), manifest)
         folder.write_json(HISTORY, progress.history)
@@ -193,10 +220,7 @@ def _details(
             "sequences": len(prepared.train),
             "languages": [asdict(share) for share in prepared.train.languages()],
         },
-        "model": {
-            "type": learned.pretrainer.model.config.model_type,
-            "parameters": learned.optimizer.size,
-        },
+        "model": _describe(learned),
         "steps": progress.done,
         "tokens": learned.tokens,
         "passes": progress.done * config.learning.batch / len(prepared.train),
@@ -205,4 +229,25 @@ def _details(
         "loss": last["parts"],
         "validation": last["validation"],
         "processes": learned.group.size,
+    }
+
+
+def _describe(learned: Pretraining) -> dict[str, Any]:
+    """Return the sizes of the model, and how many of its weights were trained."""
+    model: Any = learned.pretrainer.model
+    own = model.config
+    table, first = find_positions(model.base_model)
+    kinds = find_segments(model.base_model)
+    inner = getattr(own, "intermediate_size", None) or own.hidden_dim
+    return {
+        "type": own.model_type,
+        "layers": own.num_hidden_layers,
+        "hidden": own.hidden_size,
+        "heads": own.num_attention_heads,
+        "feedforward": inner,
+        "positions": None if table is None else table.num_embeddings - first,
+        "segments": None if kinds is None else kinds.num_embeddings,
+        "embedding": model.get_input_embeddings().weight.shape[1],
+        "parameters": sum(value.numel() for value in learned.pretrainer.parameters()),
+        "trained_parameters": learned.optimizer.size,
     }

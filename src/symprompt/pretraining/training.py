@@ -1,9 +1,8 @@
 """The pretraining of a masked language model: corrupt a batch, forward and backward pass, AdamW.
 
-The objectives are masked tokens (MLM), next sentence (NSP) and span boundary (SBO). Of the last
-layer's states only those that a head reads are used, 19 of 128 tokens with MLM. Keys and values are
-needed of every token; the query, the output projection and the feed-forward part, five sixths of
-the layer's weights, only at the queried positions. The result is the same.
+The objectives are masked tokens (MLM), next sentence (NSP) and span boundary (SBO). The model has
+fresh weights, or is one that was trained before; then all its weights are trained on, or those of
+its last layers and its head.
 
 Nothing is read back to the host in a step, so that the device never waits for it. Everything random
 follows from the seed and the step's number, so that there is no random state to keep.
@@ -30,6 +29,7 @@ from transformers import (
     BertForPreTraining,
     ElectraConfig,
     ElectraForMaskedLM,
+    PreTrainedModel,
 )
 
 from symprompt.accel.compiling import Recorder, choose, weights_per_token
@@ -37,17 +37,18 @@ from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup
 from symprompt.engine.loop import State, fill, rate_share
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError
+from symprompt.models.layers import trained_parameters
 from symprompt.models.trained import Trained, count_leading, find_positions, find_segments
 from symprompt.pretraining.config import PretrainConfig, ShapeConfig
 from symprompt.pretraining.corruption import Corrupted, corrupt
+from symprompt.pretraining.encoding import Reader
+from symprompt.pretraining.parent import HEADS_FILE, Parent
 from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
 from symprompt.runs.environment import choose_dtype, derive_seed
 
-PretrainedModel = BertForMaskedLM | BertForPreTraining | ElectraForMaskedLM
+MadeModel = BertForMaskedLM | BertForPreTraining | ElectraForMaskedLM
 """What ``make_model`` gives."""
-HEADS_FILE = "heads.safetensors"
-"""Beside the model: what was trained with it but is no part of a masked language model."""
 _OFFSET_SIZE = 200
 _TOKENS_PER_WORD = 4
 _INITIAL_SPREAD = 0.02
@@ -68,7 +69,7 @@ def make_model(
     length: int = 512,
     objective: str = "mlm",
     seed: int = 0,
-) -> PretrainedModel:
+) -> MadeModel:
     """Return a model with fresh weights on the CPU, the same for the same seed anywhere.
 
     The caller's random state is not touched. The token embeddings and the vocabulary product share
@@ -87,7 +88,7 @@ def make_model(
         generator at the full hidden size.
     """
     config: BertConfig | ElectraConfig = BertConfig()
-    kind: type[PretrainedModel] = BertForMaskedLM
+    kind: type[MadeModel] = BertForMaskedLM
     if shape.family == "electra":
         config = ElectraConfig(embedding_size=shape.embedding or shape.hidden)
         kind = ElectraForMaskedLM
@@ -111,43 +112,6 @@ def make_model(
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(derive_seed(seed, "weights"))
         return kind(config)
-
-
-def encode_at(encoder: nn.Module, state: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
-    """Return z [b, n, h] of the encoder's last layer at the positions [b, n].
-
-    Args:
-        encoder: of a BERT or ELECTRA model of transformers.
-        state: [b, t, h], the embedded tokens.
-        mask: [b, 1, t, t] bool, or None where every token is seen; its rows are all the same.
-        positions: [b, n] int64; one may stand several times.
-    """
-    *below, last = cast(Any, encoder.layer)
-    for layer in below:
-        state = layer(state, mask)
-    inner, attention = last.attention.self, last.attention.output
-    asked = take(state, positions)
-
-    def heads(values: Tensor) -> Tensor:
-        return values.view(*values.shape[:2], inner.num_attention_heads, -1).transpose(1, 2)
-
-    mixed = functional.scaled_dot_product_attention(
-        heads(inner.query(asked)),
-        heads(inner.key(state)),
-        heads(inner.value(state)),
-        attn_mask=None if mask is None else mask[:, :, :1].expand(-1, -1, asked.shape[1], -1),
-        dropout_p=inner.dropout.p if last.training else 0.0,
-    )
-    attended = attention(mixed.transpose(1, 2).flatten(2), asked)
-    return cast(Tensor, last.output(last.intermediate(attended), attended))
-
-
-def take(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return [b, n, h], the states at the positions [b, n]."""
-    rows, length, size = hidden.shape
-    first = torch.arange(rows, device=hidden.device)[:, None] * length
-    found = hidden.reshape(rows * length, size).index_select(0, (first + positions).flatten())
-    return found.view(*positions.shape, size)
 
 
 def count_asked(corrupted: Corrupted, objective: str) -> Tensor:
@@ -235,22 +199,24 @@ class Pretrainer(nn.Module):
 
     def __init__(
         self,
-        model: PretrainedModel,
+        model: PreTrainedModel,
         objective: str = "mlm",
         *,
         span_limit: int = 10,
         seed: int = 0,
     ) -> None:
-        """Take a model of ``make_model``.
+        """Take a masked language model.
 
         Args:
-            model: a BERT with its own NSP head if the objective is "mlm+nsp".
+            model: of ``make_model``, or a trained one of ``encoding.FAMILIES``; a BERT with its
+                own NSP head if the objective is "mlm+nsp".
             objective: "mlm", "mlm+nsp" or "mlm+sbo".
             span_limit: longest span in words, for the SBO.
             seed: of the weights of heads that are no part of the model.
         """
         super().__init__()
         self.model = model
+        self.reader = Reader(model)
         self.objective = objective
         self.span_boundary: SpanBoundaryHead | None = None
         self.next_sentence: NextSentenceHead | None = None
@@ -291,32 +257,25 @@ class Pretrainer(nn.Module):
             is_next: [b] bool; used by the NSP alone.
             padded: whether any row may hold padding; without, attention takes no mask and is fast.
         """
-        mask = None
-        if padded:
-            # [b, 1, t, t]: with four axes transformers takes it as it is, values unread.
-            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
-            mask = there[:, None, None, :].expand(-1, 1, ids.shape[1], -1)
         places, wanted = positions.shape[1], [positions]
         if self.span_boundary is not None:
             wanted += [left, right]
         with_next = self.objective == "mlm+nsp"
         if with_next:
             wanted.append(torch.zeros_like(positions[:, :1]))
-        body = cast(Any, self.model.base_model)
-        state = self._embed(body.embeddings, ids, segments)
-        if hasattr(body, "embeddings_project"):
-            state = body.embeddings_project(state)
-        hidden = encode_at(body.encoder, state, mask, torch.cat(wanted, dim=1))
+        wanted_at = torch.cat(wanted, dim=1)
+        hidden = self.reader.states_at(ids, lengths if padded else None, segments, wanted_at)
         answers = torch.where(asked, targets, _IGNORED).flatten()
         masked = hidden[:, :places].flatten(0, 1)
-        losses = [_cross_entropy(self._predict(masked), answers)]
+        losses = [_cross_entropy(self.reader.logits(masked), answers)]
         if with_next:
             # The logits W_NSP h (11.2.2), h being the pooled [CLS] as in BERT. In transformers
             # class 0 is "follows", class 1 "does not".
             if self.next_sentence is not None:
                 follows = self.next_sentence(hidden[:, -1])
             else:
-                follows = cast(Any, self.model).cls.seq_relationship(body.pooler(hidden[:, -1:]))
+                model = cast(Any, self.model)
+                follows = model.cls.seq_relationship(model.bert.pooler(hidden[:, -1:]))
             losses.append(_cross_entropy(follows, (~is_next).long()))
         if self.span_boundary is not None:
             before = hidden[:, places : 2 * places].flatten(0, 1)
@@ -338,7 +297,7 @@ class Pretrainer(nn.Module):
         weights = self.model.state_dict()
         wanted = saved.state_dict().keys()
         saved.to(dtype).load_state_dict({name: weights[name] for name in wanted})
-        cast(PretrainedModel, saved).save_pretrained(folder)
+        cast(PreTrainedModel, saved).save_pretrained(folder)
         heads = {
             name: value.detach().to("cpu", dtype, copy=True).contiguous()
             for name, value in self.state_dict().items()
@@ -347,30 +306,40 @@ class Pretrainer(nn.Module):
         if heads:
             save_file(heads, Path(folder) / HEADS_FILE, metadata={"format": "pt"})
 
-    def _embed(self, tables: Any, ids: Tensor, segments: Tensor) -> Tensor:
-        """Return the sum of word, position and segment embeddings, normalised, [b, t, e].
+    def tables(self) -> list[nn.Embedding]:
+        """Return the tables that stay in float32 whatever the dtype of the passes.
 
-        As the model's own module does, but for the gradients: a position's or a segment's is a sum
-        over all sequences, done as such and not as a lookup's, and the tables stay in float32 when
-        the rest is bfloat16, in which a sum of many thousand terms stops growing early.
+        The gradient of a frequent word is a sum of many thousand terms, and in bfloat16 such a sum
+        stops growing early.
         """
-        words, norm = tables.word_embeddings, tables.LayerNorm
-        places = tables.position_embeddings.weight[: ids.shape[1]]
-        kinds = tables.token_type_embeddings.weight
-        # Segments are 0 or 1.
-        kind = kinds[0] + segments[:, :, None].to(kinds.dtype) * (kinds[1] - kinds[0])
-        state = functional.embedding(ids, words.weight, words.padding_idx) + places + kind
-        return cast(Tensor, tables.dropout(norm(state.to(norm.weight.dtype))))
+        others = [] if self.span_boundary is None else [self.span_boundary.places]
+        return [*self.reader.tables(), *others]
 
-    def _predict(self, hidden: Tensor) -> Tensor:
-        """Return [n, v], the logits W_V z_i (11.2.1), z_i after the transform of BERT's head."""
-        model = self.model
-        if isinstance(model, ElectraForMaskedLM):
-            state, bias = model.generator_predictions(hidden), model.generator_lm_head.bias
-        else:
-            head = model.cls.predictions
-            state, bias = head.transform(hidden), head.decoder.bias
-        return functional.linear(state, self._embedding().to(state.dtype), bias)
+    def take_heads(self, weights: Mapping[str, Tensor]) -> None:
+        """Begin other heads where an earlier training left them, as far as they fit."""
+        own = self.state_dict()
+        with torch.no_grad():
+            for name, value in weights.items():
+                if name in own and own[name].shape == value.shape:
+                    own[name].copy_(value)
+
+    def freeze(self, layers: int) -> None:
+        """Train heads and the last layers alone.
+
+        Args:
+            layers: how many; -1: every weight; 0: heads alone.
+
+        Raises:
+            ConfigError: the model has not that many layers.
+            ModelError: its layers have no weights of their own.
+        """
+        body = {id(value) for value in self.model.base_model.parameters()}
+        body -= {id(value) for value in trained_parameters(self.model, layers).values()}
+        # NSP reads the pooler.
+        pooler = getattr(self.model.base_model, "pooler", None)
+        body -= {id(value) for value in ([] if pooler is None else pooler.parameters())}
+        for value in self.parameters():
+            value.requires_grad_(id(value) not in body)
 
     def _embedding(self) -> Tensor:
         return cast(Tensor, self.model.get_input_embeddings().weight)
@@ -392,10 +361,11 @@ class Pretraining:
         specials: ids of the special tokens.
         frequencies: [v] unigram probabilities, zero for special tokens.
         group: the processes that share every batch.
+        parent: the model to go on from; None makes one.
         mode: torch.compile's mode where that is not the config's.
 
     Attributes:
-        pretrainer: the model, with fresh weights, and its objectives.
+        pretrainer: the model and its objectives.
         acceleration: what the steps are accelerated by, for people to read.
         tokens: tokens seen, padding left out.
         steady_tokens: those of all steps but each process's first, which compiles.
@@ -412,18 +382,26 @@ class Pretraining:
         specials: Specials,
         frequencies: Tensor,
         group: ProcessGroup,
+        parent: Parent | None = None,
         mode: str | None = None,
     ) -> None:
-        model = make_model(
-            config.shape,
-            vocabulary=len(frequencies),
-            specials=specials,
-            length=config.corpus.length,
-            objective=config.objective,
-            seed=config.seed,
-        )
+        model: PreTrainedModel
+        if parent is None:
+            model = make_model(
+                config.shape,
+                vocabulary=len(frequencies),
+                specials=specials,
+                length=config.corpus.length,
+                objective=config.objective,
+                seed=config.seed,
+            )
+        else:
+            model = parent.model
         span_limit = config.corruption.span_limit
         pretrainer = Pretrainer(model, config.objective, span_limit=span_limit, seed=config.seed)
+        if parent is not None:
+            pretrainer.take_heads(parent.heads)
+        pretrainer.freeze(config.weights.layers)
         self.pretrainer = pretrainer.train().to(group.device)
         self.config = config
         self.feed = feed
@@ -437,6 +415,7 @@ class Pretraining:
         self.padded = config.corpus.packing != "blocks" or config.corruption.kind == "deletion"
         self.parts = tuple(config.objective.split("+"))
         self.steps = config.learning.steps
+        self._kept = self._cast_frozen()
         self.optimizer = FlatAdamW(
             self._groups(),
             clip=config.learning.clip,
@@ -468,15 +447,30 @@ class Pretraining:
         # Tokens and time at the last sight of the device: speeds are counted from there.
         self._shown = self._recorded = (0, time.monotonic())
 
-    def _groups(self) -> list[ParameterGroup]:
-        """Matrices decay, biases and norms do not.
+    def _cast_frozen(self) -> dict[str, Tensor]:
+        """Give weights that are not trained the passes' dtype; return them as they were."""
+        exact = {id(table.weight) for table in self.pretrainer.tables()}
+        kept = {}
+        for name, value in self.pretrainer.named_parameters():
+            if not value.requires_grad and value.dtype != self.dtype and id(value) not in exact:
+                kept[name] = value.data.to("cpu")
+                value.data = value.data.to(self.dtype)
+        return kept
 
-        Embedding tables stay in float32 whatever the passes' dtype: the gradient of a frequent word
-        is a sum of many thousand terms, and in bfloat16 such a sum stops growing early.
-        """
+    def restore(self) -> None:
+        """Make the parameters the weights themselves, to be saved; nothing is trained after it."""
+        self.optimizer.restore()
         named = dict(self.pretrainer.named_parameters())
-        modules = self.pretrainer.modules()
-        tables = {id(module.weight) for module in modules if isinstance(module, nn.Embedding)}
+        for name, value in self._kept.items():
+            named[name].data = value
+        self.pretrainer.eval()
+
+    def _groups(self) -> list[ParameterGroup]:
+        """Matrices decay, biases and norms do not; tables stay in float32."""
+        named = {
+            name: value for name, value in self.pretrainer.named_parameters() if value.requires_grad
+        }
+        tables = {id(table.weight) for table in self.pretrainer.tables()}
         whole = self.dtype == torch.float32
         matrices = {name: own for name, own in named.items() if own.dim() >= 2}
         exact = {name: own for name, own in matrices.items() if whole or id(own) in tables}
@@ -493,7 +487,10 @@ class Pretraining:
         """Prefer cuDNN's attention, which is the fastest of torch's on Hopper GPUs."""
         if self.device.type != "cuda":
             return nullcontext()
-        kinds = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+        kinds = ["CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"]
+        if self.pretrainer.reader.has_bias:
+            # The others have no gradient of a bias.
+            kinds = kinds[2:]
         return sdpa_kernel([getattr(SDPBackend, kind) for kind in kinds], set_priority=True)
 
     # ------------------------------------------------------------------------------ a step

@@ -1,0 +1,242 @@
+"""The trained model that a run goes on from: loaded, given what it lacks, or refused.
+
+An encoder without a masked-LM head gets one with fresh weights. Where the run's sequences are
+longer than the model's table of positions, its rows are repeated; where pairs need a second segment
+and the model has one, the second begins as a copy of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import BertForPreTraining, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils.hub import cached_file
+
+from symprompt.config import flatten
+from symprompt.errors import ConfigError, ModelError
+from symprompt.models.layers import ALL, trained_parameters
+from symprompt.models.loading import find_model, fingerprint, load_vocabulary, load_with_head
+from symprompt.models.trained import Trained, find_positions, find_segments, read_record
+from symprompt.pretraining.config import PretrainConfig
+from symprompt.pretraining.encoding import FAMILIES
+from symprompt.pretraining.tokenizer import find_specials
+from symprompt.runs.environment import derive_seed
+
+HEADS_FILE = "heads.safetensors"
+"""Beside the model: what was trained with it but is no part of a masked language model."""
+
+_CLASSIFIERS = ("class", "cls", "pooler", "qa", "seq")
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where a model comes from, as it is recorded; final.
+
+    Attributes:
+        name: the parent's folder or hub name.
+        fingerprint: of its config, weights and tokenizer.
+        fresh_head: whether it had no masked-LM head.
+        positions, segments: rows of its tables before and after; none where they stayed as they
+            were.
+    """
+
+    name: str
+    fingerprint: str
+    fresh_head: bool
+    positions: tuple[int, int] | None
+    segments: tuple[int, int] | None
+
+    def __str__(self) -> str:
+        changes = [
+            "it had no masked-LM head, so that was made" * self.fresh_head,
+            *(
+                f"its {before} {what} were made {after} by repeating their rows"
+                for what, rows in (("positions", self.positions), ("segments", self.segments))
+                if rows is not None
+                for before, after in [rows]
+            ),
+        ]
+        told = "; ".join(filter(None, changes))
+        return f"{self.name} ({self.fingerprint})" + (f"; {told}" if told else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return {**asdict(self), "text": str(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class Parent:
+    """A trained model, ready to be trained on; final.
+
+    Attributes:
+        model: in float32, on the CPU; dropout is the run's, its config states its own.
+        heads: weights of other heads that were trained with it, named as in ``Pretrainer``.
+        tokenizer: its own.
+        place: the folder of its tokenizer.
+        trained: which of its positions and segments were trained.
+    """
+
+    lineage: Lineage
+    model: PreTrainedModel
+    heads: dict[str, Tensor]
+    tokenizer: PreTrainedTokenizerFast
+    place: str
+    trained: Trained
+
+
+def load_parent(config: PretrainConfig) -> Parent:
+    """Load the model that ``config.model`` names, and give it what the run needs.
+
+    Raises:
+        ConfigError: it is the run's own folder, has too few layers, or new rows of a table would
+            stay untrained.
+        ModelError: there is no such model, it is of another architecture, its weights are not
+            safetensors or damaged, its tokenizer is missing, has no mask token or does not fit, or
+            its layers have no weights of their own.
+    """
+    name = config.model
+    if config.out and Path(name).resolve() == Path(config.out).resolve():
+        raise ConfigError(f"model and out are both {name}; choose another --out.")
+    source = find_model(name)
+    family = source.config.model_type
+    if source.causal or family not in FAMILIES:
+        raise ModelError(
+            f"{name} is a {family} model, and pretraining goes on with masked language models of "
+            f"these kinds alone: {', '.join(FAMILIES)}."
+        )
+    tokenizer = load_vocabulary(name, source).tokenizer
+    find_specials(tokenizer)
+    with_next = config.objective == "mlm+nsp" and family == "bert"
+    own = _dropouts(source.config)
+    # Read when a model is made; the config that is saved with it keeps its own.
+    _set(source.config, dict.fromkeys(own, config.shape.dropout))
+    model, made = load_with_head(
+        source,
+        kind=BertForPreTraining if with_next else None,
+        seed=derive_seed(config.seed, "weights"),
+    )
+    trained_parameters(model, config.weights.layers)
+    trained = _find_trained(model, name)
+    model, positions, segments = _enlarge(model, config)
+    _set(model.config, own)
+    folder, heads = Path(source.place), {}
+    if not folder.is_dir():
+        folder = Path(str(cached_file(source.place, "tokenizer_config.json"))).parent
+    elif (folder / HEADS_FILE).is_file():
+        heads = load_file(folder / HEADS_FILE)
+    lineage = Lineage(
+        name=folder.resolve().name if Path(name).exists() else name,
+        fingerprint=fingerprint(source),
+        fresh_head=any(not _is_of_next(key) for key in made),
+        positions=positions,
+        segments=segments,
+    )
+    return Parent(lineage, model, heads, tokenizer, str(folder), trained)
+
+
+def _find_trained(model: Any, name: str) -> Trained:
+    """Return what of a model was trained; all of it where there is no record."""
+    table, first = find_positions(model.base_model)
+    kinds = find_segments(model.base_model)
+    return read_record(model.config, name) or Trained(
+        None if table is None else table.num_embeddings - first,
+        0 if kinds is None else kinds.num_embeddings,
+    )
+
+
+def _is_of_next(name: str) -> bool:
+    return ".pooler." in name or "seq_relationship" in name
+
+
+def _dropouts(config: Any) -> dict[str, float]:
+    """Return the shares that a config drops while training; heads of classifiers have others."""
+    return {
+        key: value
+        for key, value in config.to_dict().items()
+        if "dropout" in key and isinstance(value, float) and not key.startswith(_CLASSIFIERS)
+    }
+
+
+def _set(config: Any, values: Mapping[str, float]) -> None:
+    for key, value in values.items():
+        setattr(config, key, value)
+
+
+def _enlarge(
+    model: Any, config: PretrainConfig
+) -> tuple[Any, tuple[int, int] | None, tuple[int, int] | None]:
+    """Return a model with as many positions and segments as a run needs, and what was changed.
+
+    Raises:
+        ConfigError: the new rows would not be trained.
+    """
+    length, own = config.corpus.length, model.config
+    table, first = find_positions(model.base_model)
+    kinds = find_segments(model.base_model)
+    changed: dict[str, tuple[int, int]] = {}
+    most = int(own.max_position_embeddings) - first
+    if length > most:
+        changed["positions"] = most, length
+    if config.corpus.packing == "pairs" and kinds is not None and kinds.num_embeddings == 1:
+        changed["segments"] = 1, 2
+    learned = [key for key in changed if key == "segments" or table is not None]
+    if learned and config.weights.layers != ALL:
+        before, after = changed[learned[0]]
+        raise ConfigError(
+            f"the run needs {after} {learned[0]} and the model has {before}, and weights.layers is "
+            f"{config.weights.layers}, so that the new ones would not be learned; leave "
+            "weights.layers at -1."
+        )
+    if not changed:
+        return model, None, None
+    if getattr(own, "relative_attention", False) and own.max_relative_positions < 1:
+        # DeBERTa's relative positions are as many as the others unless this is said.
+        own.max_relative_positions = own.max_position_embeddings
+    own.max_position_embeddings = max(int(own.max_position_embeddings), length + first)
+    if "segments" in changed:
+        own.type_vocab_size = 2
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        larger = type(model)(own)
+    weights, before = larger.state_dict(), model.state_dict()
+    larger.load_state_dict(
+        {
+            key: _repeat(
+                before[key], len(value), first * key.endswith("position_embeddings.weight")
+            )
+            for key, value in weights.items()
+        }
+    )
+    told = {key: rows for key, rows in changed.items() if key in learned}
+    return larger, told.get("positions"), told.get("segments")
+
+
+def _repeat(rows: Tensor, size: int, first: int) -> Tensor:
+    """Return a table of a size: its first rows once, the others again and again."""
+    if rows.dim() == 0 or len(rows) == size:
+        return rows
+    again = torch.arange(size - first) % (len(rows) - first) + first
+    return rows[torch.cat([torch.arange(first), again])]
+
+
+def refuse_shape(config: PretrainConfig, default: PretrainConfig) -> None:
+    """Refuse a shape or a vocabulary, changed from the default's, beside a model that has its own.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    before = flatten(default)
+    for key, value in flatten(config).items():
+        own = key.startswith(("shape.", "vocabulary.")) and key != "shape.dropout"
+        if own and value != before[key]:
+            what = key.partition(".")[0]
+            more = "; --weights.layers trains its last layers" * (key == "shape.layers")
+            raise ConfigError(
+                f"{key} is {value!r}, and --model has a {what} of its own; leave the flag "
+                f"out{more}."
+            )
