@@ -136,7 +136,7 @@ def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
     ]
 
 
-def test_predicted_tags_stand_beside_their_words() -> None:
+def test_predicted_tags_stand_beside_their_words_and_pairs_are_both_shown() -> None:
     rows = [
         {"id": "a", "text": "Kim Lee left", "prediction": ["B-PER", "I-PER", "O"]},
         {"id": "b", "text": "It rains", "prediction": ["PRON", "VERB"]},
@@ -144,6 +144,9 @@ def test_predicted_tags_stand_beside_their_words() -> None:
     grid = prediction_grid(rows)
     assert grid.header == ("example", "prediction")
     assert grid.sections == ((("a", "Kim/B-PER Lee/I-PER left"), ("b", "It/PRON rains/VERB")),)
+    pair = {"id": "p", "text": f"{'a ' * 50}| {'b ' * 50}".strip(), "prediction": "same"}
+    ((cells,),) = prediction_grid([pair]).sections
+    assert cells == ("p", f"{'a ' * 28}... | {'b ' * 28}...", "same")
     # A word with a space in it cannot be told from two.
     odd = prediction_grid([{"id": "c", "text": "1 000 men", "prediction": ["NUM", "NOUN"]}])
     assert odd.sections == ((("c", "1 000 men", "NUM NOUN"),),)

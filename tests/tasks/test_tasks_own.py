@@ -516,6 +516,28 @@ def test_universal_dependencies_have_words_and_two_columns_of_tags(tmp_path: Pat
     assert own.splits["train"] == [TaggedExample("train-0", words, ("VB", "RB", "VB"))]
 
 
+def test_files_of_splits_may_end_in_their_names(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        write(tmp_path / f"en_ewt-ud-{split}.conllu", UNIVERSAL)
+    assert load_task(str(tmp_path)).counts() == {"train": 1, "dev": 1, "test": 1}
+    write(tmp_path / "train.conllu", UNIVERSAL)
+    assert load_task(str(tmp_path)).counts() == {"train": 1}
+
+
+def test_labels_are_in_the_column_of_training(tmp_path: Path) -> None:
+    rows = [{"sentence1": "a", "sentence2": "b", "same": "xy"[n % 2]} for n in range(4)]
+    write(tmp_path / "train.jsonl", lines(*rows))
+    write(tmp_path / "dev.jsonl", lines(*rows))
+    write(tmp_path / "test.jsonl", lines({"first": "a", "second": "b", "score": 0.25}))
+    data = load_task(str(tmp_path))
+    assert data.splits["test"] == [TextExample("test-1", ("a", "b"))]
+    assert data.columns == {"first": "sentence1", "second": "sentence2", "label": "same"}
+    words = write(tmp_path / "words.jsonl", lines({"tokens": ["go"], "pos": ["VB"]}))
+    for kind in ("tagging", "spans"):
+        (example,) = load_examples(words, kind)
+        assert example.labels == ()
+
+
 def test_rare_tags_that_training_does_not_have_are_counted(tmp_path: Path) -> None:
     write(tmp_path / "train.conll", "Rome NNP\nfell VBD\n")
     write(tmp_path / "dev.conll", "It PRP\n\nfell VBD\n")

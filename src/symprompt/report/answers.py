@@ -23,7 +23,7 @@ _UNKNOWN = 20
 
 
 _TEXT = 60
-"""Most characters of a text beside its prediction."""
+"""Most characters of a text beside its prediction; of a pair, of each of its texts."""
 
 
 def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
@@ -209,7 +209,9 @@ def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
     """
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "id": lambda row: str(row["id"]),
-        "text": lambda row: shorten(row["text"], _TEXT, placeholder=" ..."),
+        "text": lambda row: " | ".join(
+            shorten(part, _TEXT, placeholder=" ...") for part in row["text"].split(" | ", 1)
+        ),
         "prediction": _shown,
         "probability": lambda row: f"{row['probability']:.3f}",
         "probabilities": lambda row: _shares(row["probabilities"]),

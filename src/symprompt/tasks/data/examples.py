@@ -279,21 +279,21 @@ class Columns:
         """Whether texts are named by the numbers of their columns, as a table has no header."""
         return any(name.isdigit() for name in (self.text, self.first, self.second))
 
-    def known_in(self, there: Iterable[str], but: str = "") -> Columns:
+    def known_in(self, there: Iterable[str], *, labels: bool = True) -> Columns:
         """Return the columns with well-known names for those that a table has not.
 
         A column that was named by the user stays as it is, and none is taken twice.
 
         Args:
             there: the table's own names.
-            but: a column that has no other names.
+            labels: whether other names of labels and tags are taken too.
         """
         usual, listed = vars(Columns()), list(there)
         spelled = {name.lower().replace(" ", "_"): name for name in reversed(listed)}
         own = {role: name for role, name in vars(self).items() if name != usual[role]}
         found: dict[str, Any] = {}
         for role, names in SPELLINGS.items():
-            if role in own or role == but or usual[role] in listed:
+            if role in own or usual[role] in listed or (role in _LABELS and not labels):
                 continue
             # The two texts of a pair are two columns.
             taken = {None, *own.values(), *([found.get("first")] if role == "second" else [])}
@@ -323,6 +323,7 @@ SPELLINGS = {
     "id": ("idx", "index", "pairid", "guid"),
 }
 """Other names of columns that are known, in lower case, the likeliest first."""
+_LABELS = ("label", "tags")
 
 
 Place = tuple[Source, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +78,11 @@ def load_task(
         raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
     columns = columns or Columns()
     first = _split_files(own)["train"] if own.is_dir() else own
-    known = _known_columns(first, columns)
+    known = _known_columns(first, columns, labels=True)
     kind = kind or _find_kind(first, known)
-    parts = _read_own(own, kind, columns, seed)
+    # Labels are in the same column everywhere; in other columns there may be anything.
+    named = replace(columns, label=known.label, tags=known.tags)
+    parts = _read_own(own, kind, named, seed)
     unseen = unseen or ("keep" if KINDS[kind].rare else "refuse")
     data = make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
     roles = (*KINDS[kind].inputs, KINDS[kind].predicted)
@@ -106,10 +109,8 @@ def load_examples(
             tags and spans some are rare, so these are only counted as missed.
     """
     check_kind(kind)
-    path = Path(path) if isinstance(path, str) else path
-    # Other columns than that of training may hold anything, so they are not taken for labels.
-    known = _known_columns(path, columns or Columns(), but=KINDS[kind].predicted)
-    read = KINDS[kind].read(path, known, "row", labelled=None)
+    path, columns = Path(path) if isinstance(path, str) else path, columns or Columns()
+    read = KINDS[kind].read(path, _known_columns(path, columns), "row", labelled=None)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
     if labels is not None and KINDS[kind].closed:
@@ -122,11 +123,11 @@ def load_examples(
     return read.examples
 
 
-def _known_columns(path: Source, columns: Columns, but: str = "") -> Columns:
+def _known_columns(path: Source, columns: Columns, *, labels: bool = False) -> Columns:
     """Return a table's columns, with well-known names for those that it does not have.
 
     Args:
-        but: a column that has no other names.
+        labels: whether labels and tags may be called otherwise too.
 
     Raises:
         ConfigError: columns are numbers, and the table's first line names them.
@@ -135,7 +136,7 @@ def _known_columns(path: Source, columns: Columns, but: str = "") -> Columns:
         return columns
     row = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
     if not (columns.numbered and ends_in(path, ".csv", ".tsv")):
-        return columns.known_in(row, but)
+        return columns.known_in(row, labels=labels)
     heads = {str(cell).strip(): "" for cell in row.values()}
     named = vars(Columns().known_in(heads)).values()
     if len(heads) > 1 and all(head in named for head in heads):
@@ -306,11 +307,19 @@ def _read_own(path: Path, kind: str, columns: Columns, seed: int) -> dict[str, R
 
 
 def _split_files(folder: Path) -> dict[str, Path]:
-    """Return the file of each split in a folder."""
+    """Return the file of each split in a folder, by its name or else by the end of its name."""
+    listed = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in _ENDINGS and path.is_file()
+    ]
+    whole = any(path.stem.lower() in SPLIT_NAMES for path in listed)
     files: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        split = SPLIT_NAMES.get(path.stem.lower())
-        if split is None or path.suffix.lower() not in _ENDINGS or not path.is_file():
+    for path in listed:
+        name = path.stem.lower()
+        # As in en_ewt-ud-train.conllu.
+        split = SPLIT_NAMES.get(name if whole else re.split("[-_.]", name)[-1])
+        if split is None:
             continue
         if split in files:
             raise DataError(
