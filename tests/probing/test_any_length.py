@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from symprompt.models import LanguageModel
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict
 from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.finetune import FineTune
+from symprompt.probing.methods.manual import Manual
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.rerank import rerank_run
@@ -166,6 +170,49 @@ def test_the_loss_is_the_mean_over_the_objects_tokens(
         ]
     )
     torch.testing.assert_close(found, alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("template", ["manual", "[X] [Y]"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_a_fine_tuned_model_is_asked_for_every_token_of_a_name(
+    family: str, template: str, load_family: Callable[..., LanguageModel]
+) -> None:
+    backbone = load_family(family)
+    tables = {"prompt": {"template": template}, "facts": ANY, "dtype": "float64"}
+    config = run_config(method={"name": "finetune", "k": 3}, **tables)
+    problem, tuned, _ = make_trainer(config, backbone, long_facts())
+    assert isinstance(tuned, FineTune)
+    rows = tuned.vectors()["forth"]
+    with torch.no_grad():
+        rows += 0.05 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(2)).double()
+    sentences = {split: problem.sentences[split] for split in ("train", "test")}  # type: ignore[index]
+    facts = {split: np.arange(len(own)) for split, own in sentences.items()}
+    losses = tuned.loss(sentences["train"], facts["train"], {"forth": rows})
+    (slope,) = torch.autograd.grad(losses.sum(), rows)
+    with torch.no_grad():
+        scores = tuned.scores(sentences["test"], facts["test"], {"forth": rows})
+    # Each relation's weights in a model of their own, which is asked as it is.
+    manual = run_config(method={"name": "manual", "k": 3}, **tables)
+    for index, weights in enumerate(rows.detach()):
+        own = copy.deepcopy(backbone, {id(backbone.vocabulary): backbone.vocabulary})
+        named = dict(own.model.requires_grad_(True).named_parameters())
+        with torch.no_grad():
+            for name, value in tuned.stacked.tuning.to_tensors(weights).items():
+                named[name].copy_(value)
+        plain = Manual(manual, replace(problem, backbone=own))
+        for split, found in (("train", losses), ("test", scores)):
+            members = np.flatnonzero(sentences[split].relations == index)
+            if split == "train":
+                wanted = plain.loss(sentences[split], members, {})
+                wanted.sum().backward()
+            else:
+                with torch.no_grad():
+                    wanted = plain.scores(sentences[split], members, {})
+            torch.testing.assert_close(found[members], wanted, rtol=0, atol=5e-5)
+        for name, value in tuned.stacked.tuning.to_tensors(slope[index]).items():
+            gradient = named[name].grad
+            expected = torch.zeros_like(value) if gradient is None else gradient
+            torch.testing.assert_close(value, expected, rtol=0, atol=5e-4, msg=name)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2", "gpt2", "gemma2"])
@@ -496,6 +543,25 @@ def test_a_run_answers_as_it_did_when_it_was_made(spe: Run) -> None:
             forward, backward = answers[name].object_score, answers[name].subject_score
             assert forward == pytest.approx(float(predictions.object_score[row, place]), abs=1e-5)
             assert backward == pytest.approx(float(predictions.weighed_score[row, place]), abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_fine_tuned_run_answers_as_it_did(
+    family: str, make: Make, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    tables = {"prompt": {"template": "[X] [Y]"}, "tuning": {"tune": "lora", "lora_rank": 2}}
+    model = str(family_folder(family))
+    run = symprompt.train(
+        make(tmp_path / "run", model=model, method={"name": "finetune"}, **tables)
+    )
+    assert run.metrics["candidates"] == {"near": 4}
+    predictions, listed = run.predictions()
+    shown = load_asked(run.folder, "test").candidates()
+    for row, fact in enumerate(listed):
+        answers = run.ask("near", subject=fact.subject, top=3, device="cpu")
+        assert [answer.text for answer in answers] == shown[row]
+        found = [answer.object_score for answer in answers]
+        assert found == pytest.approx(predictions.object_score[row].tolist(), abs=1e-4)
 
 
 def test_subjects_are_asked_for_a_long_object(spe: Run) -> None:

@@ -222,12 +222,12 @@ class StackedModel:
             yield
 
     def logits_at(self, rows: Tensor, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
-        """Return the logits at one position of each sentence, [relation, b, v].
+        """Return the logits at positions of each sentence, [relation, b, v] or [relation, b, m, v].
 
         Args:
             rows: [relation, n], each relation's weights.
             ids, mask: [relation, b, t] token ids, and true on real tokens.
-            at: [relation, b] positions.
+            at: [relation, b] positions, or [relation, b, m].
         """
 
         def ask(row: Tensor, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class _Asked(nn.Module):
         self.adds_mask = False
 
     def forward(self, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
-        """Return the logits at one position of each sentence, [b, v]."""
+        """Return the logits at positions of each sentence, [b, v] or [b, m, v]."""
         embeddings = self.backbone.embed(ids)
         if self.adds_mask:
             lowest = torch.finfo(embeddings.dtype).min

@@ -14,8 +14,8 @@ two tokens the first is asked by the same two masks. Each distinct sentence is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,9 @@ from symprompt.prompts import Layout, NameTable
 
 ObjectMasking = Literal["name", "word", "one"]
 ObjectAverage = Literal["mean", "sum"]
+Asking = Callable[[Layout, Tensor, np.ndarray | None], Tensor]
+"""Gives the logits [n, v] at positions [n] of a layout's sentences; [n] says of which sentence each
+is, None that each sentence is read once."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,13 @@ class Spelling:
     one_mask: bool
     average: ObjectAverage
     max_tokens: int
+
+    def part(self, first: int, stop: int) -> Spelling:
+        """Return the spelling of some consecutive relations alone."""
+        tables = replace(
+            self.tables, first=self.tables.first[first:stop], count=self.tables.count[first:stop]
+        )
+        return replace(self, allowed=self.allowed[first:stop], tables=tables)
 
 
 _Ask = tuple[tuple[int, ...], int, int]
@@ -178,12 +188,18 @@ def _tables(
     return columns
 
 
+def ask_backbone(backbone: LanguageModel, vectors: Tensor | None) -> Asking:
+    """Return what asks a model, learned vectors [relation, n, width] in place."""
+
+    def ask(layout: Layout, at: Tensor, of: np.ndarray | None) -> Tensor:
+        sentence = None if of is None else torch.from_numpy(of).to(backbone.device)
+        return backbone.logits_at(layout.sentences(at).inputs(backbone, vectors), at, sentence)
+
+    return ask
+
+
 def score_names(
-    backbone: LanguageModel,
-    layout: Layout,
-    rows: np.ndarray,
-    vectors: Tensor | None,
-    spelling: Spelling,
+    ask: Asking, layout: Layout, rows: np.ndarray, spelling: Spelling, *, causal: bool
 ) -> Tensor:
     """Return the log-likelihood of every name as the object, [b, n] float32; -inf if not allowed.
 
@@ -196,28 +212,30 @@ def score_names(
     lengths = lengths + spelling.blank_lengths[tables.blank[sentence]]
     count = len(spelling.names)
     # Sums of few numbers, but in an order that a GPU does not fix: float64 makes it immaterial.
-    total = torch.zeros(len(rows) * count, dtype=torch.float64, device=backbone.device)
+    device = layout.ids.device
+    total = torch.zeros(len(rows) * count, dtype=torch.float64, device=device)
     # Of one width each.
     for part, _ in make_batches(multiples_of_8(lengths), spelling.max_tokens, apart=0.0):
         value, name, owner = _look_up(
-            backbone, layout, rows[fact[part]], vectors, spelling, sentence[part]
+            ask, layout, rows[fact[part]], spelling, sentence[part], causal=causal
         )
         total.index_add_(0, name + torch.from_numpy(fact[part]).to(name)[owner] * count, value)
     scores = total.reshape(len(rows), count)
     if spelling.average == "mean":
         scores = scores / spelling.names.length
-    index = torch.from_numpy(rows).to(backbone.device)
+    index = torch.from_numpy(rows).to(device)
     allowed = spelling.allowed[layout.relation[index]]
     return scores.float().masked_fill(~allowed, -torch.inf)
 
 
 def _look_up(
-    backbone: LanguageModel,
+    ask: Asking,
     layout: Layout,
     rows: np.ndarray,
-    vectors: Tensor | None,
     spelling: Spelling,
     sentence: np.ndarray,
+    *,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run one pass; return log-likelihoods [a] float64, the names and the sentences they are of.
 
@@ -225,7 +243,7 @@ def _look_up(
         rows: [m] facts.
         sentence: [m] rows of the spelling's first table.
     """
-    device, tables = backbone.device, spelling.tables
+    device, tables = layout.ids.device, spelling.tables
     blank = tables.blank[sentence]
     filled = layout.filled(
         rows, spelling.blanks[torch.from_numpy(blank).to(device)], spelling.blank_lengths[blank]
@@ -234,8 +252,8 @@ def _look_up(
     token, place_of = _ranges(tables.tokens_from[place], tables.tokens[place])
     of_place = torch.from_numpy(owner).to(device)
     offset = torch.from_numpy(tables.offset[place]).to(device)
-    at = filled.object_at[of_place] + offset - int(backbone.causal)
-    logits = backbone.logits_at(filled.sentences(at).inputs(backbone, vectors), at, of_place)
+    at = filled.object_at[of_place] + offset - int(causal)
+    logits = ask(filled, at, owner)
     index = torch.from_numpy(place_of).to(device)
     target = torch.from_numpy(tables.target[token]).to(device)
     value = logits[index, target].double() - logits.logsumexp(1).double()[index]
@@ -243,25 +261,26 @@ def _look_up(
 
 
 def name_likelihoods(
-    backbone: LanguageModel,
+    ask: Asking,
     layout: Layout,
     rows: np.ndarray,
-    vectors: Tensor | None,
     spelling: Spelling,
     gold: Tensor,
+    *,
+    causal: bool,
 ) -> TokenLikelihoods:
     """Return how likely each token of the true objects is, as candidates are asked, to train.
 
     Args:
         gold: [n] the facts' objects, as ids of names.
     """
-    device = backbone.device
+    device = layout.ids.device
     index = torch.from_numpy(rows).to(device)
     counts = layout.object_lengths[rows]
     step, fact = _ranges(np.zeros_like(counts), counts)
     owner, offset = torch.from_numpy(fact).to(device), torch.from_numpy(step).to(device)
     target = layout.ids[index[owner], layout.object_at[index[owner]] + offset]
-    if backbone.causal:
+    if causal:
         # The true objects' tokens; what is beyond an object's length means nothing.
         steps = torch.arange(int(counts.max(initial=1)), device=device)
         places = (layout.object_at[index][:, None] + steps[None, :]).clamp(
@@ -269,13 +288,13 @@ def name_likelihoods(
         )
         whole = layout.filled(rows, layout.ids[index].gather(1, places), counts)
         at = whole.object_at[owner] + offset - 1
-        logits = backbone.logits_at(whole.sentences(at).inputs(backbone, vectors), at, owner)
+        logits = ask(whole, at, fact)
     else:
         blank = spelling.own[gold.cpu().numpy()[rows[fact]], step]
         fillings = spelling.blanks[torch.from_numpy(blank).to(device)]
         filled = layout.filled(rows[fact], fillings, spelling.blank_lengths[blank])
         at = filled.object_at + offset
-        logits = backbone.logits_at(filled.sentences(at).inputs(backbone, vectors), at)
+        logits = ask(filled, at, None)
     return TokenLikelihoods(
         log_likelihood=-functional.cross_entropy(logits, target, reduction="none"),
         owner=owner,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -142,11 +142,13 @@ class Problem:
     def part(self, first: int, stop: int) -> Problem:
         """Return the problem of some consecutive relations alone."""
         sentences: dict[Split, Sentences] = {}
+        spelling = None if self.spelling is None else self.spelling.part(first, stop)
         for split, every in self.sentences.items():
             owner = every.object_prompt.relations
             rows = np.flatnonzero((owner >= first) & (owner < stop))
             if len(rows):
-                sentences[split] = every.take(rows, owner[rows] - first)
+                own = every.take(rows, owner[rows] - first)
+                sentences[split] = replace(own, spelling=spelling)
         return Problem(
             self.backbone,
             self.facts.select(self.relations[first:stop]),
@@ -154,6 +156,7 @@ class Problem:
             self.allowed[first:stop],
             sentences,
             self.max_tokens,
+            spelling=spelling,
         )
 
 

@@ -31,7 +31,7 @@ class MethodTraits:
 
 METHODS: dict[str, MethodTraits] = {
     "autoprompt": MethodTraits("autoprompt:AutoPrompt", encoder="free"),
-    "finetune": MethodTraits("finetune:FineTune", vectors=False, dtype="float32"),
+    "finetune": MethodTraits("finetune:FineTune", vectors=False, any_length=True, dtype="float32"),
     "lpaqa": MethodTraits("lpaqa:LPAQA", vectors=False),
     "majority": MethodTraits("majority:Majority", vectors=False, any_length=True),
     "manual": MethodTraits("manual:Manual", vectors=False, any_length=True),

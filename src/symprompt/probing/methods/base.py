@@ -16,7 +16,7 @@ from symprompt.errors import ConfigError
 from symprompt.facts import SPLITS, FactSet, Relation, Split
 from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
-from symprompt.probing.any_length import name_likelihoods, score_names
+from symprompt.probing.any_length import Asking, ask_backbone, name_likelihoods, score_names
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods import METHODS
 from symprompt.probing.problem import Problem, Prompts, Sentences, manual_template, words_to_vectors
@@ -166,11 +166,20 @@ class Method:
         layout, own = sentences.object_prompt, vectors.get(OBJECT_PART)
         if sentences.spelling is not None:
             return -name_likelihoods(
-                self.backbone, layout, rows, own, sentences.spelling, sentences.gold
+                self._asking(own),
+                layout,
+                rows,
+                sentences.spelling,
+                sentences.gold,
+                causal=self.backbone.causal,
             ).mean_log()
         logits = object_logits(self.backbone, layout, rows, own)
         index = torch.from_numpy(rows).to(self.backbone.device)
         return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
+
+    def _asking(self, learned: Tensor | None) -> Asking:
+        """Return what asks sentences of the model with what was learned."""
+        return ask_backbone(self.backbone, learned)
 
     def after_epoch(self) -> None:
         """Update what is learned once an epoch without gradients; most methods learn no such."""
@@ -190,7 +199,8 @@ class Method:
         """
         layout, own = sentences.object_prompt, vectors.get(OBJECT_PART)
         if sentences.spelling is not None:
-            return score_names(self.backbone, layout, rows, own, sentences.spelling)
+            causal = self.backbone.causal
+            return score_names(self._asking(own), layout, rows, sentences.spelling, causal=causal)
         logits = object_logits(self.backbone, layout, rows, own)
         return torch.log_softmax(logits, dim=-1).float()
 

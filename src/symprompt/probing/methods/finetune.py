@@ -35,6 +35,7 @@ from symprompt.errors import RunError
 from symprompt.facts import Relation, Split
 from symprompt.files.progress import Tick
 from symprompt.models import FullTuning, LoraTuning, StackedModel, Tuning
+from symprompt.probing.any_length import Asking
 from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import predict_splits
 from symprompt.probing.methods.base import Method, Vectors, require_words
@@ -42,7 +43,7 @@ from symprompt.probing.problem import Problem, Sentences
 from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.results import ASKED, Predictions
 from symprompt.probing.train import PromptTraining
-from symprompt.prompts import Layout
+from symprompt.prompts import Layout, Question
 from symprompt.runs.environment import send
 from symprompt.runs.folder import HISTORY, PARTS, Folder, validated
 
@@ -205,65 +206,96 @@ class FineTune(Method):
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the cross-entropy of the gold object over the full vocabulary, [b]."""
         weights = vectors.get(OBJECT_PART)
-        if weights is None:
+        if weights is None or sentences.spelling is not None:
             return super().loss(sentences, rows, vectors)
-        logits = self._logits(sentences.object_prompt, rows, weights)
-        index = send(rows, self.backbone.device)
-        return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
+        layout = sentences.object_prompt
+        logits = self._logits(self._question(layout, rows), layout, rows, weights, at_once=True)
+        gold = sentences.gold[send(rows, self.backbone.device)]
+        return functional.cross_entropy(logits, gold, reduction="none")
 
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log-probability of every token as the object, [b, v], float32."""
         weights = vectors.get(OBJECT_PART)
-        if weights is None:
+        if weights is None or sentences.spelling is not None:
             return super().scores(sentences, rows, vectors)
         layout = sentences.object_prompt
-        scores, order = [], []
-        for members, present in _rounds(layout.relations[rows]):
-            some = len(present) < len(weights)
-            chosen = weights[send(present, weights.device)] if some else weights
-            logits = self._logits(layout, rows[members], chosen, present)
-            scores.append(torch.log_softmax(logits, dim=-1).float())
-            order.append(members)
-        if len(order) == 1:
-            return scores[0]
-        back = send(np.argsort(np.concatenate(order)), self.backbone.device)
-        return torch.cat(scores)[back]
+        logits = self._logits(self._question(layout, rows), layout, rows, weights, at_once=False)
+        return torch.log_softmax(logits, dim=-1).float()
 
-    def _logits(
-        self,
-        layout: Layout,
-        rows: np.ndarray,
-        weights: Tensor,
-        present: np.ndarray | None = None,
-    ) -> Tensor:
-        """Return the logits [b, v] of the object blank, each row asked of its relation's model.
-
-        Args:
-            present: the relations that the weights are of; None takes all.
-        """
-        device = self.backbone.device
-        owner = layout.relations[rows]
-        line = owner if present is None else np.searchsorted(present, owner)
-        place = _places(line)
-        # Lines are filled up with the first row, whose answers there nobody reads.
-        grid = np.full((len(weights), int(place.max()) + 1), rows[0])
-        grid[line, place] = rows
-        index = send(grid.reshape(-1), device)
-        question = layout.question(
+    def _question(self, layout: Layout, rows: np.ndarray) -> Question:
+        """Return the sentences that ask for the objects of some facts."""
+        index = send(rows, self.backbone.device)
+        return layout.question(
             index,
             layout.object_at[index],
             width=layout.width(rows),
             mask_id=self.backbone.vocabulary.mask_id,
         )
+
+    def _asking(self, learned: Tensor | None) -> Asking:
+        """Return what asks sentences, at any positions, of their relations' models."""
+        if learned is None:
+            return super()._asking(None)
+        weights = learned
+
+        def ask(layout: Layout, at: Tensor, of: np.ndarray | None) -> Tensor:
+            rows, learning = np.arange(len(layout)), weights.requires_grad
+            if of is None:
+                given = layout.sentences(at)
+                return self._logits(given, layout, rows, weights, at_once=learning)
+            # A sentence's positions, one after the other; lines are filled up with the first token.
+            sentence, place = send(of, at.device), send(_places(of), at.device)
+            places = at.new_zeros(len(layout), int(_places(of).max(initial=0)) + 1)
+            places[sentence, place] = at
+            given = layout.sentences(places)
+            logits = self._logits(given, layout, rows, weights, at_once=learning)
+            return logits[sentence, place]
+
+        return ask
+
+    def _logits(
+        self,
+        question: Question,
+        layout: Layout,
+        rows: np.ndarray,
+        weights: Tensor,
+        *,
+        at_once: bool,
+    ) -> Tensor:
+        """Return the logits at a question's positions, each sentence asked of its relation's model.
+
+        Args:
+            layout, rows: where the question's sentences come from.
+            at_once: in one pass; if not, relations with few sentences do not wait for others.
+
+        Returns:
+            [b, v], or [b, m, v] where the question has m positions in each sentence.
+        """
         assert question.mask is not None  # asked for with padding
-        logits = self.stacked.logits_at(
-            weights,
-            question.ids.view(*grid.shape, -1),
-            question.mask.view(*grid.shape, -1),
-            question.at.view(*grid.shape),
-        )
-        flat = send(line * grid.shape[1] + place, device)
-        return logits.flatten(0, 1)[flat]
+        device, owner = self.backbone.device, layout.relations[rows]
+        everything = np.arange(len(owner)), np.arange(len(weights))
+        found, order = [], []
+        for members, present in [everything] if at_once else _rounds(owner):
+            line = np.searchsorted(present, owner[members])
+            place = _places(line)
+            # Lines are filled up with the first sentence, whose answers there nobody reads.
+            grid = np.full((len(present), int(place.max()) + 1), members[0])
+            grid[line, place] = members
+            index = send(grid, device)
+            some, width = len(present) < len(weights), layout.width(rows[members])
+            logits = self.stacked.logits_at(
+                weights[send(present, device)] if some else weights,
+                question.ids[index, :width],
+                question.mask[index, :width],
+                question.at[index],
+            )
+            flat = send(line * grid.shape[1] + place, device)
+            found.append(logits.flatten(0, 1)[flat])
+            order.append(members)
+        if len(order) == 1:
+            return found[0]
+        back = send(np.argsort(np.concatenate(order)), device)
+        return torch.cat(found)[back]
 
 
 def _weights_file(relation: int, name: str) -> str:
