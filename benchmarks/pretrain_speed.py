@@ -1,13 +1,15 @@
 """Time pretraining steps against the arithmetic floor, on random tokens.
 
     python benchmarks/pretrain_speed.py [pretrain-medium] [--steps 60] [--micro-batch 512] [--json]
+    python benchmarks/pretrain_speed.py --family mpnet [--layers 4]
     python benchmarks/pretrain_speed.py pretrain-tiny --device cpu --steps 5 --batch 16
 
 The steps are those of ``symprompt pretrain``: batches made ahead by a thread, corrupted on the
-device, passed forth and back, AdamW. The floor counts what must be computed: six operations for
-each weight that multiplies a token, the two products of attention, and at the asked positions
-alone the head and what the last layer does beyond keys and values; it is divided by the rate of
-the largest matrix product measured in the same run.
+device, passed forth and back, AdamW. With a family the model is one of its usual size (base) with
+random weights, gone on from. The floor counts what must be computed: six operations for each weight
+that multiplies a token, two where it is frozen, the two products of attention, and at the asked
+positions alone the head and what the last layer does beyond keys and values; it is divided by the
+rate of the largest matrix product measured in the same run.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import argparse
 import json
 import time
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from measuring import product_rate, wait
+from transformers import CONFIG_MAPPING, AutoModelForMaskedLM
 
 from symprompt.engine.processes import join_group
-from symprompt.pretraining.config import PretrainConfig, load_pretrain_config
+from symprompt.models.trained import Trained
+from symprompt.pretraining.config import PretrainConfig, WeightsConfig, load_pretrain_config
 from symprompt.pretraining.corruption import count_positions
+from symprompt.pretraining.parent import Lineage, Parent
 from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
 from symprompt.pretraining.training import Pretraining
@@ -70,35 +76,83 @@ def make_sequences(config: PretrainConfig) -> RandomSequences:
     return RandomSequences(ids)
 
 
-def step_operations(config: PretrainConfig) -> float:
-    """Return the floating-point operations that one step cannot do without."""
-    shape, length = config.shape, config.corpus.length
-    hidden = shape.hidden
-    embedding = shape.embedding or hidden
-    inner = shape.feedforward or 4 * hidden
-    layer = 4 * hidden**2 + 2 * hidden * inner
-    # Scores and mixing each take hidden * length products a token, like so many weights.
-    token = (shape.layers - 1) * (layer + 2 * hidden * length)
-    token += hidden * embedding if embedding != hidden else 0
-    # Of the last layer only keys and values are of every token.
-    token += 2 * hidden**2
+@dataclass(frozen=True)
+class Sizes:
+    """What of a model decides how much is computed."""
+
+    layers: int
+    hidden: int
+    inner: int
+    embedding: int
+    vocabulary: int
+
+
+def sizes_of(model: Any) -> Sizes:
+    """Return the sizes of a masked language model of transformers."""
+    own = model.config
+    vocabulary, embedding = model.get_input_embeddings().weight.shape
+    inner = getattr(own, "intermediate_size", None) or own.hidden_dim
+    return Sizes(own.num_hidden_layers, own.hidden_size, inner, embedding, vocabulary)
+
+
+def step_operations(config: PretrainConfig, sizes: Sizes) -> float:
+    """Return the floating-point operations that one step cannot do without.
+
+    A product of a forward pass takes two operations for each weight and token; where it is trained
+    as many again for the gradient of the weights, and as many for that of the states below, if
+    something below is trained.
+    """
+    length, hidden, embedding = config.corpus.length, sizes.hidden, sizes.embedding
+    trained = sizes.layers if config.weights.layers == -1 else config.weights.layers
+    frozen = sizes.layers - trained
+    whole = config.weights.layers == -1
+    square, inner = hidden**2, 2 * hidden * sizes.inner
     asked = count_positions(length, config.corruption)
-    head = hidden * embedding + embedding * config.vocabulary.size
-    last = layer - 2 * hidden**2 + 2 * hidden * length
-    if config.objective == "mlm+sbo":
-        head += (
-            (2 * hidden + 200) * hidden + hidden * embedding + embedding * config.vocabulary.size
-        )
     states = {"mlm": asked, "mlm+nsp": asked + 1, "mlm+sbo": 3 * asked}[config.objective]
-    return 6.0 * config.learning.batch * (length * token + states * last + asked * head)
+    # Every number below is operations per sequence, divided by two.
+    # Scores and mixing each take hidden * length products a token, like so many weights.
+    attention = 2 * hidden * length
+    layer = length * (4 * square + inner + attention)
+    # Of the last layer only keys and values are of every token.
+    last = length * 2 * square + states * (2 * square + inner + attention)
+    below, above = sizes.layers - 1, last
+    total = float(length * hidden * embedding * (1 + 2 * whole) * (embedding != hidden))
+    total += layer * (min(frozen, below) + 3 * max(0, below - frozen))
+    total += above * (3 if trained else 1)
+    if trained and not whole:
+        # Nothing below the first trained layer asks for the gradient of the states it reads.
+        total -= 2 * length * square + square * (states if trained == 1 else length)
+    head, decoder = asked * hidden * embedding, asked * embedding * sizes.vocabulary
+    total += head * (3 if trained else 2) + decoder * (3 if whole else 2)
+    if config.objective == "mlm+sbo":
+        own = (2 * hidden + 200) * hidden + hidden * embedding
+        total += asked * own * 3 + decoder * (3 if whole else 2)
+    return 2.0 * config.learning.batch * total
 
 
-def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
-    """Train for the config's steps; return what was measured."""
+def random_parent(family: str, config: PretrainConfig) -> Parent:
+    """Return a model of a family with random weights, of the sizes its config has by default."""
+    own = CONFIG_MAPPING[family]()
+    for key in own.to_dict():
+        if "dropout" in key and isinstance(getattr(own, key), float):
+            setattr(own, key, config.shape.dropout)
+    model = AutoModelForMaskedLM.from_config(own)
+    lineage = Lineage(family, "", fresh_head=False, positions=None, segments=None)
+    return Parent(lineage, model, {}, cast(Any, None), "", Trained(None, 0))
+
+
+def measure(config: PretrainConfig, mode: str | None, family: str) -> dict[str, float | str]:
+    """Train for the config's steps; return what was measured.
+
+    Args:
+        mode: of torch.compile.
+        family: of a model to go on from; "" makes the config's.
+    """
     with join_group(config.device) as group:
         frequencies = torch.ones(config.vocabulary.size)
         frequencies[:5] = 0
         feed = Feed(make_sequences(config), config.learning.batch)
+        parent = random_parent(family, config) if family else None
         training = Pretraining(
             config,
             feed,
@@ -106,6 +160,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
             specials=SPECIALS,
             frequencies=frequencies / frequencies.sum(),
             group=group,
+            parent=parent,
             mode=mode,
         )
         steps, device = config.learning.steps, group.device
@@ -130,7 +185,8 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
         seconds = time.perf_counter() - steady
         rate = product_rate(device, training.dtype)
         timed = max(1, steps - warm)
-        floor = step_operations(config) / group.size / rate
+        operations = step_operations(config, sizes_of(training.pretrainer.model))
+        floor = operations / group.size / rate
         return {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "dtype": str(training.dtype).removeprefix("torch."),
@@ -140,8 +196,7 @@ def measure(config: PretrainConfig, mode: str | None) -> dict[str, float | str]:
             "first_step_seconds": first - begun,
             "floor_ms": 1000 * floor,
             "product_tflops": rate / 1e12,
-            "operations_per_token": step_operations(config)
-            / (config.learning.batch * config.corpus.length),
+            "operations_per_token": operations / (config.learning.batch * config.corpus.length),
             "fraction_of_floor": floor * timed / seconds,
             "memory_gib": torch.cuda.max_memory_allocated(device) / 2**30
             if device.type == "cuda"
@@ -160,6 +215,8 @@ def main() -> None:
     parser.add_argument("--length", type=int)
     parser.add_argument("--corruption", help="kind of corruption")
     parser.add_argument("--compile", choices=["on", "off", "max-autotune"], default="on")
+    parser.add_argument("--family", default="", help="go on from a random model, such as mpnet")
+    parser.add_argument("--layers", type=int, default=-1, help="train its last layers alone")
     parser.add_argument("--mode", help="torch.compile mode, such as reduce-overhead")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
@@ -176,13 +233,15 @@ def main() -> None:
         device=flags.device,
         dtype=flags.dtype,
         compile=flags.compile,
+        model=flags.family,
+        weights=WeightsConfig(layers=flags.layers),
         learning=replace(
             config.learning, **{key: value for key, value in given.items() if value is not None}
         ),
         corpus=replace(config.corpus, length=flags.length or config.corpus.length),
         corruption=replace(config.corruption, kind=flags.corruption or config.corruption.kind),
     )
-    found = measure(config, flags.mode)
+    found = measure(config, flags.mode, flags.family)
     if flags.json:
         print(json.dumps(found))
         return
