@@ -6,6 +6,7 @@ Also text that is prepared once for several runs, and several processes, which t
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import shutil
@@ -24,7 +25,7 @@ from symprompt import LanguageModel, cli, load_pretrain_config, prepare_pretrain
 from symprompt.engine import loop as loop_module
 from symprompt.engine.processes import ProcessGroup, is_first_process, join_group
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.models.trained import Trained, read_record
+from symprompt.models.trained import KEY, Trained, read_record
 from symprompt.pretraining import folder as folder_module
 from symprompt.pretraining import train as run_module
 from symprompt.pretraining.config import PretrainConfig
@@ -33,7 +34,7 @@ from symprompt.pretraining.train import PretrainResult, pretrain
 from symprompt.pretraining.training import Pretrainer
 from symprompt.runs.folder import Folder
 from tiny.runs import Killed
-from tiny.text import COLOURS, flags_of, pretrain_config, write_text
+from tiny.text import COLOURS, OTHERS, flags_of, pretrain_config, write_text
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +173,32 @@ def test_positions_that_no_text_reached_are_not_recorded_as_trained(tmp_path: Pa
     assert read_record(AutoConfig.from_pretrained(made.folder)) == Trained(25, 1, ("mlm",))
     card = (made.folder / "README.md").read_text()
     assert "| positions | 29, of which 25 trained |" in card
+
+
+def test_the_look_of_the_tables_finds_what_the_record_says(tmp_path: Path) -> None:
+    # One sentence fits a sequence and two do not: 44 of 60 positions, and one segment.
+    things = " ".join(f"{thing} is {colour}" for thing, colour in COLOURS.items())
+    lines = [f"{things} {' '.join(reversed(things.split()))} We saw {word} ." for word in OTHERS]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join([*lines, ""] * 8))
+    config = pretrain_config(
+        tmp_path / "m",
+        vocabulary={"size": 90},
+        corpus={"packing": "sentences", "length": 60},
+        shape={"hidden": 64},
+        learning={"steps": 60, "rate": 3e-3, "weight_decay": 0.1},
+    )
+    folder = pretrain(config, [str(text)]).folder
+    recorded = LanguageModel.load(str(folder), device="cpu")
+    assert recorded.trained == Trained(recorded.max_length, 1, ("mlm",))
+    assert 40 <= recorded.max_length <= 46
+    stored = json.loads((folder / "config.json").read_text())
+    del stored[KEY]
+    (folder / "config.json").write_text(json.dumps(stored))
+    looked = LanguageModel.load(str(folder), device="cpu")
+    assert looked.trained.positions == recorded.trained.positions
+    # Sixty steps move the first segment too little to tell the second one from it.
+    assert looked.trained.segments in (1, 2)
 
 
 def test_the_work_folder_is_gone_and_the_config_repeats_the_run(

@@ -13,6 +13,7 @@ import torch
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet, Relation
 from symprompt.models import LanguageModel
+from symprompt.models.trained import Trained
 from symprompt.probing.methods.manual import Manual
 from symprompt.probing.methods.ptuning import PTuning
 from symprompt.probing.methods.spe import SPE
@@ -62,6 +63,16 @@ def test_what_cannot_be_asked_is_dropped_and_counted(
     problem = prepare(run_config(facts=settings), backbone, one_relation(**splits))
     assert dropped(problem) == {(split, reason): 1}
     assert [len(sentences) for sentences in problem.sentences.values()] == [3, 3, 3]
+
+
+def test_sentences_stay_within_trained_positions(
+    bert: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = one_relation(GOOD, GOOD, [*GOOD, ("New York " * 5, "Paris")])
+    assert not dropped(prepare(run_config(), bert, facts))
+    monkeypatch.setattr(bert, "trained", Trained(bert.positions // 3, 1))
+    problem = prepare(run_config(), bert, facts)
+    assert dropped(problem) == {("test", "sentence longer than the model takes"): 1}
 
 
 TEMPLATED = {"template": "[X] <2> [Y] ."}

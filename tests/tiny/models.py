@@ -44,7 +44,7 @@ from transformers import (
 
 from symprompt.engine.loop import Loop, Progress
 from symprompt.facts import Fact, FactSet, Relation
-from symprompt.models import Inputs, LanguageModel
+from symprompt.models import Inputs, LanguageModel, trained
 from symprompt.probing.config import RunConfig, make_config
 from symprompt.probing.evaluate import dev_scores, predict
 from symprompt.probing.methods.base import Method
@@ -614,6 +614,8 @@ def save_taught_bert(
         loss.backward()
         optimizer.step()
         schedule.step()
+    # Its texts are short; tests use every position.
+    trained.Trained(config.max_position_embeddings, config.type_vocab_size).write(model.config)
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

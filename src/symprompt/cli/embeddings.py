@@ -47,8 +47,8 @@ def run_embed(flags: EmbedFlags) -> None:
     """Run ``symprompt embed FILE --out FOLDER``."""
     choice = Choice(flags.layers, flags.pool, flags.window, flags.max_tokens)
     source = describe_corpus(flags.text, flags.by)
-    backbone = LanguageModel.load(flags.model, device=flags.device)
     with show_progress() as tick:
+        backbone = LanguageModel.load(flags.model, device=flags.device, tick=tick)
         store = write_embeddings(
             backbone,
             read_corpus(flags.text, flags.by),
@@ -82,7 +82,9 @@ def run_similarity(flags: SimilarityFlags) -> None:
     choice = Choice(flags.layers or made["layers"], flags.pool or made["pool"])
     texts = [choice.read(text) for text in flags.texts]
     fitted = Standardiser.load(flags.standardise) if flags.standardise else None
-    backbone = LanguageModel.load(flags.model or made["model"], device=flags.device)
+    with show_progress() as tick:
+        place = flags.model or made["model"]
+        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
     comparer = Comparer(backbone, choice, fitted)
     if pairs:
         with show_progress() as tick:
@@ -137,8 +139,8 @@ def _give(flags: SimilarityFlags, plain: object, *tables: Grid | Group) -> None:
 
 def run_isotropy(flags: IsotropyFlags) -> None:
     """Run ``symprompt isotropy TEXT --measure TEXT --out FOLDER``."""
-    backbone = LanguageModel.load(flags.model, device=flags.device)
     with show_progress() as tick:
+        backbone = LanguageModel.load(flags.model, device=flags.device, tick=tick)
         plain = measure_model(
             backbone,
             flags.text,

@@ -44,8 +44,8 @@ from symprompt.runs.folder import records_to_json
 def run_train(flags: SensesTrainFlags) -> None:
     """Run ``symprompt senses train``."""
     wordnet = load_wordnet(flags.wordnet)
-    backbone = LanguageModel.load(flags.model, device=flags.device)
     with show_progress() as tick:
+        backbone = LanguageModel.load(flags.model, device=flags.device, tick=tick)
         made = learn_senses(
             flags.corpus,
             flags.out,
@@ -68,8 +68,9 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
     check_figure(flags.figure)
     senses = SenseVectors.load(flags.senses)
     wordnet = load_wordnet(flags.wordnet)
-    backbone = LanguageModel.load(flags.model or senses.about["model"], device=flags.device)
+    place = flags.model or senses.about["model"]
     with show_progress() as tick:
+        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
         found = evaluate_senses(
             senses,
             flags.data,
@@ -102,7 +103,9 @@ def run_tag(flags: SensesTagFlags) -> None:
         texts = [text.text for text in read_corpus([flags.text], "line")]
     senses = SenseVectors.load(flags.senses)
     wordnet = load_wordnet(flags.wordnet)
-    backbone = LanguageModel.load(flags.model or senses.about["model"], device=flags.device)
+    place = flags.model or senses.about["model"]
+    with show_progress() as tick:
+        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
     found = tag_texts(
         senses,
         texts,
@@ -133,7 +136,8 @@ def run_map(flags: SensesMapFlags) -> None:
     texts = find_occurrences(lines, forms, flags.most, flags.seed)
     senses = SenseVectors.load(flags.senses) if flags.senses else None
     place = flags.model or (senses.about["model"] if senses else SHIPPED)
-    backbone = LanguageModel.load(place, device=flags.device)
+    with show_progress() as tick:
+        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
     tagger = None
     if senses is not None:
         check_model(senses, backbone)

@@ -353,6 +353,7 @@ def measure_model(
         data=", ".join(Path(name).name for name in measure_on),
         method=pool,
         seeds=(seed,),
+        positions=backbone.max_length,
         **made_with(backbone.device, backbone.dtype),
     )
     folder.start(None, manifest)

@@ -140,6 +140,7 @@ def learn_senses(
         data=read.name,
         data_fingerprint=digest,
         method=f"{choice.layers}, {choice.pool}" + (", standardised" if standardise else ""),
+        positions=backbone.max_length,
         **made_with(backbone.device, backbone.dtype),
     )
     folder.start(None, manifest)

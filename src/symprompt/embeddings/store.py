@@ -181,6 +181,7 @@ def write_embeddings(
         data_fingerprint=data,
         method=f"{chosen.layers}, {chosen.pool}",
         details=about,
+        positions=backbone.max_length,
         **made_with(backbone.device, backbone.dtype),
     )
     with folder.undone_if_refused():

@@ -556,7 +556,8 @@ def embed(
             text-mean, text-cls (masked models) or text-last (causal ones).
         window: tokens of a window; 0 takes as many as the model reads.
         device: auto, cpu, cuda, cuda:N or mps.
-        tick: called with the texts done, stage "embed".
+        tick: called with the texts done, stage "embed", and a line about what of the model was not
+            trained.
 
     Raises:
         DataError: there is no text, or one is not text.
@@ -579,9 +580,9 @@ def embed(
         given.append(text)
     if not given:
         raise DataError("there is no text to embed; give at least one.")
-    backbone = (
-        model if isinstance(model, LanguageModel) else LanguageModel.load(model, device=device)
-    )
+    backbone = model
+    if not isinstance(backbone, LanguageModel):
+        backbone = LanguageModel.load(backbone, device=device, tick=tick)
     choice = Choice(layers, pool, window)
     parts = []
     done: tuple[Text, ...] = ()

@@ -24,6 +24,7 @@ from symprompt.accel.product import SplitProduct
 from symprompt.accel.rows import RowLayers
 from symprompt.config import Compile
 from symprompt.errors import ModelError
+from symprompt.files.progress import Tick, silent
 from symprompt.models.layers import Added, LayerInputs
 from symprompt.models.loading import (
     HALF,
@@ -36,6 +37,7 @@ from symprompt.models.loading import (
     load_vocabulary,
 )
 from symprompt.models.prefix import Prefix, PrefixAttention, PrefixShape
+from symprompt.models.trained import find_positions, find_trained
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.runs.environment import choose_device, choose_dtype
 
@@ -87,6 +89,8 @@ class LanguageModel:
         acceleration: what ``accelerate`` chose, for people to read.
         first_position: of a sentence's first token; RoBERTa's kind counts on from the padding.
         reads_types: whether the two texts of a pair are distinguished by token types.
+        trained: which positions and segments were trained; what cannot be known counts as trained.
+        untrained: a line about what was not, for people to read; "" if there is nothing to say.
 
     Example:
         >>> backbone = LanguageModel.load("bert-base-cased", device="cpu")  # doctest: +SKIP
@@ -123,12 +127,15 @@ class LanguageModel:
         self.model.base_model.register_forward_hook(self._gather)
         self._config = model.config.get_text_config()
         self._arguments = frozenset(inspect.signature(model.base_model.forward).parameters)
-        self.first_position, self._positions = _find_positions(model.base_model, self._config)
+        self.first_position, self._positions = _count_positions(model.base_model, self._config)
         types = int(getattr(self._config, "type_vocab_size", 0) or 0)
         self.reads_types = types > 1 and "token_type_ids" in self._arguments
+        self.trained, self.untrained = find_trained(model.base_model, self._config)
 
     @classmethod
-    def load(cls, path: str, *, device: str = "auto", dtype: str = "auto") -> LanguageModel:
+    def load(
+        cls, path: str, *, device: str = "auto", dtype: str = "auto", tick: Tick = silent
+    ) -> LanguageModel:
         """Load a language model from a folder, by its hub name, or the one that ships.
 
         A model that transformers has a masked-LM head for is masked, else one that it has a
@@ -139,6 +146,7 @@ class LanguageModel:
                 file (its path ends in .gguf), or "shipped" for the model in the package.
             device: auto, cpu, cuda, cuda:N or mps.
             dtype: auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64.
+            tick: called with a line about positions and segments that were not trained.
 
         Raises:
             ModelError: no such model, no weights, no head for either kind, or a masked model
@@ -156,6 +164,8 @@ class LanguageModel:
         backbone.fingerprint = fingerprint(source)
         if backbone.causal:
             _require_causal(backbone)
+        if backbone.untrained:
+            tick("untrained", 1, 1, backbone.untrained)
         return backbone
 
     @property
@@ -206,7 +216,13 @@ class LanguageModel:
 
     @property
     def max_length(self) -> int:
-        """The longest sequence the model takes, special tokens included."""
+        """The longest sequence within trained positions, special tokens included."""
+        trained = self.trained.positions
+        return self.positions if trained is None else min(trained, self.positions)
+
+    @property
+    def positions(self) -> int:
+        """The longest sequence the model can read at all, trained or not."""
         return min(self._positions, self.vocabulary.max_length)
 
     def token_budget(self, *, training: bool = False) -> int:
@@ -447,10 +463,10 @@ class LanguageModel:
                 f"{type(self.model.base_model).__name__} takes no positions from outside, so a "
                 "prefix cannot shift them; leave the shift of positions out."
             )
-        if prefix.length + tokens > self.max_length:
+        if prefix.length + tokens > self.positions:
             raise ModelError(
                 f"{tokens} tokens after a prefix of {prefix.length} that shifts positions need "
-                f"{prefix.length + tokens} of them, and the model has {self.max_length}; leave the "
+                f"{prefix.length + tokens} of them, and the model has {self.positions}; leave the "
                 "shift of positions out, or take shorter texts."
             )
         return prefix.positions(rows, tokens) + self.first_position
@@ -571,12 +587,10 @@ def _require_causal(backbone: LanguageModel) -> None:
         )
 
 
-def _find_positions(body: nn.Module, config: Any) -> tuple[int, int]:
+def _count_positions(body: nn.Module, config: Any) -> tuple[int, int]:
     """Return the position of a sentence's first token, and how many tokens have one."""
-    for name, module in body.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            if module.padding_idx is not None:
-                first = module.padding_idx + 1
-                return first, module.num_embeddings - first
-            break
-    return 0, int(getattr(config, "max_position_embeddings", 0) or _ENDLESS)
+    table, first = find_positions(body)
+    if table is None:
+        return 0, int(getattr(config, "max_position_embeddings", 0) or _ENDLESS)
+    # OPT's table counts its first rows itself.
+    return 0 if hasattr(table, "offset") else first, table.num_embeddings - first

@@ -22,7 +22,7 @@ from symprompt.config import flatten
 from symprompt.errors import ConfigError, ModelError
 from symprompt.models.layers import ALL, trained_parameters
 from symprompt.models.loading import find_model, fingerprint, load_vocabulary, load_with_head
-from symprompt.models.trained import Trained, find_positions, find_segments, read_record
+from symprompt.models.trained import Trained, find_positions, find_segments, find_trained
 from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.encoding import FAMILIES
 from symprompt.pretraining.tokenizer import find_specials
@@ -122,7 +122,7 @@ def load_parent(config: PretrainConfig) -> Parent:
         seed=derive_seed(config.seed, "weights"),
     )
     trained_parameters(model, config.weights.layers)
-    trained = _find_trained(model, name)
+    trained, _ = find_trained(model.base_model, model.config)
     model, positions, segments = _enlarge(model, config)
     _set(model.config, own)
     folder, heads = Path(source.place), {}
@@ -138,16 +138,6 @@ def load_parent(config: PretrainConfig) -> Parent:
         segments=segments,
     )
     return Parent(lineage, model, heads, tokenizer, str(folder), trained)
-
-
-def _find_trained(model: Any, name: str) -> Trained:
-    """Return what of a model was trained; all of it where there is no record."""
-    table, first = find_positions(model.base_model)
-    kinds = find_segments(model.base_model)
-    return read_record(model.config, name) or Trained(
-        None if table is None else table.num_embeddings - first,
-        0 if kinds is None else kinds.num_embeddings,
-    )
 
 
 def _is_of_next(name: str) -> bool:

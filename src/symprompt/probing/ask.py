@@ -192,7 +192,7 @@ class Run:
                 "prompt; ask for objects, or train spe."
             )
         assert object is not None
-        return _subjects(self._question(relation, model, device), object, top, tick)
+        return _subjects(self._question(relation, model, device, tick), object, top, tick)
 
     def ask_all(
         self,
@@ -207,7 +207,7 @@ class Run:
         """Ask for the objects of many subjects; see ``ask``."""
         relation = self._check(relation, top)
         refuse_empty(subjects)
-        return _objects(self._question(relation, model, device), subjects, top, tick)
+        return _objects(self._question(relation, model, device, tick), subjects, top, tick)
 
     def _check(self, relation: str, top: int) -> str:
         """Refuse a bad question; return its relation."""
@@ -227,12 +227,12 @@ class Run:
             )
         return relation
 
-    def _question(self, relation: str, model: str, device: str) -> _Question:
+    def _question(self, relation: str, model: str, device: str, tick: Tick) -> _Question:
         """Return a relation of the run, ready to be asked."""
         config = run_config(self.folder)
         place = list(load_card(self.folder)["relations"]).index(relation)
         method_class(config.method.name).check_stored(self.folder, [place])
-        backbone = self.load_backbone(model, device)
+        backbone = self.load_backbone(model, device, tick)
         problem = stored_problem(self.folder, backbone, [relation])
         method = stored_method(config, problem)
         vectors = method.load_vectors(self.folder, [place])
@@ -254,11 +254,14 @@ class Run:
             known=True,
         )
 
-    def load_backbone(self, model: str = "", device: str = "auto") -> LanguageModel:
+    def load_backbone(
+        self, model: str = "", device: str = "auto", tick: Tick = silent
+    ) -> LanguageModel:
         """Load the model the run was made by, once.
 
         Args:
             model: where it is now, if it moved since.
+            tick: called with a line about what of it was not trained.
 
         Raises:
             RunError: it is another model.
@@ -266,9 +269,8 @@ class Run:
         config, card = run_config(self.folder), load_card(self.folder)
         if (model, device) not in self._backbone:
             where = model or config.model
-            backbone = LanguageModel.load(
-                where, device=device, dtype=model_dtype(config.method.name, config.dtype)
-            )
+            dtype = model_dtype(config.method.name, config.dtype)
+            backbone = LanguageModel.load(where, device=device, dtype=dtype, tick=tick)
             if backbone.fingerprint != card["base_model_fingerprint"]:
                 raise RunError(
                     f"{self.folder.path} was made by another model than {where}: its weights "
@@ -314,7 +316,7 @@ def ask_template(
             f"template {template!r} has vectors that are to be learned; write words alone, or "
             "learn them with symprompt train."
         )
-    backbone = LanguageModel.load(model, device=device, dtype="auto")
+    backbone = LanguageModel.load(model, device=device, dtype="auto", tick=tick)
     vocabulary = backbone.vocabulary
     if backbone.causal:
         parsed = parsed.cut_after_object()

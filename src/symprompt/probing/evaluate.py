@@ -382,6 +382,7 @@ def start_run(
         data_fingerprint=data_fingerprint,
         method=method_name(config),
         seeds=(config.seed,),
+        positions=backbone.max_length,
         acceleration=backbone.acceleration,
         **made_with(backbone.device, backbone.dtype),
     )

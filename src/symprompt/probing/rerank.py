@@ -219,7 +219,7 @@ def rerank_run(
     if folder.check("rerank", config, resume=True, data_fingerprint=data):
         return Run(folder)
     backbone = backbone or LanguageModel.load(
-        model or config.model, device=device, dtype=config.dtype
+        model or config.model, device=device, dtype=config.dtype, tick=tick
     )
     if load_card(source)["base_model_fingerprint"] != backbone.fingerprint:
         raise RunError(

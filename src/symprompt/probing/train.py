@@ -449,7 +449,9 @@ def train(
     if folder.check("train", config, resume=resume, data_fingerprint=data, model_fingerprint=model):
         return Run(folder)
     dtype = model_dtype(config.method.name, config.dtype)
-    backbone = backbone or LanguageModel.load(config.model, device=config.device, dtype=dtype)
+    backbone = backbone or LanguageModel.load(
+        config.model, device=config.device, dtype=dtype, tick=tick
+    )
     # An unfinished run goes on with the prompts that it has chosen.
     stored = load_card(folder)["relations"] if folder.has(CARD) else {}
     chosen = {name: own["prompts"] for name, own in stored.items() if own.get("prompts")}

@@ -111,6 +111,9 @@ class Manifest(_Plain):
         data: what the run is about: facts, a task, texts.
         data_fingerprint: digest of the data; "" where the config and the files say it all.
         seeds: of all random draws; none where nothing is drawn.
+        positions: most positions of the model that an input may take, trained ones alone; None
+            where that is not known.
+        segments: whether second texts stand in the model's second segment.
         acceleration: what was chosen to be faster, and why not more.
         versions: of this package and those it computes with.
         incidental: config keys in which the same run may differ.
@@ -129,6 +132,8 @@ class Manifest(_Plain):
     seeds: tuple[int, ...] = ()
     device: str = ""
     dtype: str = ""
+    positions: int | None = None
+    segments: bool = False
     acceleration: str = ""
     versions: dict[str, str] = {}
     incidental: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ from symprompt.errors import ConfigError
 from symprompt.tasks.patterns.pattern import Pattern, find_task
 
 TuneMethod = Literal["ft", "pt", "pt2", "lora", "mpt2"]
+Segments = Literal["auto", "on", "off"]
 
 
 @settings
@@ -85,10 +86,14 @@ class TaskConfig(ExamplesConfig):
     be given (sentence1 and sentence2, premise and hypothesis, gold_label, tokens, pos and others),
     and what was found is said in a line."""
     max_length: Annotated[int, Field(ge=8)] = 128
-    """Most tokens of an input, special ones included; longer ones are split into windows that are
-    joined again, of two texts the longer one."""
+    """Most tokens of an input, special ones included, and never more than the model's trained
+    positions; longer ones are split into windows that are joined again, of two texts the longer
+    one."""
     stride: Count = 64
     """Tokens that two windows of a text share."""
+    segments: Common[Segments] = "auto"
+    """Whether the second of two texts stands in the model's second segment: auto: if that was
+    trained; on: in any model that has two; off."""
     label_all_tokens: bool = False
     """Tags count for every token of a word, not for its first alone."""
     unanswerable: Literal["data", "always"] = "data"
@@ -361,7 +366,7 @@ class PatternConfig(ExamplesConfig):
     """Which layers read the prefix (pt2): all, first:6, last:6, or numbers from 1 on."""
     max_length: Annotated[int, Field(ge=8)] = 256
     """Most tokens of a sentence; longer ones lose the end of their longest field, and are counted.
-    The model's own limit holds too."""
+    The model's trained positions are a limit too, so that [MASK] never stands beyond them."""
     spans: Literal["together", "one"] = "together"
     """Answers of several tokens, masked models: all masked at once, or one at a time
     (pseudo-likelihood)."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.models.vocabulary import Vocabulary
+from symprompt.tasks.config import Segments
 
 Ints = NDArray[np.int32]
 
@@ -263,10 +264,16 @@ class Features:
         )
 
 
-def takes_types(backbone: LanguageModel) -> bool:
-    """Return whether a model tells a first segment from a second one."""
-    config = backbone.model.config.get_text_config()
-    return not backbone.causal and int(getattr(config, "type_vocab_size", 0) or 0) > 1
+def takes_types(backbone: LanguageModel, wanted: Segments = "auto") -> bool:
+    """Return whether second texts stand in a segment of their own.
+
+    Args:
+        wanted: auto: if the model has two segments and the second was trained; on: if it has two;
+            off: never.
+    """
+    if wanted == "off" or backbone.causal or not backbone.reads_types:
+        return False
+    return wanted == "on" or backbone.trained.segments > 1
 
 
 @dataclass(frozen=True)

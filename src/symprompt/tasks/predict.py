@@ -276,7 +276,7 @@ class TaskRun:
         examples = stored.read(given, columns)
         key = (model, device, dtype)
         if key not in self._ready:
-            self._ready[key] = stored.prepare(model, device=device, dtype=dtype)
+            self._ready[key] = stored.prepare(model, device=device, dtype=dtype, tick=tick)
         outcome = stored.ask(
             self._ready[key],
             examples,
@@ -338,7 +338,9 @@ class StoredPrompt:
             method = "pt2" if card["method"] == "mpt2" else card["method"]
             tables = ("prefix", "lora", "head", "weights", "span")
             own = {key: value for key, value in card.items() if key in tables}
-            config = build(TuneConfig, {"method": method, "task": card["features"], **own})
+            # Runs before there was a choice had segments of every model that reads them.
+            features = {"segments": "on"} | card["features"]
+            config = build(TuneConfig, {"method": method, "task": features, **own})
             check_kind(card["kind"])
         except ConfigError as error:
             raise RunError(f"{folder.path / CARD} is damaged: {error}") from error
@@ -424,12 +426,12 @@ class StoredPrompt:
             labels=self.target.labels,
         )
 
-    def prepare(self, model: str, *, device: str, dtype: str) -> TaskModel:
+    def prepare(self, model: str, *, device: str, dtype: str, tick: Tick = silent) -> TaskModel:
         """Load the model, wherever it is now, and put this prompt and head in place."""
         own = replace(self, config=override(self.config, dtype=dtype))
         kept = TRAINABLES[own.config.method].dtype or dtype
         name = model or self.card["base_model"]
-        return own.model(LanguageModel.load(name, device=device, dtype=kept))
+        return own.model(LanguageModel.load(name, device=device, dtype=kept, tick=tick))
 
     def ask(
         self,
@@ -456,7 +458,8 @@ class StoredPrompt:
 
     def tensorise(self, examples: Sequence[Example], backbone: LanguageModel) -> Features:
         """Return examples as rows, as the prompt was trained on them."""
-        task, types = self.config.task, takes_types(backbone)
+        task = self.config.task
+        types = takes_types(backbone, task.segments)
         sheet = Sheet.make(
             backbone.vocabulary, max_length=task.max_length, stride=task.stride, token_types=types
         )
@@ -543,11 +546,14 @@ class StoredPattern:
         """Return examples of a file, or of what ``TaskRun.predict`` takes."""
         return load_verbal_file(self.task, source_of(given, self.inputs), columns)
 
-    def prepare(self, model: str, *, device: str, dtype: str) -> tuple[LanguageModel, bool | None]:
+    def prepare(
+        self, model: str, *, device: str, dtype: str, tick: Tick = silent
+    ) -> tuple[LanguageModel, bool | None]:
         """Load the model, wherever it is now; return whether its passes are in half precision."""
         manifest = self.folder.manifest
         kept = "float32" if dtype in ("auto", *_HALF) else dtype
-        backbone = LanguageModel.load(model or self.config.model, device=device, dtype=kept)
+        name = model or self.config.model
+        backbone = LanguageModel.load(name, device=device, dtype=kept, tick=tick)
         own = manifest.model, manifest.model_fingerprint
         check_backbone(*own, backbone, str(self.folder.path))
         return backbone, _HALF.get(dtype)
@@ -565,7 +571,13 @@ class StoredPattern:
         backbone, half = model
         data = VerbalData(self.task, {_FILE: examples})
         problem = VerbalProblem(
-            backbone, data, self.pattern, max_tokens=max_tokens, splits=(_FILE,)
+            backbone,
+            data,
+            self.pattern,
+            max_tokens=max_tokens,
+            splits=(_FILE,),
+            # As in training; runs that do not state it took all there are.
+            positions=self.folder.manifest.positions or backbone.positions,
         )
         trained = _load_trained(self.folder, problem, half=half)
         return problem.ask(trained, _FILE, probabilities=probabilities, tick=tick)

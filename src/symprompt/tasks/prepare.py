@@ -32,6 +32,7 @@ class PreparedTask:
         choice: the split that chooses the epoch.
         reported: the split whose figures count.
         max_length: most tokens of an input.
+        segments: whether second texts stand in the second segment.
     """
 
     name: str
@@ -42,6 +43,7 @@ class PreparedTask:
     choice: str
     reported: str
     max_length: int
+    segments: bool
 
 
 def read_task(task: TaskConfig, source: str) -> TaskData:
@@ -90,12 +92,22 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
 def tensorise_task(
     data: TaskData, task: TaskConfig, backbone: LanguageModel, length: int
 ) -> PreparedTask:
-    """Return every split as tensors on the model's device."""
+    """Return every split as tensors on the model's device.
+
+    Raises:
+        ConfigError: segments are wanted of a model that has none.
+    """
+    segments = takes_types(backbone, task.segments)
+    if task.segments == "on" and not segments:
+        raise ConfigError(
+            f'task.segments is "on" and {backbone.source or "the model"} has one segment for all '
+            'texts; use "auto" or "off".'
+        )
     sheet = Sheet.make(
         backbone.vocabulary,
         max_length=length,
         stride=min(task.stride, length // 4),
-        token_types=takes_types(backbone),
+        token_types=segments,
     )
     target = Target(data.labels, data.relations, every_token=task.label_all_tokens)
     kind = KINDS[data.kind]
@@ -113,7 +125,7 @@ def tensorise_task(
             "above 0 are needed to choose and to report."
         )
     return PreparedTask(
-        task.name or data.name, kind, data, splits, inputs, choice, reported, length
+        task.name or data.name, kind, data, splits, inputs, choice, reported, length, segments
     )
 
 

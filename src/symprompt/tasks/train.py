@@ -91,7 +91,7 @@ class Session:
         self._tasks: dict[tuple[object, ...], PreparedTask] = {}
         self._verbal: dict[tuple[object, ...], VerbalData] = {}
 
-    def backbone(self, config: TuneConfig | PatternRunConfig) -> LanguageModel:
+    def backbone(self, config: TuneConfig | PatternRunConfig, tick: Tick = silent) -> LanguageModel:
         """Return the model a run needs, in the dtype that its method trains in."""
         if isinstance(config, TuneConfig):
             dtype = TRAINABLES[config.method].dtype or config.dtype
@@ -100,7 +100,7 @@ class Session:
         key = (config.model, config.device, dtype)
         if key not in self._backbones:
             self._backbones[key] = LanguageModel.load(
-                config.model, device=config.device, dtype=dtype
+                config.model, device=config.device, dtype=dtype, tick=tick
             )
         return self._backbones[key]
 
@@ -116,7 +116,8 @@ class Session:
         room = backbone.max_length - taken
         if room < _LEAST:
             raise DataError(
-                f"the prompt takes {taken} of the model's {backbone.max_length} positions, which "
+                f"the prompt takes {taken} of the model's {backbone.max_length} trained positions, "
+                f"which "
                 f"leaves {room} for the text; make prefix.length smaller."
             )
         length = min(config.task.max_length, room)
@@ -219,11 +220,14 @@ def describe_run(
     tasks: Mapping[str, Mapping[str, Sequence[object]]],
     method: str,
     seeds: tuple[int, ...],
+    *,
+    segments: bool = False,
 ) -> Manifest:
     """Return what a run states about itself when it begins.
 
     Args:
         tasks: name -> split -> examples.
+        segments: whether second texts stand in the second segment.
     """
     return Manifest(
         command=COMMAND,
@@ -233,6 +237,8 @@ def describe_run(
         data_fingerprint=fingerprint_examples(tasks.values()),
         method=method,
         seeds=seeds,
+        positions=backbone.max_length,
+        segments=segments,
         acceleration=backbone.acceleration,
         **made_with(backbone.device, backbone.dtype),
     )
@@ -277,7 +283,7 @@ def _tune_task(
         asked: see ``tune``.
     """
     begun = time.perf_counter()
-    backbone = session.backbone(config)
+    backbone = session.backbone(config, tick)
     model, tasks = _prepare(config, backbone, {"": config}, session)
     (task,) = tasks.values()
     seconds = {"preparing": time.perf_counter() - begun}
@@ -350,7 +356,8 @@ def _describe(
     config: TuneConfig, backbone: LanguageModel, tasks: Mapping[str, PreparedTask]
 ) -> Manifest:
     splits = {name: task.data.splits for name, task in tasks.items()}
-    return describe_run(config, backbone, splits, config.method, (config.seed,))
+    segments = any(task.segments for task in tasks.values())
+    return describe_run(config, backbone, splits, config.method, (config.seed,), segments=segments)
 
 
 def _train(
@@ -416,6 +423,7 @@ def _make_card(evaluator: Evaluator, backbone: LanguageModel) -> Card:
         "features": {
             "max_length": task.max_length,
             "stride": min(config.task.stride, task.max_length // 4),
+            "segments": "on" if task.segments else "off",
             "label_all_tokens": config.task.label_all_tokens,
             "unanswerable": config.task.unanswerable,
         },
@@ -564,7 +572,7 @@ def _share(
 ) -> dict[str, Tensor]:
     """Train the shared prefix and all heads, or read them back; return their parameters."""
     shared = Folder(folder.path / SHARED)
-    model, tasks = _prepare(config, session.backbone(config), parts, session)
+    model, tasks = _prepare(config, session.backbone(config, tick), parts, session)
     tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.mixture.epochs))
     # Also where the prefix is there: the tasks must go on with the model that it was learned for.
     folder.start(config, _describe(config, model.tuned.backbone, tasks))
@@ -639,7 +647,7 @@ def _tune_seeds(
             f"{folder.path} holds a run with other seeds ({made}); add seeds with --resume, or "
             "choose another --out."
         )
-    data, backbone = session.verbal_data(config), session.backbone(config)
+    data, backbone = session.verbal_data(config), session.backbone(config, tick)
     tick("acceleration", 1, 1, backbone.accelerate(config.compile))
     problem = VerbalProblem(backbone, data, pattern, max_tokens=config.max_tokens)
     splits = {problem.task.name: data.splits}

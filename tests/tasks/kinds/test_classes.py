@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from symprompt.errors import ConfigError, DataError
-from symprompt.models import LanguageModel
 from symprompt.models.loading import locate_model
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import LabelSet, TextExample
-from symprompt.tasks.features import Batch, Features, Sheet, takes_types
+from symprompt.tasks.features import Batch, Features, Sheet
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.classes import ClassPrediction
 from symprompt.tasks.kinds.metrics import macro_f1, matthews, multirc_scores
@@ -136,11 +134,6 @@ def test_a_pair_without_room_and_bad_settings_are_refused(plain: Vocabulary) -> 
         tensorise("pair", [pair], labels, plain, max_length=5)
     with pytest.raises(ConfigError, match="stride is -1"):
         tensorise("pair", [pair], labels, plain, max_length=40, stride=-1)
-
-
-def test_which_models_take_segments(load_family: Callable[..., LanguageModel]) -> None:
-    found = {name: takes_types(load_family(name)) for name in ("bert", "distilbert", "gpt2")}
-    assert found == {"bert": True, "distilbert": False, "gpt2": False}
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])

@@ -337,6 +337,8 @@ class VerbalProblem:
         config: pattern, method, lengths.
         max_tokens: most tokens in one pass while asking; 0 chooses by device.
         splits: which of the data are tensorised.
+        positions: most tokens of a sentence whatever the config allows; 0: the model's trained
+            positions.
     """
 
     def __init__(
@@ -347,6 +349,7 @@ class VerbalProblem:
         *,
         max_tokens: int = 0,
         splits: Sequence[str] = SPLITS,
+        positions: int = 0,
     ) -> None:
         self.backbone = backbone
         self.data = data
@@ -354,7 +357,7 @@ class VerbalProblem:
         self.config = config
         self.worded = choose_pattern(config, data.task)
         self.max_tokens = max_tokens or backbone.token_budget()
-        self.max_length = min(config.max_length, backbone.max_length)
+        self.max_length = min(config.max_length, positions or backbone.max_length)
         self.examples = {split: self._choose_examples(split) for split in splits}
         self.layouts = {split: self._tensorise(own) for split, own in self.examples.items()}
 
