@@ -297,13 +297,6 @@ def test_files_to_predict(
     [
         (
             "train.csv",
-            "sequence",
-            "text,stars\nx,a\n",
-            "line 2: there is no column 'label', only .'text', 'stars'",
-        ),
-        ("train.csv", "sequence", "note,label\nx,a\n", "line 2: there is no column 'text'"),
-        (
-            "train.csv",
             "pair",
             "sentence1,sentence2,score\n"
             + "".join(f"a,b,{at}.{at}\n" for at in range(1, 20) if at != 10),
@@ -381,8 +374,16 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     odd = write(tmp_path / "odd.csv", "note,stars\nx,a\n")
     with pytest.raises(ConfigError, match=r"columns \['note', 'stars'\].*sequence: text, label;"):
         load_task(str(odd))
-    with pytest.raises(ConfigError, match="or by numbers from 0 on if the file has no line of nam"):
-        load_task(str(odd))
+    odd.write_text("text,stars\nx,a\n")
+    with pytest.raises(
+        ConfigError,
+        match=r"\['text', 'stars'\], not all that kind sequence needs .*or by numbers f",
+    ):
+        load_task(str(odd), kind="sequence")
+    odd.write_text("text;label\nx;a\n")
+    for kind in (None, "sequence"):
+        with pytest.raises(ConfigError, match="this looks like semicolons between the cells"):
+            load_task(str(odd), kind=kind)
     with pytest.raises(ConfigError, match="only sequence, pair"):
         load_task(str(tmp_path), kind="regression")
     path = write(tmp_path / "two.csv", "text,label\nx,a\ny,b\n")
@@ -434,12 +435,14 @@ def test_what_a_user_named_is_not_guessed(tmp_path: Path) -> None:
     one = load_task(path, columns=Columns(text="sentence1"))
     assert one.kind == "sequence"
     assert one.columns == {}
-    with pytest.raises(DataError, match="no column 'sentence9'"):
+    with pytest.raises(ConfigError, match=r"kind pair needs \(pair: sentence9, sentence2, label\)"):
         load_task(path, kind="pair", columns=Columns(first="sentence9"))
     # One column cannot be both texts.
     single = write_table(tmp_path / "one.csv", [{"context": "a", "label": "x"}] * 12)
-    with pytest.raises(ConfigError, match="which no kind of task has"):
+    with pytest.raises(ConfigError, match="but no kind of task's"):
         load_task(str(single))
+    with pytest.raises(ConfigError, match="both texts of a pair are column 'sentence1'; name two"):
+        load_task(path, columns=Columns(first="sentence1", second="sentence1"))
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])

@@ -181,7 +181,7 @@ def load_rows(
                     f"{path}, line {number}: got {len(cells)} cell(s), but the "
                     f"{'header' if header else 'first line'} has {len(names)}; every line needs as "
                     "many, and cells of a .csv file that hold a comma need "
-                    f"quotes{_likely_cause(names)}."
+                    f"quotes{likely_cause(names)}."
                 )
             yield number, dict(zip(names, cells, strict=True))
 
@@ -218,7 +218,7 @@ def refuse_bad(bad: Sequence[str], path: Path) -> None:
         )
 
 
-def _likely_cause(header: Sequence[str]) -> str:
+def likely_cause(header: Sequence[str]) -> str:
     """Return why a table has but one column, if its name tells; for the end of a sentence."""
     signs = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
     for sign, name in signs.items():
@@ -324,7 +324,7 @@ def find_column(row: Row, names: Sequence[str], path: Source, number: int) -> st
         raise DataError(
             f"{path}, line {number}: there is no column {' or '.join(map(repr, names))}, only "
             f"{shorten(list(row), 200)}"
-            f"{_likely_cause(list(row)) or '; name the column that holds it with --columns'}."
+            f"{likely_cause(list(row)) or '; name the column that holds it with --columns'}."
         )
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from symprompt.errors import ConfigError
 from symprompt.files.reading import Source, ends_in, label_in, load_lines, load_rows, text_in
 from symprompt.tasks.data.examples import Columns, Read, StandardSet, TextExample
 
@@ -59,6 +60,11 @@ def read_texts(
                 read.add(TextExample(f"{split}-{number}", (line.strip(),)), path, number)
         return read
     own = (columns.first, columns.second) if pair else (columns.text,)
+    if len(set(own)) < len(own):
+        raise ConfigError(
+            f"both texts of a pair are column {columns.first!r}; name two columns, as in --columns "
+            "first=premise second=hypothesis."
+        )
     texts, header = tuple((text,) for text in own), not columns.numbered
     table = ClassTable(texts, (columns.label,), (columns.id,), header)
     return read_classes(path, table, split, labelled)

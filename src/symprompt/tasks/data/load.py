@@ -17,6 +17,7 @@ from symprompt.files.reading import (
     TABLES,
     Source,
     ends_in,
+    likely_cause,
     load_rows,
     shorten,
     split_in,
@@ -79,7 +80,8 @@ def load_task(
     columns = columns or Columns()
     first = _split_files(own)["train"] if own.is_dir() else own
     known = _known_columns(first, columns, labels=True)
-    kind = kind or _find_kind(first, known)
+    if kind is None or (KINDS[kind].closed and ends_in(first, *TABLES)):
+        kind = _find_kind(first, known, kind)
     # Labels are in the same column everywhere; in other columns there may be anything.
     named = replace(columns, label=known.label, tags=known.tags)
     parts = _read_own(own, kind, named, seed)
@@ -147,11 +149,14 @@ def _known_columns(path: Source, columns: Columns, *, labels: bool = False) -> C
     return columns
 
 
-def _find_kind(path: Path, columns: Columns) -> str:
+def _find_kind(path: Path, columns: Columns, wished: str | None = None) -> str:
     """Return what a user's examples are, by the columns of a file: the kind that needs most.
 
+    Args:
+        wished: the kind that it is to be.
+
     Raises:
-        ConfigError: no kind has all its columns.
+        ConfigError: no kind, or not that one, has all its columns.
     """
     if ends_in(path, *IN_COLUMNS):
         return "tagging" if tags_spans(path, columns) else "words"
@@ -161,14 +166,18 @@ def _find_kind(path: Path, columns: Columns) -> str:
     wanted = {
         kind: [str(getattr(columns, role)) for role in (*own.inputs, own.predicted)]
         for kind, own in KINDS.items()
+        if wished in (None, kind)
     }
     found = [kind for kind, names in wanted.items() if all(name in there for name in names)]
     if not found:
         listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in wanted.items())
+        advice = likely_cause(list(there)) or (
+            "; name yours, as in --columns text=review label=stars, or by numbers from 0 on if the "
+            "file has no line of names"
+        )
+        all_of = f"not all that kind {wished} needs" if wished else "but no kind of task's"
         raise ConfigError(
-            f"{path} has the columns {shorten(list(there), 200)}, which no kind of task has "
-            f"({listed}); name yours, as in --columns text=review label=stars, or by numbers from "
-            "0 on if the file has no line of names."
+            f"{path} has the columns {shorten(list(there), 200)}, {all_of} ({listed}){advice}."
         )
     # Of two kinds that need as many the later one says more: relations are between spans.
     most = max(found, key=lambda kind: (len(wanted[kind]), found.index(kind)))
