@@ -328,6 +328,13 @@ def test_files_to_predict(
             "a NN\nb NN\n",
             "line 1: training needs at least two different tags, but only NN occurs; name the col",
         ),
+        ("train.txt", "words", "a\nb\n", "line 1: words and tags would both be column 0 of 1; gi"),
+        (
+            "train.txt",
+            "words",
+            "".join(f"a word{at}\n" for at in range(60)),
+            "line 1: 60 words have 60 different tags, such as 'word0', so these are hardly tags",
+        ),
         ("train.jsonl", "tagging", '{"words": ["a"]}\n', "no column 'tags'"),
         ("train.conll", "tagging", "a O\nb\n", "line 2: got 1 column"),
         ("train.jsonl", "question", '{"question": "q", "context": "c"}\n', "no column 'answers'"),

@@ -244,6 +244,8 @@ class SpanExample(Example):
 class Columns:
     """What the columns of your files are called; in a .conll file words and tags are numbers.
 
+    In a table without a header the columns of texts and labels are numbers too, as "0".
+
     Attributes:
         text: of a text (kind sequence).
         first, second: of the two texts of a pair.

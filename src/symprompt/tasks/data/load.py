@@ -51,7 +51,8 @@ def load_task(
         path: where a standard set lies; with your own data, nothing.
         kind: what your own examples are; without it their columns say it, and a standard set knows
             it. Sets of entities can be read as "spans" too, CoNLL-2004 as "relations".
-        columns: what the columns of your own files are called.
+        columns: what the columns of your own files are called, if not as usual or by a well-known
+            name, see ``SPELLINGS``.
         seed: parts one file into splits where nothing else does.
         unseen: what happens to labels of your own that training does not have: "refuse" or "keep";
             without it only tags of words are kept, some of which are rare.

@@ -241,6 +241,13 @@ def read_tagged(
         tags: tuple[str, ...] | None = None
         if tag is not None:
             tags = tuple(_column(sentence, tag, path, "tags"))
+            width = len(sentence.rows[0])
+            if word % width == tag % width:
+                raise DataError(
+                    f"{path}, line {sentence.line}: words and tags would both be column "
+                    f"{word % width} of {width}; give files with a column of tags, or name it with "
+                    "--columns tag_column=1."
+                )
             if spans:
                 tags = check_tags(tags, path, sentence.line, in_columns=True)
             elif universal and set(tags) == {"_"}:

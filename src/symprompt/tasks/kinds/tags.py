@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from symprompt.errors import DataError
-from symprompt.files.reading import Source
+from symprompt.files.reading import Source, shorten
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import (
     NO_LABEL,
@@ -42,6 +42,8 @@ FORBIDDEN = -1e4
 """Score of what the grammar does not allow: far below any other, and still a number."""
 
 Words = tuple[str, ...]
+_MOST = 50
+"""So many tags may be any column's."""
 
 
 class Tags(Kind[TaggedExample, Words]):
@@ -182,13 +184,22 @@ class WordTags(Tags):
 
     def label_set(self, train: Read) -> LabelSet:
         """Return the tags of the training examples, sorted."""
-        labels = LabelSet(tuple(sorted({tag for entry in train.examples for tag in entry.labels})))
+        tags = [tag for entry in train.examples for tag in entry.labels]
+        labels = LabelSet(tuple(sorted(set(tags))))
+        path, line = train.places[0]
+        advice = (
+            "name the column of tags with --columns tags=pos, or tag_column=1 for a file with a "
+            "word to a line."
+        )
         if len(labels) < 2:
-            path, line = train.places[0]
             raise DataError(
                 f"{path}, line {line}: training needs at least two different tags, but only "
-                f"{', '.join(labels.names) or 'nothing'} occurs; name the column of tags with "
-                "--columns tags=pos, or tag_column=1 for a file with a word to a line."
+                f"{', '.join(labels.names) or 'nothing'} occurs; {advice}"
+            )
+        if len(labels) > max(_MOST, len(tags) // 2):
+            raise DataError(
+                f"{path}, line {line}: {len(tags)} words have {len(labels)} different tags, such "
+                f"as {shorten(tags[0])}, so these are hardly tags; {advice}"
             )
         return labels
 
