@@ -387,6 +387,10 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         match=r"\['text', 'stars'\], not all that kind sequence needs .*or by numbers f",
     ):
         load_task(str(odd), kind="sequence")
+    odd.write_text("text,label\n")
+    for kind in (None, "sequence"):
+        with pytest.raises(DataError, match=r"odd\.csv holds no examples; add at least one"):
+            load_task(str(odd), kind=kind)
     odd.write_text("text;label\nx;a\n")
     for kind in (None, "sequence"):
         with pytest.raises(ConfigError, match="this looks like semicolons between the cells"):
@@ -462,9 +466,9 @@ def test_a_table_without_a_line_of_names_is_read_by_numbers(ending: str, tmp_pat
     assert data.kind == "pair"
     assert data.counts() == {"train": 4, "dev": 4, "test": 4}
     assert data.splits["train"][0] == TextExample("row-1", ("b0", "a0"), "x")
-    named = write(tmp_path / f"named{ending}", sign.join(("premise", "hypothesis", "label")))
-    named.write_text(named.read_text() + "\n" + sign.join("abx") + "\n")
-    with pytest.raises(ConfigError, match=r"begins with names of columns .premise, hypothesis, "):
+    named = write(tmp_path / f"named{ending}", sign.join(("premise", "hypothesis", "label", "no")))
+    named.write_text(named.read_text() + "\n" + sign.join("abxy") + "\n")
+    with pytest.raises(ConfigError, match=r"begins with names of columns .hypothesis, premise, l"):
         load_task(str(named), columns=replace(columns, split="split"))
     path.write_text(path.read_text() + f"a{sign}b\n")
     with pytest.raises(DataError, match=r"line 13: got 2 cell\(s\), but the first line has 4"):

@@ -143,8 +143,8 @@ class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     text: Several[str] = ()
     """Texts to predict for, in place of a file; for pairs and questions two texts each."""
     columns: Several[str] = ()
-    """Names of columns in your file, as text=review or label=stars, where they are not those of
-    training; of a run through a pattern the names are its task's, as premise=text."""
+    """Names of columns in your file, as text=review or label=stars, where they are neither those of
+    training nor well known; of a run through a pattern they are its task's, as premise=text."""
     probabilities: bool = False
     """Give the probabilities of all classes."""
     out: str = ""

@@ -140,9 +140,10 @@ def _known_columns(path: Source, columns: Columns, *, labels: bool = False) -> C
     row = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
     if not (columns.numbered and ends_in(path, ".csv", ".tsv")):
         return columns.known_in(row, labels=labels)
-    heads = {str(cell).strip(): "" for cell in row.values()}
+    given = [name for name in vars(columns).values() if name in row]
+    heads = [str(row[name]).strip() for name in given]
     named = vars(Columns().known_in(heads)).values()
-    if len(heads) > 1 and all(head in named for head in heads):
+    if heads and all(head in named for head in heads):
         raise ConfigError(
             f"{path} begins with names of columns ({', '.join(heads)}); give these with --columns, "
             "not their numbers."
@@ -164,6 +165,8 @@ def _find_kind(path: Path, columns: Columns, wished: str | None = None) -> str:
     if ends_in(path, ".json"):
         return "question"
     there = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
+    if not there:
+        raise DataError(f"{path} holds no examples; add at least one.")
     wanted = {
         kind: [str(getattr(columns, role)) for role in (*own.inputs, own.predicted)]
         for kind, own in KINDS.items()
