@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import tomllib
@@ -36,11 +37,12 @@ from symprompt.tasks.config import (
     load_tune_config,
 )
 from symprompt.tasks.data.load import SETS
-from symprompt.tasks.predict import CARD, Card, StoredPrompt, load_metrics, predict_file
+from symprompt.tasks.predict import CARD, Card, StoredPrompt, TaskRun, load_metrics, predict_file
 from symprompt.tasks.prepare import read_task
 from symprompt.tasks.train import Session, tune
 from symprompt.tasks.training import Score, TaskTraining, plan_epoch
 from tiny.labelled import write_entities, write_lines, write_task, write_toy
+from tiny.models import LANDS, TONGUES
 from tiny.runs import other_model, unfinish
 from tiny.tasks import KINDS, run_toy, toy_config
 
@@ -173,6 +175,19 @@ def test_an_epoch_has_every_input_once_in_few_widths(lengths: list[int], batch: 
     assert len({step.width for step in plan}) <= 17
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 6))
+def test_the_windows_of_a_text_stay_in_one_step(windows: list[int], batch: int) -> None:
+    texts = np.repeat(np.arange(len(windows)) * 3, windows)
+    lengths = np.random.default_rng(len(texts)).integers(1, 90, len(texts))
+    plan = plan_epoch({"a": lengths}, batch=batch, widest={"a": 90}, seed=1, texts={"a": texts})
+    assert sorted(np.concatenate([step.rows for step in plan])) == list(range(len(texts)))
+    for step in plan:
+        own = texts[step.rows]
+        assert np.isin(texts, own).sum() == len(own)
+        assert len(own) <= batch or len(set(own.tolist())) == 1
+        assert lengths[step.rows].max() <= step.width
+
+
 def test_other_epochs_and_seeds_have_other_orders() -> None:
     lengths = {"a": np.arange(1, 60)}
     orders = set()
@@ -180,6 +195,54 @@ def test_other_epochs_and_seeds_have_other_orders() -> None:
         plan = plan_epoch(lengths, batch=4, widest={"a": 60}, seed=seed)
         orders.add(tuple(plan[0].rows.tolist()))
     assert len(orders) > 5
+
+
+def write_long(folder: Path) -> Path:
+    """Write texts of about four windows, one of which shows the reason of the label."""
+    draw = random.Random(0)
+    for split, count in {"train": 96, "dev": 24, "test": 40}.items():
+        rows = []
+        for _ in range(count):
+            words = ["in", "the"] * 34
+            label = draw.choice(["land", "tongue"])
+            words[draw.randrange(len(words))] = draw.choice(
+                LANDS[:3] if label == "land" else TONGUES[:3]
+            )
+            rows.append({"text": " ".join(words), "label": label})
+        write_lines(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def test_a_class_is_learned_from_the_mean_of_a_texts_windows(bert: Path, tmp_path: Path) -> None:
+    data = write_long(tmp_path / "data")
+    found = {}
+    for windows in ("separate", "pooled"):
+        run = run_toy(
+            data,
+            bert,
+            tmp_path / windows,
+            "sequence",
+            method="ft",
+            task__windows=windows,
+            learning__rate=1e-3,
+            learning__epochs=12,
+            # Texts have more windows than a step has inputs, or two of them just fit.
+            learning__batch=10 if windows == "separate" else 6,
+        )
+        found[windows] = run.metrics["splits"]["test"]["accuracy"]
+        card = Folder(tmp_path / windows).load(CARD, Card)
+        assert card["features"]["windows"] == windows
+    assert found["pooled"] >= 0.95
+    predicted = TaskRun.load(tmp_path / "pooled").predict(data / "test.jsonl", device="cpu")
+    assert predicted.metrics["accuracy"] == pytest.approx(found["pooled"])
+
+
+def test_windows_are_pooled_for_classes_alone(bert: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", "tagging")
+    message = "task.windows is 'pooled', which is about sequence, pair alone"
+    with pytest.raises(ConfigError, match=message):
+        run_toy(data, bert, tmp_path / "run", "tagging", task__windows="pooled")
+    assert not (tmp_path / "run").exists()
 
 
 MAIN = {"sequence": "accuracy", "pair": "accuracy", "question": "f1", "words": "accuracy"}

@@ -91,6 +91,10 @@ class TaskConfig(ExamplesConfig):
     one."""
     stride: Count = 64
     """Tokens that two windows of a text share."""
+    windows: Literal["separate", "pooled"] = "separate"
+    """How the class of a text of several windows is learned: separate: each window is an input of
+    its own and inherits the text's label, whether or not it shows the reason; pooled: the mean of
+    its windows' scores has the label. Predictions are of the mean either way."""
     segments: Common[Segments] = "auto"
     """Whether the second of two texts stands in the model's second segment: auto: if that was
     trained; on: in any model that has two; off."""

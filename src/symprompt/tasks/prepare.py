@@ -109,7 +109,8 @@ def tensorise_task(
         stride=min(task.stride, length // 4),
         token_types=segments,
     )
-    target = Target(data.labels, data.relations, every_token=task.label_all_tokens)
+    pooled = task.windows == "pooled"
+    target = Target(data.labels, data.relations, every_token=task.label_all_tokens, pooled=pooled)
     kind = KINDS[data.kind]
     splits = {
         name: kind.tensorise(examples, sheet, target)

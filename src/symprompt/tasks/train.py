@@ -382,6 +382,9 @@ def _train(
         {name: int(task.splits["train"].ids.shape[1]) for name, task in tasks.items()},
         learning,
         score,
+        texts={name: task.splits["train"].example for name, task in tasks.items()}
+        if config.task.windows == "pooled"
+        else None,
         seed=seed,
         record=model.tuned.backbone.records,
     )
@@ -423,6 +426,7 @@ def _make_card(evaluator: Evaluator, backbone: LanguageModel) -> Card:
         "features": {
             "max_length": task.max_length,
             "stride": min(config.task.stride, task.max_length // 4),
+            "windows": config.task.windows,
             "segments": "on" if task.segments else "off",
             "label_all_tokens": config.task.label_all_tokens,
             "unanswerable": config.task.unanswerable,

@@ -70,7 +70,12 @@ class Step(NamedTuple):
 
 
 def plan_epoch(
-    lengths: Mapping[str, np.ndarray], *, batch: int, widest: Mapping[str, int], seed: int
+    lengths: Mapping[str, np.ndarray],
+    *,
+    batch: int,
+    widest: Mapping[str, int],
+    seed: int,
+    texts: Mapping[str, np.ndarray] | None = None,
 ) -> list[Step]:
     """Return an epoch's steps: every input of every task once, each step inputs of one task.
 
@@ -79,23 +84,43 @@ def plan_epoch(
 
     Args:
         lengths: task -> [n] tokens of each input.
-        batch: inputs per step.
+        batch: inputs per step; a text that has more of them by itself is a step.
         widest: task -> the widest input there is.
         seed: of the order; another one for every epoch.
+        texts: task -> [n] ascending, the text of each input; those of one text stay together. None:
+            each is one of its own.
     """
     steps = []
     for task, length in lengths.items():
         random = np.random.default_rng(derive_seed(seed, "order", task))
-        order = random.permutation(len(length))
+        owner = np.arange(len(length)) if texts is None else texts[task]
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        count = np.diff(first, append=len(owner))
+        longest = np.maximum.reduceat(length, first)
+        order = random.permutation(len(first))
         for start in range(0, len(order), _NEAR * batch):
             near = order[start : start + _NEAR * batch]
-            near = near[np.argsort(length[near], kind="stable")]
-            for first in range(0, len(near), batch):
-                rows = near[first : first + batch]
+            near = near[np.argsort(longest[near], kind="stable")]
+            for rows in _fill(first[near], count[near], batch):
                 width = few_widths(length[rows].max(), widest[task])
                 steps.append(Step(task, int(width), rows))
     shuffle = np.random.default_rng(derive_seed(seed, "steps"))
     return [steps[place] for place in shuffle.permutation(len(steps))]
+
+
+def _fill(first: np.ndarray, count: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Yield runs of rows, as many whole ones as are at most so many rows; a larger one by itself.
+
+    Args:
+        first, count: [n] the first row of each run, and how many rows it has.
+    """
+    ends = count.cumsum()
+    rows = np.repeat(first - (ends - count), count) + np.arange(ends[-1])
+    run = begin = 0
+    while run < len(ends):
+        run = max(run + 1, int(np.searchsorted(ends, begin + size, side="right")))
+        yield rows[begin : ends[run - 1]]
+        begin = int(ends[run - 1])
 
 
 class Training(ABC):
@@ -255,6 +280,7 @@ class TaskTraining(Training):
         widest: task -> tokens of the widest.
         config: how it is learned.
         score: evaluates dev.
+        texts: task -> [n] the text of each input, where those of one text are learned together.
         seed: of order and dropout.
         record: record steps as CUDA graphs where there is a GPU.
     """
@@ -267,6 +293,7 @@ class TaskTraining(Training):
         config: LearningConfig,
         score: Score,
         *,
+        texts: Mapping[str, np.ndarray] | None = None,
         seed: int,
         record: bool = True,
     ) -> None:
@@ -282,6 +309,7 @@ class TaskTraining(Training):
         self.model = model
         self.lengths = lengths
         self.widest = widest
+        self.texts = texts
         self.config = config
         self.score = score
         self.seed = seed
@@ -297,16 +325,23 @@ class TaskTraining(Training):
     def _draw(self, epoch: int) -> list[tuple[str, int, Tensor, Tensor]]:
         """Return an epoch's passes, one a step; their rows are sent to the device together."""
         batch, seed = self.config.batch, derive_seed(self.seed, "epoch", epoch)
-        plan = plan_epoch(self.lengths, batch=batch, widest=self.widest, seed=seed)
-        rows = np.zeros((len(plan), batch), dtype=np.int64)
-        share = np.zeros((len(plan), batch), dtype=np.float32)
+        plan = plan_epoch(
+            self.lengths, batch=batch, widest=self.widest, seed=seed, texts=self.texts
+        )
+        # A text with more inputs than a batch has room for takes several batches' places.
+        sizes = [-(-len(step.rows) // batch) * batch for step in plan]
+        rows = np.zeros((len(plan), max(sizes)), dtype=np.int64)
+        share = np.zeros((len(plan), max(sizes)), dtype=np.float32)
         for place, step in enumerate(plan):
             # Rows that fill a batch up have no share in its loss.
             rows[place] = step.rows[0]
             rows[place, : len(step.rows)] = step.rows
             share[place, : len(step.rows)] = 1
         sent = send(rows, self.device), send(share, self.device)
-        return [(step.task, step.width, *own) for step, *own in zip(plan, *sent, strict=True)]
+        return [
+            (step.task, step.width, chosen[:size], counted[:size])
+            for step, size, chosen, counted in zip(plan, sizes, *sent, strict=True)
+        ]
 
     def _passes(self, number: int) -> list[tuple[str, int, Tensor, Tensor]]:
         epoch, place = divmod(number, self.interval)

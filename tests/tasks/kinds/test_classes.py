@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from transformers import AutoTokenizer
 
 from symprompt.errors import ConfigError, DataError
@@ -155,6 +157,45 @@ def test_losses_are_those_of_a_loop(kind: str, causal: bool) -> None:
     assert head.weights(batch).tolist() == [1, 1, 0]
     with pytest.raises(ValueError, match="no labels"):
         head.loss(states, Batch(batch.ids, lengths))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pooled_windows_have_one_loss_of_their_mean_logits(causal: bool) -> None:
+    states = torch.randn(7, 5, WIDTH, dtype=torch.float64, generator=torch.manual_seed(0))
+    lengths = torch.tensor([5, 2, 3, 4, 1, 5, 5])
+    # Texts 4 and 9 with three and two windows, text 6 without a label; the last row fills up.
+    text, label = torch.tensor([4, 4, 4, 9, 9, 6, 4]), torch.tensor([2, 2, 2, 0, 0, -100, 2])
+    row = torch.tensor([10, 11, 12, 20, 21, 15, 10])
+    targets = {"labels": label, "text": text, "row": row}
+    batch = Batch(torch.zeros(7, 5).long(), lengths, targets=targets)
+    target = Target(LabelSet(("a", "b", "c")), head=HeadConfig(dropout=0.0), pooled=True)
+    head = KINDS["sequence"].head(WIDTH, target, causal=causal, generator=generator()).double()
+    share = torch.tensor([1, 1, 1, 1, 1, 1, 0])
+
+    def total(states: Tensor) -> Tensor:
+        weights = head.weights(batch) * share
+        return (head.loss(states, batch) * weights).sum() / weights.sum()
+
+    def slow(states: Tensor) -> Tensor:
+        read = [states[n, int(lengths[n]) - 1 if causal else 0] for n in range(7)]
+        logits = [head.output.weight @ one + head.output.bias for one in read]
+        first = (logits[0] + logits[1] + logits[2]) / 3
+        second = (logits[3] + logits[4]) / 2
+        losses = -first.log_softmax(0)[2] - second.log_softmax(0)[0]
+        return losses / 2
+
+    found, wanted = (torch.autograd.functional.jacobian(use, states) for use in (total, slow))
+    # The weights are float32: a third is not exact.
+    assert total(states).item() == pytest.approx(slow(states).item(), rel=1e-6)
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
+    # What is predicted: log-probabilities and logits have the same mean up to one number.
+    plain = KINDS["sequence"].head(
+        WIDTH, replace(target, pooled=False), causal=causal, generator=generator()
+    )
+    scores = plain.double().scores(states[:3], batch.select(torch.arange(3)))
+    read = [states[n, int(lengths[n]) - 1 if causal else 0] for n in range(3)]
+    logits = torch.stack([head.output.weight @ one + head.output.bias for one in read])
+    torch.testing.assert_close(scores.mean(0).softmax(0), logits.mean(0).softmax(0))
 
 
 def test_the_windows_of_a_text_vote(vocabulary: Vocabulary) -> None:

@@ -103,6 +103,7 @@ class Target:
         labels: the labels that are known; others, and None, become -100.
         relations: the relations between spans that are known.
         every_token: label every token of a word, not its first alone.
+        pooled: windows of one text are learned together, by the mean of their scores.
     """
 
     labels: LabelSet
@@ -110,12 +111,20 @@ class Target:
     head: HeadConfig = field(default_factory=HeadConfig)
     span: SpanConfig = field(default_factory=SpanConfig)
     every_token: bool = False
+    pooled: bool = False
 
     @classmethod
     def of(cls, config: TuneConfig, data: TaskData) -> Target:
         """Return what a run asks for."""
-        every = config.task.label_all_tokens
-        return cls(data.labels, data.relations, config.head, config.span, every_token=every)
+        task = config.task
+        return cls(
+            data.labels,
+            data.relations,
+            config.head,
+            config.span,
+            every_token=task.label_all_tokens,
+            pooled=task.windows == "pooled",
+        )
 
 
 class Kind(ABC, Generic[E, P]):

@@ -46,14 +46,16 @@ class ClassPrediction:
 
 
 class Classes(Kind[TextExample, ClassPrediction]):
-    """The class of a text, or of a pair of texts; final. Targets: labels [n].
+    """The class of a text, or of a pair of texts; final. Targets: labels, text, row [n].
 
     A text that is too long is split into windows, whose scores are averaged; of a pair it is the
-    longer one.
+    longer one. In training each window inherits the text's label, or, pooled, the mean of a text's
+    scores has it.
     """
 
     predicted = "label"
     metric = "accuracy"
+    settings = ("task.windows",)
     closed = True
 
     def __init__(self, *, pair: bool) -> None:
@@ -109,13 +111,17 @@ class Classes(Kind[TextExample, ClassPrediction]):
         find = target.labels.index.get
         known = [NO_LABEL if x.label is None else find(x.label, NO_LABEL) for x in examples]
         features, _ = assemble(sheet, len(examples), row, *parts)
-        return replace(features, targets={"labels": np.array(known, np.int32)[row]})
+        targets = {"labels": np.array(known, np.int32)[row]}
+        if target.pooled:
+            targets |= {"text": row.astype(np.int32), "row": np.arange(len(row), dtype=np.int32)}
+        return replace(features, targets=targets)
 
     def head(
         self, width: int, target: Target, *, causal: bool, generator: torch.Generator | None = None
     ) -> Head:
         """Return a head at [CLS], or at a causal model's last token."""
-        return SequenceHead(width, len(target.labels), target.head, generator, causal=causal)
+        settings = {"causal": causal, "pooled": target.pooled}
+        return SequenceHead(width, len(target.labels), target.head, generator, **settings)
 
     def decode(
         self,
@@ -159,7 +165,11 @@ class Classes(Kind[TextExample, ClassPrediction]):
 
 
 class SequenceHead(Head):
-    """One class for a row: from [CLS], or a causal model's last real token; final."""
+    """One class for a row: from [CLS], or a causal model's last real token; final.
+
+    Args:
+        pooled: the mean of the scores of a text's rows is learned; all of them must be in a batch.
+    """
 
     def __init__(
         self,
@@ -169,24 +179,45 @@ class SequenceHead(Head):
         generator: torch.Generator | None = None,
         *,
         causal: bool,
+        pooled: bool = False,
     ) -> None:
         super().__init__(width, outputs, config, generator)
         self.causal = causal
+        self.pooled = pooled
 
     def loss(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy of each row's label [b]."""
+        """Return the cross-entropy of each row's label [b], pooled by its text's mean logits."""
         logits = self.logits(self._read(states, batch))
         labels = batch.need("labels")
+        if self.pooled:
+            own = _windows(batch).to(logits.dtype)
+            logits = own @ logits / own.sum(1, keepdim=True)
         return functional.cross_entropy(logits, labels, reduction="none", ignore_index=NO_LABEL)
 
+    def weights(self, batch: Batch) -> Tensor:
+        """Return what each row's loss counts [b]; of pooled rows a text's count 1 together."""
+        known = super().weights(batch)
+        return known / _windows(batch).sum(1) if self.pooled else known
+
     def scores(self, states: Tensor, batch: Batch) -> Tensor:
-        """Return log-probabilities [b, classes]."""
+        """Return log-probabilities [b, classes].
+
+        Their mean over a text's rows differs from that of the logits by one number for all
+        classes: both give the same probabilities.
+        """
         return torch.log_softmax(self.logits(self._read(states, batch)), -1)
 
     def _read(self, states: Tensor, batch: Batch) -> Tensor:
         if not self.causal:
             return states[:, 0]
         return take_at(states, batch.lengths[:, None] - 1).squeeze(1)
+
+
+def _windows(batch: Batch) -> Tensor:
+    """Return which rows show each row's text [b, b]; a row that fills a batch up counts once."""
+    text, row = batch.need("text"), batch.need("row")
+    again = (row[:, None] == row).tril(-1).any(1)
+    return (text[:, None] == text) & ~again
 
 
 def _tokens(texts: Sequence[str], sheet: Sheet) -> Ragged:
