@@ -53,6 +53,8 @@ def workplace(
     write_entities(tmp_path / "ner")
     (tmp_path / "my_sentences.conll").write_text("Ada\nsings\n\nOslo\nis\nquiet\n")
     monkeypatch.setattr("symprompt.cli.parsing.load", load_tiny)
+    tiny = pretrain_config()
+    monkeypatch.setattr("symprompt.cli.pretraining.load_pretrain_config", lambda _name: tiny)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -99,7 +99,10 @@ class TrainFlags(ResumeFlag):
 
 @settings
 class PretrainFlags(ResumeFlag):
-    """Train a masked language model from scratch on running text; write a transformers folder.
+    """Train a masked language model on running text; write a transformers folder.
+
+    From scratch, or with --model from a trained one: all its weights, or with --weights.layers the
+    last layers and the head.
 
     Several GPUs: torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ...
     """
