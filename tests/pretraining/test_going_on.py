@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, T5Config
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, T5Config
 
 from symprompt import LanguageModel, cli, prepare_pretraining
 from symprompt.errors import ConfigError, ModelError, RunError
-from symprompt.models.trained import find_positions, find_segments
+from symprompt.models.trained import Trained, find_positions, find_segments, read_record
 from symprompt.pretraining.config import PretrainConfig, WeightsConfig
 from symprompt.pretraining.parent import HEADS_FILE, load_parent
 from symprompt.pretraining.train import pretrain
@@ -244,7 +244,9 @@ def test_more_positions_repeat_those_there_are(
     assert AutoTokenizer.from_pretrained(made.folder).model_max_length == 64
     if table is not None:
         assert "made 64 by repeating their rows" in (made.folder / "README.md").read_text()
-        with pytest.raises(ConfigError, match=r"64 positions and the model has 4[68]"):
+        with pytest.raises(
+            ConfigError, match=r"64 positions and the model has 4[68] that are trained"
+        ):
             load_parent(replace(config, weights=WeightsConfig(layers=0)))
 
 
@@ -278,6 +280,28 @@ def test_pairs_give_roberta_a_second_segment_and_a_next_sentence_head(
     # A further phase takes the head up where this one left it.
     taken = load_parent(going_on(made.folder, "", **pairs)).heads
     assert all(torch.equal(taken[name], value) for name, value in heads.items())
+
+
+def test_rows_that_were_never_trained_are_made_anew(text: Path, tmp_path: Path) -> None:
+    first = pretrain(pretrain_config(tmp_path / "first"), [str(text)])
+    model = load_whole(first.folder)
+    table = model.base_model.embeddings.position_embeddings.weight.detach()
+    wide = nn.Parameter(torch.cat([table, torch.randn_like(table)]))
+    model.base_model.embeddings.position_embeddings.weight = wide
+    model.config.max_position_embeddings = 32
+    model.save_pretrained(tmp_path / "wide")
+    AutoTokenizer.from_pretrained(first.folder).save_pretrained(tmp_path / "wide")
+    for length, made in ((16, None), (24, (16, 24))):
+        parent = load_parent(going_on(tmp_path / "wide", "", corpus={"length": length}))
+        assert parent.lineage.positions == made
+        found, _ = find_positions(parent.model.base_model)
+        assert found is not None
+        assert torch.equal(found.weight[16:], wide[16:] if made is None else table)
+    config = going_on(tmp_path / "wide", tmp_path / "out", corpus={"length": 24})
+    second = pretrain(config, [str(text)])
+    record = read_record(AutoConfig.from_pretrained(second.folder))
+    assert record == Trained(24, 1, ("mlm",))
+    assert LanguageModel.load(str(second.folder), device="cpu").max_length == 24
 
 
 def test_berts_own_next_sentence_head_goes_on(text: Path, tmp_path: Path) -> None:

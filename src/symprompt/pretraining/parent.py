@@ -1,8 +1,8 @@
 """The trained model that a run goes on from: loaded, given what it lacks, or refused.
 
 An encoder without a masked-LM head gets one with fresh weights. Where the run's sequences are
-longer than the model's table of positions, its rows are repeated; where pairs need a second segment
-and the model has one, the second begins as a copy of the first.
+longer than the positions that were trained, these rows are repeated; where pairs need a second
+segment and one was trained, the second begins as a copy of it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Lineage:
         name: the parent's folder or hub name.
         fingerprint: of its config, weights and tokenizer.
         fresh_head: whether it had no masked-LM head.
-        positions, segments: rows of its tables before and after; none where they stayed as they
-            were.
+        positions, segments: trained rows of its tables before, and rows after; none where they
+            stayed as they were.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Lineage:
         changes = [
             "it had no masked-LM head, so that was made" * self.fresh_head,
             *(
-                f"its {before} {what} were made {after} by repeating their rows"
+                f"its {before} trained {what} were made {after} by repeating their rows"
                 for what, rows in (("positions", self.positions), ("segments", self.segments))
                 if rows is not None
                 for before, after in [rows]
@@ -123,7 +123,7 @@ def load_parent(config: PretrainConfig) -> Parent:
     )
     trained_parameters(model, config.weights.layers)
     trained, _ = find_trained(model.base_model, model.config)
-    model, positions, segments = _enlarge(model, config)
+    model, positions, segments = _enlarge(model, config, trained)
     _set(model.config, own)
     folder, heads = Path(source.place), {}
     if not folder.is_dir():
@@ -159,58 +159,53 @@ def _set(config: Any, values: Mapping[str, float]) -> None:
 
 
 def _enlarge(
-    model: Any, config: PretrainConfig
+    model: Any, config: PretrainConfig, trained: Trained
 ) -> tuple[Any, tuple[int, int] | None, tuple[int, int] | None]:
     """Return a model with as many positions and segments as a run needs, and what was changed.
+
+    Rows that were never trained are made anew like those that are missing.
 
     Raises:
         ConfigError: the new rows would not be trained.
     """
     length, own = config.corpus.length, model.config
-    table, first = find_positions(model.base_model)
-    kinds = find_segments(model.base_model)
+    _, first = find_positions(model.base_model)
+    pairs = config.corpus.packing == "pairs" and find_segments(model.base_model) is not None
     changed: dict[str, tuple[int, int]] = {}
-    most = int(own.max_position_embeddings) - first
-    if length > most:
-        changed["positions"] = most, length
-    if config.corpus.packing == "pairs" and kinds is not None and kinds.num_embeddings == 1:
+    if trained.positions is not None and length > trained.positions:
+        changed["positions"] = max(trained.positions, 1), length
+    if pairs and trained.segments < 2:
         changed["segments"] = 1, 2
-    learned = [key for key in changed if key == "segments" or table is not None]
-    if learned and config.weights.layers != ALL:
-        before, after = changed[learned[0]]
+    if changed and config.weights.layers != ALL:
+        what, (before, after) = next(iter(changed.items()))
         raise ConfigError(
-            f"the run needs {after} {learned[0]} and the model has {before}, and weights.layers is "
-            f"{config.weights.layers}, so that the new ones would not be learned; leave "
-            "weights.layers at -1."
+            f"the run needs {after} {what} and the model has {before} that are trained, and "
+            f"weights.layers is {config.weights.layers}, so that the new ones would not be "
+            "learned; leave weights.layers at -1."
         )
-    if not changed:
+    if not changed and length <= own.max_position_embeddings:
         return model, None, None
     if getattr(own, "relative_attention", False) and own.max_relative_positions < 1:
         # DeBERTa's relative positions are as many as the others unless this is said.
         own.max_relative_positions = own.max_position_embeddings
     own.max_position_embeddings = max(int(own.max_position_embeddings), length + first)
     if "segments" in changed:
-        own.type_vocab_size = 2
+        own.type_vocab_size = max(2, own.type_vocab_size)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         larger = type(model)(own)
-    weights, before = larger.state_dict(), model.state_dict()
-    larger.load_state_dict(
-        {
-            key: _repeat(
-                before[key], len(value), first * key.endswith("position_embeddings.weight")
-            )
-            for key, value in weights.items()
-        }
-    )
-    told = {key: rows for key, rows in changed.items() if key in learned}
-    return larger, told.get("positions"), told.get("segments")
+    weights = model.state_dict()
+    for key, value in larger.state_dict().items():
+        if key.endswith("position_embeddings.weight") and "positions" in changed:
+            weights[key] = _repeat(weights[key], len(value), first, changed["positions"][0])
+        elif key.endswith("token_type_embeddings.weight") and "segments" in changed:
+            weights[key] = _repeat(weights[key], len(value), 0, 1)
+    larger.load_state_dict(weights)
+    return larger, changed.get("positions"), changed.get("segments")
 
 
-def _repeat(rows: Tensor, size: int, first: int) -> Tensor:
-    """Return a table of a size: its first rows once, the others again and again."""
-    if rows.dim() == 0 or len(rows) == size:
-        return rows
-    again = torch.arange(size - first) % (len(rows) - first) + first
+def _repeat(rows: Tensor, size: int, first: int, count: int) -> Tensor:
+    """Return a table of a size: ``first`` rows once, then ``count`` rows again and again."""
+    again = torch.arange(size - first) % count + first
     return rows[torch.cat([torch.arange(first), again])]
 
 
