@@ -186,6 +186,11 @@ def load_rows(
             yield number, dict(zip(names, cells, strict=True))
 
 
+def first_row(path: Source, *, header: bool = True) -> Row:
+    """Return the first row of a table, which is empty if there is none."""
+    return next(iter(load_rows(path, header=header)), (0, {}))[1]
+
+
 @contextmanager
 def collect_bad(bad: list[str] | None) -> Iterator[None]:
     """Add what is wrong with a row to a list instead of raising it, if there is a list."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from symprompt.errors import DataError
-from symprompt.files.reading import Source, load_rows
+from symprompt.files.reading import Source, first_row
 from symprompt.runs.environment import derive_seed
 
 T = TypeVar("T")
@@ -367,7 +367,7 @@ class Read:
 
 def has_column(path: Source, column: str, *, but_not: str) -> bool:
     """Return whether a table's first row has one column and not another."""
-    first = next(iter(load_rows(path)), (0, {}))[1]
+    first = first_row(path)
     return column in first and but_not not in first
 
 

@@ -17,6 +17,7 @@ from symprompt.files.reading import (
     TABLES,
     Source,
     ends_in,
+    first_row,
     likely_cause,
     load_rows,
     shorten,
@@ -137,7 +138,7 @@ def _known_columns(path: Source, columns: Columns, *, labels: bool = False) -> C
     """
     if isinstance(path, Path) and not ends_in(path, *TABLES):
         return columns
-    row = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
+    row = first_row(path, header=not columns.numbered)
     if not (columns.numbered and ends_in(path, ".csv", ".tsv")):
         return columns.known_in(row, labels=labels)
     given = [name for name in vars(columns).values() if name in row]
@@ -164,7 +165,7 @@ def _find_kind(path: Path, columns: Columns, wished: str | None = None) -> str:
         return "tagging" if tags_spans(path, columns) else "words"
     if ends_in(path, ".json"):
         return "question"
-    there = next(iter(load_rows(path, header=not columns.numbered)), (0, {}))[1]
+    there = first_row(path, header=not columns.numbered)
     if not there:
         raise DataError(f"{path} holds no examples; add at least one.")
     wanted = {
