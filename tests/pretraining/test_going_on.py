@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,12 +18,15 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, T5Config
 
 from symprompt import LanguageModel, cli, prepare_pretraining
+from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models.trained import Trained, find_positions, find_segments, read_record
 from symprompt.pretraining.config import PretrainConfig, WeightsConfig
 from symprompt.pretraining.parent import HEADS_FILE, load_parent
+from symprompt.pretraining.sequences import Batch, Feed
+from symprompt.pretraining.tokenizer import find_specials
 from symprompt.pretraining.train import pretrain
-from symprompt.pretraining.training import Pretrainer
+from symprompt.pretraining.training import Pretrainer, Pretraining
 from tiny.models import FAMILIES
 from tiny.text import pretrain_config, write_text
 
@@ -37,6 +41,32 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def going_on(model: Path | str, out: Path | str, **changes: Any) -> PretrainConfig:
     learning = {"steps": 3, "batch": 8} | changes.pop("learning", {})
     return pretrain_config(out, model=str(model), learning=learning, **changes)
+
+
+class Rows:
+    """Full sequences of 16 random tokens."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.ids = np.random.default_rng(0).integers(6, size, (count, 16)).astype(np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def order(self, epoch: int) -> np.ndarray:
+        return np.arange(len(self.ids))
+
+    def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
+        ids = self.ids[indices]
+        special = np.zeros(ids.shape, bool)
+        special[:, [0, -1]] = True
+        return Batch(
+            ids=ids,
+            starts_word=~special,
+            special=special,
+            lengths=np.full(len(ids), 16, np.int64),
+            segments=np.zeros(ids.shape, np.uint8),
+            is_next=np.ones(len(ids), bool),
+        )
 
 
 def body_of(folder: Path, to: Path) -> Path:
@@ -410,3 +440,35 @@ def test_flags_that_a_model_answers_itself_are_refused(
         assert not list(tmp_path.glob("out*"))
     with pytest.raises(ConfigError, match="no model to go on from"):
         pretrain_config(weights={"layers": 1})
+
+
+@pytest.mark.parametrize("family", ["roberta", "albert", "distilbert", "deberta-v2", "mpnet"])
+def test_gradients_of_bfloat16_passes_are_those_of_float32(
+    family: str, family_folder: Folder
+) -> None:
+    # 4,096 tokens: a sum of that many terms in bfloat16 is off by whole factors.
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        config = going_on(family_folder(family), "", dtype=dtype)
+        config = replace(config, learning=replace(config.learning, clip=0.0, steps=1, batch=256))
+        parent = load_parent(config)
+        with torch.no_grad():
+            for weight in parent.model.parameters():
+                # As a model begins: sums of states so large are rounded too coarsely to compare.
+                weight.mul_(0.2 if weight.dim() > 1 else 1.0)
+        size = len(parent.tokenizer)
+        training = Pretraining(
+            config,
+            Feed(Rows(256, size), 256),
+            None,
+            specials=find_specials(parent.tokenizer),
+            frequencies=torch.ones(size) / size,
+            group=ProcessGroup(0, 1, torch.device("cpu")),
+            parent=parent,
+        )
+        training.learn(0, Rows(256, size).batch(np.arange(256), 0).to(torch.device("cpu")))
+        found[dtype] = dict(training.optimizer.views(training.optimizer.gradients))
+    for name, wanted in found["float32"].items():
+        error = (found["bfloat16"][name] - wanted).norm() / wanted.norm().clamp(min=1e-4)
+        # What norms get is a small difference of large sums.
+        assert error < (0.25 if "norm" in name.lower() else 0.05), (name, float(error))
