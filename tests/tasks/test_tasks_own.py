@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from symprompt.errors import ConfigError, DataError
+from symprompt.files.reading import GivenRows
 from symprompt.tasks.data.examples import (
     Answer,
     Columns,
@@ -404,6 +405,8 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         load_examples(tmp_path / "none.jsonl", "sequence")
     with pytest.raises(DataError, match="holds no examples"):
         load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
+    with pytest.raises(DataError, match=r"what was given, line 1: there is no column 'text', onl"):
+        load_examples(GivenRows([{1: "x"}]), "sequence")  # type: ignore[dict-item]
     with pytest.raises(DataError, match="no column 'first', only"):
         load_examples(write(tmp_path / "x.jsonl", '{"text": "x"}'), "pair")
 

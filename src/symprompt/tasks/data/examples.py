@@ -290,7 +290,9 @@ class Columns:
             there: the table's own names.
             labels: whether other names of labels and tags are taken too.
         """
-        usual, listed = vars(Columns()), list(there)
+        usual = vars(Columns())
+        # Rows that a program gives may have keys of any kind.
+        listed = [name for name in there if isinstance(name, str)]
         spelled = {name.lower().replace(" ", "_"): name for name in reversed(listed)}
         own = {role: name for role, name in vars(self).items() if name != usual[role]}
         found: dict[str, Any] = {}
