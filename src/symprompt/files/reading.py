@@ -227,7 +227,7 @@ def likely_cause(header: Sequence[str]) -> str:
     """Return why a table has but one column, if its name tells; for the end of a sentence."""
     signs = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
     for sign, name in signs.items():
-        if len(header) == 1 and sign in header[0]:
+        if len(header) == 1 and sign in str(header[0]):
             return (
                 f"; this looks like {name} between the cells: save a .csv file with commas, a .tsv "
                 "file with tabs"
