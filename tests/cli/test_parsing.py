@@ -25,7 +25,7 @@ def tuned(*words: str) -> Any:
         ["--seeds", "1", "2", "3"],
         ["--seeds", "1,2,3"],
         ["--seeds=1,2,3"],
-        ["--seeds", "9", "--seeds", "1", "2,", "3"],
+        ["--seeds", "1", "--seeds", "2,", "3"],
     ],
 )
 def test_a_list_is_parted_by_spaces_or_commas_in_every_command(words: list[str]) -> None:
@@ -91,6 +91,6 @@ def test_every_flag_has_help_and_a_range_and_the_used_ones_come_first(name: str)
         fields = flat_fields(kind) | flat_fields(flags)
         common = [key for key, field in fields.items() if COMMON in field.metadata]
         assert 8 <= len(common) <= 16
-        assert text.index("flags used most:") < text.index("--out") < text.index("others:")
+        assert text.index("flags used most:") < text.index("\n  --out") < text.index("others:")
         assert "\nlearning (" in text
     assert callable(load_attribute(command.run))

@@ -37,8 +37,8 @@ def parse(
     """Read a command's words: its flags and, if it takes one, its config with flags over the file.
 
     A flag is --table.name, or --name where only one table has it, or [learning] or [shape] does;
-    --no-name turns a switch off. A list is parted by spaces or commas. Of a flag given twice the
-    last counts.
+    --no-name turns a switch off. A list is parted by spaces or commas, and grows where its flag is
+    given again; of other flags given twice the last counts.
 
     Args:
         name: the command.
@@ -94,7 +94,9 @@ def _read(name: str, fields: Mapping[str, FieldInfo], words: Sequence[str]) -> d
             continue
         flag, given, text = word.partition("=")
         key, switched_off = _key_of(flag.replace("_", "-"), fields)
-        values[key] = _value(fields[key].annotation, word, [text] if given else None, rest)
+        value = _value(fields[key].annotation, word, [text] if given else None, rest)
+        several = item_type(fields[key].annotation) is not None
+        values[key] = (*values.get(key, ()), *value) if several else value
         if switched_off:
             values[key] = False
     for key, field in fields.items():
