@@ -32,7 +32,7 @@ def runs(
     return make_runs(tmp_path_factory.mktemp("served"), family_folder("bert"), KINDS)
 
 
-def make_runs(root: Path, model: Path, kinds: Sequence[str]) -> dict[str, Path]:
+def make_runs(root: Path, model: Path, kinds: Sequence[str], **changes: Any) -> dict[str, Path]:
     for kind in kinds:
         data = write_toy(root / "data" / kind, kind)
         run_toy(
@@ -43,6 +43,7 @@ def make_runs(root: Path, model: Path, kinds: Sequence[str]) -> dict[str, Path]:
             prefix__length=LENGTHS[kind],
             learning__epochs=2,
             prefix__shift_positions=False,
+            **changes,
         )
     return {kind: root / kind for kind in kinds}
 
@@ -62,6 +63,16 @@ def test_a_model_with_attention_of_its_own_serves_too(
 ) -> None:
     runs = make_runs(tmp_path, family_folder("mpnet"), ("pair", "tagging"))
     serves_as_alone(runs, LanguageModel.load(str(family_folder("mpnet")), device="cpu"))
+
+
+def test_tasks_with_and_without_segments_are_served_together(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = family_folder("bert")
+    runs = make_runs(tmp_path, model, ("pair",))
+    runs |= make_runs(tmp_path, model, ("question",), task__segments="off")
+    assert [Folder(path).manifest.segments for path in runs.values()] == [True, False]
+    serves_as_alone(runs, backbone_of(family_folder))
 
 
 def serves_as_alone(runs: dict[str, Path], backbone: LanguageModel) -> None:

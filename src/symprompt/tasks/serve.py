@@ -142,12 +142,12 @@ class Server:
         ids = torch.cat([_padded(batch.ids, width) for batch in batches])
         tokens = torch.arange(width, device=ids.device)
         mask = tokens < torch.cat([batch.lengths for batch in batches])[:, None]
-        types = [batch.types for batch in batches if batch.types is not None]
-        together = Inputs(
-            self.backbone.embed(ids),
-            mask,
-            types=torch.cat([_padded(entry, width) for entry in types]) if types else None,
-        )
+        types = None
+        if any(batch.types is not None for batch in batches):
+            # Without segments every token is in the first.
+            each = [torch.zeros_like(x.ids) if x.types is None else x.types for x in batches]
+            types = torch.cat([_padded(entry, width) for entry in each])
+        together = Inputs(self.backbone.embed(ids), mask, types=types)
         prefix = Prefix(self.states, row, self.shift, self.visible, layers=self.layers)
         states = self.backbone.states(together, prefix=prefix)
         sizes = [len(batch) for batch in batches]
