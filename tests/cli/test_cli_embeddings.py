@@ -304,6 +304,7 @@ def test_a_map_is_drawn(
     )
     assert said.code == 0, said.err
     assert "20 occurrences" in said.out
+    assert ("same label: 100.0 %, by chance 100.0 %" in said.out) == (colour == "language")
     page = out.with_suffix(".html").read_text()
     expected = {"sense": "land beside a river", "cluster": "cluster 1", "language": '"en'}
     assert expected[colour] in page
@@ -347,6 +348,22 @@ def test_without_umap_the_principal_components_are_taken(monkeypatch: pytest.Mon
     values, axes = np.linalg.eigh(centred.T @ centred)
     for place, axis in enumerate(np.argsort(values)[::-1][:2]):
         np.testing.assert_allclose(np.abs(points[:, place]), np.abs(centred @ axes[:, axis]))
+
+
+def test_neighbours_agree_as_often_as_a_loop_counts() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(30, 5))
+    labels = ["a"] * 12 + ["b"] * 18
+    right = expected = 0.0
+    for one in range(30):
+        others = [other for other in range(30) if other != one]
+        cosines = [
+            vectors[one] @ vectors[other] / np.linalg.norm(vectors[other]) for other in others
+        ]
+        right += labels[others[int(np.argmax(cosines))]] == labels[one]
+        expected += sum(labels[other] == labels[one] for other in others) / 29
+    share, chance = mapping.neighbour_agreement(vectors, labels)
+    assert (share, chance) == (pytest.approx(right / 30), pytest.approx(expected / 30))
 
 
 def test_why_a_map_is_not_umaps_is_told() -> None:

@@ -20,6 +20,9 @@ PAGES = {
 }
 
 
+MULTILINGUAL = (DOCS / "multilingual.md").read_text(encoding="utf-8")
+
+
 def commands(page: str) -> list[list[str]]:
     """Return a page's commands, without the program's name."""
     blocks = re.findall(r"```\n(.*?)```", page, flags=re.DOTALL)
@@ -74,7 +77,26 @@ def test_the_python_example_runs_as_printed(
     assert len(capsys.readouterr().out.splitlines()) == 15
 
 
+def test_the_commands_for_two_languages_run_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["examples", "data"])
+    found = commands(MULTILINGUAL)
+    assert [words[0] for words in found] == ["pretrain"] * 3 + ["senses"]
+    for words in found:
+        capsys.readouterr()
+        if words[0] == "pretrain":
+            words += ["--device", "cpu", "--shape.layers", "1", "--shape.hidden", "16"]
+            words += ["--learning.steps", "2"]
+        main([word.replace("$DATA", "data") for word in words])
+        said = capsys.readouterr().out
+    assert "108 occurrences" in said
+    assert "by chance 32.7 %" in said
+    assert (tmp_path / "die.html").exists()
+
+
 def test_every_picture_is_there() -> None:
-    for page in PAGES.values():
+    for page in (*PAGES.values(), MULTILINGUAL):
         for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
             assert (DOCS / name).stat().st_size < 200_000

@@ -460,7 +460,8 @@ class SensesMapFlags(DeviceFlag, WordNet):
     out: str = ""
     """Where to write, without ending; empty takes the word. Makes OUT.png and OUT.html."""
     colour: Literal["sense", "cluster", "language"] = "cluster"
-    """sense (needs --senses), cluster (of the vectors) or language (as given with the corpus)."""
+    """sense (needs --senses), cluster (of the vectors) or language (as given with the corpus; says
+    how often the nearest occurrence has the same)."""
     senses: str = ""
     """Folder that senses train wrote; its model and layers are taken."""
     model: str = ""

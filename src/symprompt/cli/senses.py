@@ -155,6 +155,9 @@ def run_map(flags: SensesMapFlags) -> None:
     out = flags.out or forms[0]
     write_file(Path(f"{out}.html"), map_page(found).encode())
     show(map_caption(found))
+    if found.agreement:
+        share, chance = (f"{100 * value:.1f} %" for value in found.agreement)
+        show(f"nearest other occurrence (cosine) with the same label: {share}, by chance {chance}")
     if why_not_umap(found):
         show(why_not_umap(found))
     show(f"page: {out}.html")

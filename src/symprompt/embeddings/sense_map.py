@@ -42,6 +42,8 @@ class SenseMap:
         hover: [n], (before, word, after) of the text around each.
         projection: "UMAP" or "PCA".
         colour: what the labels are.
+        agreement: how often an occurrence's nearest other one has the same label, and how often it
+            would by chance; only of labels that were given, as those made from the vectors agree.
     """
 
     word: str
@@ -50,6 +52,7 @@ class SenseMap:
     hover: tuple[tuple[str, str, str], ...]
     projection: str
     colour: str
+    agreement: tuple[float, float] | None = None
 
 
 def find_occurrences(
@@ -131,8 +134,8 @@ def make_map(
         groups = k_means(unit(vectors), clusters, seed)
         labels = _clusters(groups, hover, spelled)
     points, projection = project(vectors, seed)
-
-    return SenseMap(word, points, tuple(labels), hover, projection, colour)
+    agreement = neighbour_agreement(vectors, labels) if colour == "language" else None
+    return SenseMap(word, points, tuple(labels), hover, projection, colour, agreement)
 
 
 def _clusters(
@@ -201,6 +204,23 @@ def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, s
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     return left[:, :2] * sizes[:2], "PCA"
+
+
+def neighbour_agreement(
+    vectors: npt.NDArray[np.floating], labels: Sequence[str]
+) -> tuple[float, float]:
+    """Return how often the nearest other vector, by cosine, has the same label.
+
+    Returns:
+        That share; and the share expected if the other one were drawn by chance.
+    """
+    units = unit(vectors.astype(np.float64))
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, -np.inf)
+    own = np.asarray(labels)
+    _, counts = np.unique(own, return_counts=True)
+    chance = float((counts * (counts - 1)).sum()) / (len(own) * (len(own) - 1))
+    return float((own[cosines.argmax(axis=1)] == own).mean()), chance
 
 
 def why_not_umap(found: SenseMap) -> str:
