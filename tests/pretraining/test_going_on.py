@@ -231,6 +231,30 @@ def test_text_can_be_prepared_for_a_model_and_for_no_other(
     assert not list(tmp_path.glob("other*"))
 
 
+@pytest.mark.parametrize(
+    ("family", "objective"),
+    [
+        ("mpnet", "mlm+sbo"),
+        ("albert", "mlm+sbo"),
+        ("distilbert", "mlm+nsp"),
+        ("deberta-v2", "mlm+nsp"),
+    ],
+)
+def test_other_objectives_go_with_every_family(
+    family: str, objective: str, family_folder: Folder, text: Path, tmp_path: Path
+) -> None:
+    more: dict[str, Any] = {"corruption": {"kind": "spans"}}
+    if objective == "mlm+nsp":
+        more = {"corpus": {"packing": "pairs", "length": 32}}
+    config = going_on(family_folder(family), tmp_path / "out", objective=objective, **more)
+    made = pretrain(config, [str(text)])
+    assert set(made.training["loss"]) == set(objective.split("+"))
+    assert load_file(made.folder / HEADS_FILE)
+    record = read_record(load_whole(made.folder).config)
+    assert record is not None
+    assert record.objectives == tuple(objective.split("+"))
+
+
 def test_dropout_is_the_runs_and_the_saved_config_keeps_its_own(
     family_folder: Folder, text: Path, tmp_path: Path
 ) -> None:

@@ -489,7 +489,9 @@ def pretrain_summary(training: Mapping[str, Any]) -> Group:
         (part, f"{value:.3f}", f"{validation[part]:.3f}" if part in validation else "-")
         for part, value in training["loss"].items()
     )
-    title = f"{model['type']}, {model['parameters']:,} weights"
+    trained = model.get("trained_parameters", model["parameters"])
+    part = f", {trained:,} of them trained" if trained < model["parameters"] else ""
+    title = f"{model['type']}, {model['parameters']:,} weights{part}"
     grids = [Grid(title, ("loss at the end", "training", "validation"), (losses,))]
     if len(corpus["languages"]) > 1:
         header = ("language", "there are", "share", "in a pass", "share in a pass")
@@ -504,7 +506,9 @@ def pretrain_summary(training: Mapping[str, Any]) -> Group:
             for row in corpus["languages"]
         )
         grids.append(Grid("sequences of each language", header, (rows,)))
+    parent = [f"gone on from {training['parent']['text']}"] if "parent" in training else []
     notes = [
+        *parent,
         f"text: {counted(corpus['documents'], 'document')}, {counted(corpus['tokens'], 'token')}, "
         f"{counted(corpus['sequences'], 'sequence')}",
         f"training: {counted(training['steps'], 'step')}, {training['tokens']:,} tokens, "
