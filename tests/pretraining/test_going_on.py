@@ -77,7 +77,13 @@ def body_of(folder: Path, to: Path) -> Path:
 
 
 def load_whole(folder: Path) -> Any:
-    model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    config = AutoConfig.from_pretrained(folder)
+    if not getattr(config, "legacy", True):
+        # As in loading: some releases of transformers look for a weight to tie.
+        config.tie_word_embeddings = False
+    model, info = AutoModelForMaskedLM.from_pretrained(
+        folder, config=config, output_loading_info=True
+    )
     assert not any(info.values()), info
     return model.eval()
 
