@@ -112,6 +112,7 @@ def test_every_family_is_trained_on_and_loads_whole(
         assert getattr(after.config, key, None) == getattr(before.config, key, None)
     card = (made.folder / "README.md").read_text()
     assert f"continued from {parent.name}" in card
+    assert "the parent's tokenizer" in card
     tokenizer = AutoTokenizer.from_pretrained(made.folder)
     assert tokenizer("The city of Paris") == AutoTokenizer.from_pretrained(parent)(
         "The city of Paris"

@@ -540,6 +540,8 @@ def model_card(
     kind = f"{config.vocabulary.kind}, {case}, learned from the text"
     if config.vocabulary.tokenizer:
         kind = f"the tokenizer given as {vocabulary['tokenizer']}"
+    if "parent" in training:
+        kind = "the parent's tokenizer"
     if vocabulary["whole"] or vocabulary["broken"]:
         words = (
             f" {vocabulary['whole']:,} listed words are one token each; "

@@ -127,7 +127,7 @@ def load_parent(config: PretrainConfig) -> Parent:
     _set(model.config, own)
     folder, heads = Path(source.place), {}
     if not folder.is_dir():
-        folder = Path(str(cached_file(source.place, "tokenizer_config.json"))).parent
+        folder = Path(str(cached_file(source.place, "config.json"))).parent
     elif (folder / HEADS_FILE).is_file():
         heads = load_file(folder / HEADS_FILE)
     lineage = Lineage(
