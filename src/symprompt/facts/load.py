@@ -1,4 +1,4 @@
-"""One door to every source of facts: world facts, LAMA folders, your own tables.
+"""One door to every source of facts: world facts, LAMA folders, BEAR's, your own tables.
 
 A LAMA folder has one of the two layouts in which the benchmark and its training sets are passed
 around, told apart by content: a folder per relation with train.jsonl, dev.jsonl and test.jsonl
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from symprompt.errors import ConfigError, DataError
+from symprompt.facts.bear import find_bear, load_bear
 from symprompt.facts.templates import add_templates, find_templates, template_in
 from symprompt.facts.types import (
     SPLITS,
@@ -46,7 +47,7 @@ from symprompt.files.reading import (
 )
 
 WORLD = "world"
-LAYOUTS = ("auto", "lama", "table", WORLD)
+LAYOUTS = ("auto", "lama", "bear", "table", WORLD)
 Files = Mapping[Split, Path]
 
 # The label spellings come first: Google-RE lines hold machine identifiers under "sub" and "obj"
@@ -76,20 +77,23 @@ def load_facts(
     relations: Sequence[str] = (),
     templates: str = "",
     seed: int = 0,
+    shares: Sequence[int] = (),
     columns: Mapping[str, str] | Sequence[str] = (),
     bad_rows: BadRows = "refuse",
 ) -> FactSet:
     """Return the facts of a source with their splits and manual templates.
 
     Args:
-        source: "world" for the built-in world facts, a LAMA folder, or a .csv, .tsv or .jsonl
-            file with the columns subject, relation, object and, if wanted, split and template.
-            Write "./world" for a folder of that name.
-        layout: "auto" tells the three apart; "lama", "table" and "world" insist on one.
+        source: "world" for the built-in world facts, a LAMA folder, BEAR's or BEAR-big's, or a
+            .csv, .tsv or .jsonl file with the columns subject, relation, object and, if wanted,
+            split and template. Write "./world" for a folder of that name.
+        layout: "auto" tells them apart; "lama", "bear", "table" and "world" insist on one.
         relations: names of the relations to load; none means all.
         templates: a file or folder of manual templates. When empty, a LAMA folder is searched
             for them (and up to two folders above it), and a relation may end up without one.
         seed: makes the split where the source has none.
+        shares: percent of each relation's subjects in train, dev and test where the source has no
+            split; empty is 60, 20, 20, and 40, 20, 40 for BEAR.
         columns: what a table calls its columns, as {"subject": "company"} or ["subject=company"].
             If it then has no relation, all facts are of one, called as the file.
         bad_rows: "skip" leaves rows that cannot be used out and counts them; "refuse" names them.
@@ -106,14 +110,24 @@ def load_facts(
         raise ConfigError(
             f"columns are those of a table of your own, and {source} is none; leave them out."
         )
+    if shares and (len(shares) != 3 or sum(shares) != 100 or min(shares) < 0):
+        raise ConfigError(
+            f"facts.shares is {' '.join(map(str, shares))}; give three percentages that sum to "
+            "100, of train, dev and test, such as 40 20 40."
+        )
+    if shares and kind == "lama":
+        raise ConfigError(
+            f"shares deal facts without a split, and {source} has one; leave them out."
+        )
     found: Path | None = Path(templates) if templates else None
+    dealing: dict[str, Any] = {"relations": relations, "seed": seed, "shares": shares}
     if kind == WORLD:
-        facts = world_facts(seed)
+        facts = world_facts(seed, shares)
         facts = facts.select(choose_names(facts.names, relations, facts.source))
     elif kind == "table":
-        facts = load_table(
-            Path(source), relations=relations, seed=seed, columns=columns, bad_rows=bad_rows
-        )
+        facts = load_table(Path(source), **dealing, columns=columns, bad_rows=bad_rows)
+    elif kind == "bear":
+        facts = load_bear(Path(source), **dealing, bad_rows=bad_rows)
     else:
         facts, home = load_lama(Path(source), relations=relations, bad_rows=bad_rows)
         found = found or find_templates(home)
@@ -144,7 +158,9 @@ def _tell_layout(source: str, layout: str) -> str:
             f'{source} does not exist; give "world", an existing folder, '
             "or a .csv, .tsv or .jsonl file."
         )
-    return "lama" if os.path.isdir(source) else "table"
+    if not os.path.isdir(source):
+        return "table"
+    return "bear" if find_bear(Path(source)) else "lama"
 
 
 def load_lama(
@@ -262,6 +278,7 @@ def load_table(
     *,
     relations: Sequence[str] = (),
     seed: int = 0,
+    shares: Sequence[int] = (),
     columns: Mapping[str, str] | Sequence[str] = (),
     bad_rows: BadRows = "refuse",
 ) -> FactSet:
@@ -273,7 +290,7 @@ def load_table(
     Args:
         path: a .csv or .tsv file with a header, or a .jsonl file.
         relations: names to load; none means all.
-        seed: makes the split where the file has no split column.
+        seed, shares: make the split where the file has no split column.
         columns, bad_rows: see ``load_facts``.
     """
     called = read_columns(columns, _ROLES)
@@ -287,6 +304,11 @@ def load_table(
         if first is None:
             first = rename(row, called, _ROLES, path, number)
             splits_given = "split" in first
+            if splits_given and shares:
+                raise ConfigError(
+                    f"shares deal facts without a split, and {path} has a split column; leave them "
+                    "out."
+                )
             # Where the user has named columns and none of relations there is but one.
             only = path.stem if called and "relation" not in first else ""
             if path.suffix.lower() != ".jsonl":
@@ -333,7 +355,9 @@ def load_table(
         else:
             facts = [fact for fact, _ in entries]
             try:
-                relation = split_by_subject(name, facts, seed=seed, template=template)
+                relation = split_by_subject(
+                    name, facts, seed=seed, shares=shares, template=template
+                )
             except DataError as error:
                 raise DataError(f"{path}: {error}") from None
         place = {fact: split for split in SPLITS for fact in relation.split(split)}

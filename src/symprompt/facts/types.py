@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.config import nearest
-from symprompt.errors import DataError
+from symprompt.errors import DataError, counted
 from symprompt.files.reading import Split as Split
 from symprompt.files.reading import load_text, shorten
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+SHARES = (60, 20, 20)
+"""Percent of a relation's subjects in train, dev and test, where facts come without a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Relation:
         name: the identifier used everywhere ("P36").
         label: what people call it ("capital"); may be empty.
         template: a manual template with [X] for the subject and [Y] for the object; may be empty.
+        rewordings: further manual templates that come with the data, as BEAR's do.
+        answers: the answer space, where the data has one: what every fact is ranked among. Empty
+            leaves it to the training objects.
     """
 
     name: str
@@ -50,6 +55,8 @@ class Relation:
     test: tuple[Fact, ...] = ()
     label: str = ""
     template: str = ""
+    rewordings: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
 
     def split(self, name: Split) -> tuple[Fact, ...]:
         """Return the facts of one split."""
@@ -59,6 +66,10 @@ class Relation:
     def all(self) -> tuple[Fact, ...]:
         """Return train, dev and test facts, in that order."""
         return self.train + self.dev + self.test
+
+    def candidates(self) -> set[str]:
+        """Return the objects that may answer: the answer space, or what training facts have."""
+        return set(self.answers) or {fact.object for fact in self.train}
 
 
 NOT_ONE_TOKEN = "object is not one token of the model"
@@ -155,6 +166,46 @@ class FactSet:
             counts[entry.reason] += entry.count
         return dict(counts)
 
+    def worded(self, number: int) -> FactSet:
+        """Return the set with each relation's template of this number, from 1, as its manual one.
+
+        Args:
+            number: 0 takes them all: each is a relation of its own, "P36.1", "P36.2" and so on.
+
+        Raises:
+            DataError: a relation has fewer.
+        """
+        relations: list[Relation] = []
+        names: dict[str, list[str]] = {}
+        for relation in self.relations:
+            known = (relation.template, *relation.rewordings)
+            if number > len(known):
+                raise DataError(
+                    f"facts.wording is {number}, but relation {relation.name!r} of {self.source} "
+                    f"has {counted(len(known), 'manual template')}; take 1 to {len(known)}."
+                )
+            if number:
+                others = tuple(own for own in known if own != known[number - 1])
+                reworded = replace(relation, template=known[number - 1], rewordings=others)
+                relations.append(reworded)
+                continue
+            for place, template in enumerate(known, 1):
+                name = f"{relation.name}.{place}"
+                names.setdefault(relation.name, []).append(name)
+                moved: dict[str, Any] = {
+                    split: tuple(replace(fact, relation=name) for fact in relation.split(split))
+                    for split in SPLITS
+                }
+                relations.append(
+                    replace(relation, name=name, template=template, rewordings=(), **moved)
+                )
+        dropped = tuple(
+            replace(entry, relation=name)
+            for entry in self.dropped
+            for name in names.get(entry.relation, [entry.relation])
+        )
+        return replace(self, relations=tuple(relations), dropped=dropped)
+
     def true_objects(self) -> dict[tuple[str, str], set[str]]:
         """Return every true object of each (relation, subject), over all splits."""
         answers: dict[tuple[str, str], set[str]] = {}
@@ -167,6 +218,8 @@ class FactSet:
         digest = hashlib.sha256()
         for relation in self.relations:
             digest.update(f"{relation.name}\t{relation.template}\n".encode())
+            for own in (*relation.rewordings, *relation.answers):
+                digest.update(f"\t{own}\n".encode())
             for split in SPLITS:
                 for fact in relation.split(split):
                     line = "\t".join((relation.name, split, fact.subject, fact.object))
@@ -197,9 +250,15 @@ def choose_names(available: Iterable[str], wanted: Sequence[str], source: str) -
 
 
 def split_by_subject(
-    name: str, facts: Iterable[Fact], *, seed: int, label: str = "", template: str = ""
+    name: str,
+    facts: Iterable[Fact],
+    *,
+    seed: int,
+    shares: Sequence[int] = (),
+    label: str = "",
+    template: str = "",
 ) -> Relation:
-    """Return a relation whose subjects are dealt 60/20/20 to train, dev and test.
+    """Return a relation whose subjects are dealt to train, dev and test.
 
     The split depends on the seed, the relation's name and its set of facts, and on nothing else:
     not on the order of the facts and not on other relations. All facts of one subject stay
@@ -207,18 +266,21 @@ def split_by_subject(
 
     Args:
         name: the relation's name.
-        facts: its facts, with at least three different subjects.
+        facts: its facts, with a subject at least for every split that gets some.
         seed: another seed gives another split.
+        shares: percent of the subjects in train, dev and test; empty is ``SHARES``.
         label: what people call the relation.
         template: its manual template.
     """
     by_subject: dict[str, list[Fact]] = {}
     for fact in sorted(set(facts), key=lambda fact: (fact.subject, fact.object)):
         by_subject.setdefault(fact.subject, []).append(fact)
-    if len(by_subject) < 3:
+    percent = dict(zip(SPLITS, shares or SHARES, strict=True))
+    wanted = [split for split in SPLITS if percent[split]]
+    if len(by_subject) < len(wanted):
         raise DataError(
-            f"relation {name!r} has {len(by_subject)} subject(s), but at least 3 are needed so "
-            "that train, dev and test get one each; add facts or a split column."
+            f"relation {name!r} has {len(by_subject)} subject(s), but at least {len(wanted)} are "
+            f"needed so that {' and '.join(wanted)} get one each; add facts or a split column."
         )
     subjects = list(by_subject)
     # Written out, because Python promises the same random() for the same seed in every version,
@@ -227,12 +289,13 @@ def split_by_subject(
     for last in range(len(subjects) - 1, 0, -1):
         other = int(generator.random() * (last + 1))
         subjects[last], subjects[other] = subjects[other], subjects[last]
-    held_out = max(1, round(len(subjects) / 5))
-    ordered = {
-        "test": subjects[:held_out],
-        "dev": subjects[held_out : 2 * held_out],
-        "train": subjects[2 * held_out :],
-    }
+    ordered: dict[str, list[str]] = {split: [] for split in SPLITS}
+    left = subjects
+    for split in reversed(wanted):
+        count = max(1, round(len(subjects) * percent[split] / 100))
+        # The first split takes what is left, and every other one leaves it a subject at least.
+        count = len(left) if split == wanted[0] else min(count, len(left) - wanted.index(split))
+        ordered[split], left = left[:count], left[count:]
     dealt: dict[str, Any] = {
         split: tuple(fact for subject in chosen for fact in by_subject[subject])
         for split, chosen in ordered.items()

@@ -6,7 +6,7 @@ what that package says, so that there is something to ask about without any down
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -131,8 +131,8 @@ CITY_POPULATION = 100_000
 NAMESAKE_RATIO = 10
 
 
-def world_facts(seed: int = 0) -> FactSet:
-    """Return world facts in seven relations, each split 60/20/20 by subject.
+def world_facts(seed: int = 0, shares: Sequence[int] = ()) -> FactSet:
+    """Return world facts in seven relations, each split by subject, 60/20/20 unless said.
 
     A country has one fact per relation, except for its neighbours and its cities. Its cities are
     the 15 most populous ones with at least 100,000 people (about 1,450 in all), without names that
@@ -145,6 +145,7 @@ def world_facts(seed: int = 0) -> FactSet:
 
     Args:
         seed: another seed gives other splits.
+        shares: percent of the subjects in train, dev and test.
 
     Example:
         >>> facts = world_facts()
@@ -168,6 +169,7 @@ def world_facts(seed: int = 0) -> FactSet:
             name,
             [Fact(name, subject, answer) for subject, answer in pairs[name]],
             seed=seed,
+            shares=shares,
             label=label,
             template=template,
         )

@@ -29,23 +29,27 @@ from symprompt.probing.methods import METHODS, MethodName
 class FactsConfig:
     """Which facts, and which answers are allowed."""
 
-    layout: Literal["auto", "lama", "table", "world"] = "auto"
+    layout: Literal["auto", "lama", "bear", "table", "world"] = "auto"
     """The data's layout; auto looks."""
     relations: Common[Several[str]] = ()
     """Only these relations; empty takes all."""
     templates: str = ""
     """File or folder of manual templates; empty looks beside the data."""
+    wording: Count = 1
+    """Which of a relation's manual templates is its manual one, where the data has several (BEAR
+    has three); 0: all of them, each as a relation of its own (P36.1, P36.2, P36.3)."""
     columns: Several[str] = ()
     """Names of columns in a table of your own, as subject=company object=city (and relation, split,
     template); without a relation all facts are of one, called as the file."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """skip: leave rows of a file that cannot be used out and count them; refuse: name them."""
     vocabulary: str = "full"
-    """Allowed answers: full (every token), objects (those seen in the relation's training facts),
-    or the path of a word list, one word a line."""
+    """Allowed answers: full (every token), objects (the relation's answer space where the data has
+    one, as BEAR has, otherwise what its training facts have), or the path of a word list, one word
+    a line."""
     objects: Literal["one-token", "any-length"] = "one-token"
-    """any-length: objects may be several tokens, and are ranked among the relation's training
-    objects (vocabulary = "objects") and the names of a list, if one is given; a line of it is a
+    """any-length: objects may be several tokens, and are ranked among the relation's objects
+    (vocabulary = "objects", see above) and the names of a list, if one is given; a line of it is a
     name, or a relation, a tab and a name."""
     uhn: bool = False
     """Leave out test facts whose object is named in the subject (LAMA-UHN's string filter)."""
@@ -53,6 +57,9 @@ class FactsConfig:
     """Stop at a fact whose object is not one allowed token, instead of counting it as dropped."""
     split_seed: Seed = 0
     """Seed of the split where the data has none, and of what the three limits below draw."""
+    shares: Several[Count] = ()
+    """Percent of each relation's subjects in train, dev and test where the data has no split; empty
+    is 60 20 20, and 40 20 40 for BEAR. 0 0 100 asks all facts, by a method that learns nothing."""
     train_limit: Count = 0
     """Most training facts of a relation; those beyond are left out and counted. 0 takes all."""
     dev_limit: Count = 0

@@ -55,15 +55,17 @@ CAUSAL_TEMPLATE = "<3> [X] <3> [Y]"
 
 def load_config_facts(source: str, config: FactsConfig) -> FactSet:
     """Load a source of facts by a config's settings."""
-    return load_facts(
+    facts = load_facts(
         source,
         layout=config.layout,
         relations=config.relations,
         templates=config.templates,
         seed=config.split_seed,
+        shares=config.shares,
         columns=config.columns,
         bad_rows=config.bad_rows,
     )
+    return facts if config.wording == 1 else facts.worded(config.wording)
 
 
 def fingerprint_data(config: RunConfig, facts: FactSet) -> str:
@@ -198,6 +200,8 @@ def drop_unusable(
             others,
             "object not among the candidates"
             if any_length and words
+            else "object not among the relation's answers"
+            if any(relation.answers for relation in facts.relations)
             else "object not among the relation's training objects",
             ("dev", "test"),
         )

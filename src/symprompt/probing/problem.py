@@ -177,13 +177,13 @@ def listed_words(config: RunConfig) -> tuple[str, ...]:
 
 
 def candidate_names(relation: Relation, words: Sequence[str]) -> set[str]:
-    """Return the names a relation may answer with: its training objects, and those listed for it.
+    """Return the names a relation may answer with: its own candidates, and those listed for it.
 
     Args:
         words: a name for every relation, or a relation's name, a tab and a name for that one.
     """
     listed = (word.rpartition("\t") for word in words)
-    return {fact.object for fact in relation.train} | {
+    return relation.candidates() | {
         name.strip() for owner, _, name in listed if owner.strip() in ("", relation.name)
     }
 
@@ -288,7 +288,7 @@ def allowed_answers(
         allowed[:, : len(vocabulary)] = True
     else:
         for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
-            names = sorted(words or {fact.object for fact in relation.train})
+            names = sorted(words or relation.candidates())
             found = answer_ids(vocabulary, template, names)
             allowed[index, [token for token in found if token is not None]] = True
     return allowed.to(backbone.device), None

@@ -251,11 +251,16 @@ _WIDE = ("candidates", "object_score", "subject_score", "known")
 
 @with_config(extra="allow")
 class RelationCard(TypedDict):
-    """A relation's prompt: its template, and what a method adds (prompts, their weights, words)."""
+    """A relation's prompt: its template, and what a method adds (prompts, their weights, words).
+
+    Where the data has them, its further manual templates and its answer space too.
+    """
 
     label: str
     template: str
     manual_template: str
+    rewordings: NotRequired[list[str]]
+    answers: NotRequired[list[str]]
     prompts: NotRequired[list[str]]
     prompt_weights: NotRequired[list[float]]
     words: NotRequired[list[str]]
@@ -368,7 +373,14 @@ def load_facts(folder: Folder) -> FactSet:
             if not (train or dev or test):
                 raise ValueError(f"no facts of relation {name}")
             relations.append(
-                Relation(name, train, dev, test, about["label"], about["manual_template"])
+                Relation(
+                    name,
+                    *(train, dev, test),
+                    about["label"],
+                    about["manual_template"],
+                    tuple(about.get("rewordings", ())),
+                    tuple(about.get("answers", ())),
+                )
             )
     return FactSet(tuple(relations), source=str(folder.path), layout="run")
 

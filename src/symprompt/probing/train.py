@@ -506,6 +506,10 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> Card:
             "template": str(problem.templates[index]),
             "manual_template": relation.template,
         }
+        if relation.rewordings:
+            relations[relation.name]["rewordings"] = list(relation.rewordings)
+        if relation.answers:
+            relations[relation.name]["answers"] = list(relation.answers)
         if problem.prompts:
             relations[relation.name]["prompts"] = [str(own) for own in problem.prompts[index]]
     return {
