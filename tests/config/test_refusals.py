@@ -40,7 +40,7 @@ ANY: list[tuple[type[Any], Table, str]] = [
     ),
     (RunConfig, {"facts": {"relations": [1]}}, "facts.relations has 1; each must be of type str."),
     (RunConfig, {"method": {"name": "bert"}}, "method.name is 'bert'; allowed are: autoprompt, "),
-    (RunConfig, {"method": {"masking": 1}}, "method.masking is 1; allowed are: one, whole."),
+    (RunConfig, {"method": {"masking": 1}}, "method.masking is 1; allowed are: one, chain, whole."),
     (RunConfig, {"ensemble": {"weighing": "guess"}}, "weighing is 'guess'; allowed are: em, "),
     (RunConfig, {"tuning": {"tune": "some"}}, "allowed are: full, lora"),
     (RunConfig, {"tuning": {"rank": 3}}, "unknown key tuning.rank"),

@@ -215,15 +215,23 @@ def test_a_fine_tuned_model_is_asked_for_every_token_of_a_name(
             torch.testing.assert_close(value, expected, rtol=0, atol=5e-4, msg=name)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2", "gpt2", "gemma2"])
+@pytest.mark.parametrize(
+    ("family", "masking"),
+    [
+        *((family, "one") for family in ("bert", "roberta", "deberta-v2", "gpt2", "gemma2")),
+        *((family, "chain") for family in ("bert", "roberta")),
+    ],
+)
 def test_the_way_back_has_the_whole_candidate_in_place(
-    family: str, load_family: Callable[..., LanguageModel]
+    family: str, masking: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     backbone = load_family(family)
     problem, method = build(
-        backbone, long_facts(), method={"name": "spe", "vectors": "separate", "k": 3}
+        backbone,
+        long_facts(),
+        method={"name": "spe", "vectors": "separate", "k": 3, "masking": masking},
     )
-    loops = Loops.of(problem, method)
+    loops = Loops.of(problem, method, masking=masking)
     assert problem.spelling is not None
     texts, listed = problem.spelling.names.texts, problem.facts.facts("test")
     found = ask(problem, method)
@@ -328,26 +336,38 @@ def test_candidates_share_sentences(bert: LanguageModel) -> None:
     assert int(problem.spelling.tables.count[near]) == 1 + 3 * 2 + 4 + 5
 
 
-def test_recorded_steps_ask_for_single_masks_only(bert: LanguageModel) -> None:
+def test_recorded_steps_mask_one_token_or_the_rest_of_the_name(bert: LanguageModel) -> None:
     rows = np.arange(3)
-    problem, method = build(bert, long_facts())
+    problem, method = build(bert, long_facts(), method={"object_masking": "word"})
     assert method.queries(problem.sentences["train"], rows) is None
-    problem, method = build(bert, long_facts(), method={"object_masking": "one"})
-    asks = method.queries(problem.sentences["train"], rows)
-    assert asks is not None
-    lengths = problem.sentences["train"].object_prompt.object_lengths[rows]
-    assert len(asks[0].rows) == lengths.sum() > 3
+    for masking in ("one", "name"):
+        problem, method = build(bert, long_facts(), method={"object_masking": masking})
+        asks = method.queries(problem.sentences["train"], rows)
+        assert asks is not None
+        lengths = problem.sentences["train"].object_prompt.object_lengths[rows]
+        assert len(asks[0].rows) == lengths.sum() > 3
+        assert (asks[0].end is not None) == (masking == "name")
 
 
 # SPE's way back of a causal model is one pass for several tokens, which is not recorded.
 @pytest.mark.parametrize(
-    ("family", "name"), [("bert", "ptuning"), ("bert", "spe"), ("gpt2", "ptuning")]
+    ("family", "name", "masking"),
+    [
+        ("bert", "ptuning", "one"),
+        ("bert", "ptuning", "name"),
+        ("bert", "spe", "one"),
+        ("bert", "spe", "name"),
+        ("gpt2", "ptuning", "one"),
+    ],
 )
 def test_recorded_steps_train_as_plain_ones(
-    family: str, name: str, load_family: Callable[..., LanguageModel]
+    family: str, name: str, masking: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     backbone = load_family(family)
-    config = config_for(backbone, method={"name": name, "k": 3, "object_masking": "one"})
+    # With a subject prompt half of the sentences may mask to the end, and half may not.
+    config = config_for(
+        backbone, method={"name": name, "k": 3, "object_masking": masking, "masking": "chain"}
+    )
     learned = []
     for capture in (False, True):
         _, method, trainer = make_trainer(config, backbone, long_facts(), capture=capture)

@@ -161,6 +161,10 @@ CASES: dict[str, dict[str, Any]] = {
         "method": {"name": "spe", "vectors": "separate", "masking": "whole", "blanks": "kept"},
         "learning": {"schedule": "linear", "warmup": 0.2, "select": "loss", "weight_decay": 0.01},
     },
+    "spe chain": {
+        "method": {"name": "spe", "vectors": "separate", "masking": "chain"},
+        "learning": {"schedule": "linear", "select": "mrr"},
+    },
     "spe free": {
         "prompt": {"encoder": "free"},
         "method": {"name": "spe"},
@@ -540,6 +544,7 @@ RECORDED: dict[str, dict[str, Any]] = {
     "spe shared": {"method": {"name": "spe"}, "learning": {"clip": 0.05}},
     "spe separate": {"method": {"name": "spe", "vectors": "separate", "train_weight": 0.3}},
     "spe free": {"prompt": {"encoder": "free"}, "method": {"name": "spe"}},
+    "spe chain": {"method": {"name": "spe", "vectors": "separate", "masking": "chain"}},
 }
 
 

@@ -17,7 +17,13 @@ from symprompt.models import Inputs, LanguageModel
 from symprompt.probing import queries as ranking
 from symprompt.probing.prepare import prepare
 from symprompt.probing.problem import Problem
-from symprompt.probing.queries import TokenLikelihoods, object_logits, subject_likelihoods
+from symprompt.probing.queries import (
+    Masking,
+    TokenLikelihoods,
+    object_logits,
+    score_subjects,
+    subject_likelihoods,
+)
 from symprompt.probing.results import Ranks
 from tiny.models import causal_config, run_config
 
@@ -58,7 +64,9 @@ def test_the_object_never_leaks_into_its_own_question(
     assert torch.equal(object_logits(backbone, layout, np.arange(3), vectors), before)
 
 
+@pytest.mark.parametrize("masking", ["one", "chain"])
 def test_packed_sentences_get_the_answers_of_padded_ones(
+    masking: Masking,
     bert: LanguageModel,
     problem: Problem,
     vectors: torch.Tensor,
@@ -80,7 +88,7 @@ def test_packed_sentences_get_the_answers_of_padded_ones(
         logits = object_logits(bert, sentences.object_prompt, rows, vectors)
         objects = torch.tensor([10, 11, 12, 10])
         back = subject_likelihoods(
-            bert, sentences.subject_prompt, rows, vectors, masking="one", objects=objects
+            bert, sentences.subject_prompt, rows, vectors, masking=masking, objects=objects
         ).log_likelihood
         found.append((logits, back))
     assert asked == [False, False, True, True]
@@ -88,19 +96,53 @@ def test_packed_sentences_get_the_answers_of_padded_ones(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("masking", ["one", "whole"])
+@pytest.mark.parametrize("masking", ["one", "chain", "whole"])
 def test_a_row_may_be_asked_with_several_objects(
-    masking: str, bert: LanguageModel, problem: Problem, vectors: torch.Tensor
+    masking: Masking, bert: LanguageModel, problem: Problem, vectors: torch.Tensor
 ) -> None:
     layout = problem.sentences["train"].subject_prompt
     rows = np.array([6, 6, 11, 6])
     objects = torch.tensor([10, 11, 12, 10])
-    found = subject_likelihoods(bert, layout, rows, vectors, masking=masking, objects=objects)  # type: ignore[arg-type]
+    found = subject_likelihoods(bert, layout, rows, vectors, masking=masking, objects=objects)
     assert found.count.tolist() == layout.subject_lengths[rows].tolist()
     assert found.owner.tolist() == np.repeat(np.arange(4), layout.subject_lengths[rows]).tolist()
     score = found.mean_log()
     torch.testing.assert_close(score[0], score[3], rtol=0, atol=1e-12)
     assert (score[0] - score[1]).abs() > 1e-6
+
+
+def test_a_chain_asks_as_many_sentences_as_one_mask_at_a_time(
+    bert: LanguageModel, problem: Problem, vectors: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = problem.sentences["train"].subject_prompt
+    assert layout.subject_lengths.max() > 2
+    sizes: dict[Masking, list[tuple[int, ...]]] = {"one": [], "chain": []}
+    original = bert.logits_at
+    found = {}
+    for masking, own in sizes.items():
+
+        def watch(
+            inputs: Inputs, positions: torch.Tensor, own: list[tuple[int, ...]] = own
+        ) -> torch.Tensor:
+            own.append(tuple(inputs.embeddings.shape))
+            return original(inputs, positions)
+
+        monkeypatch.setattr(bert, "logits_at", watch)
+        found[masking] = score_subjects(
+            bert,
+            layout,
+            np.arange(len(layout)),
+            torch.tensor([[10, 11]] * len(layout)),
+            vectors,
+            masking=masking,
+            average="sum",
+            max_tokens=100,
+        )
+    assert sizes["one"] == sizes["chain"]
+    # A subject's last token has none after it; the others do.
+    assert torch.equal(*(own[layout.subject_lengths == 1] for own in found.values()))
+    several = torch.from_numpy(layout.subject_lengths > 1)
+    assert (found["one"] != found["chain"])[several].all()
 
 
 def test_true_objects_are_asked_where_none_are_given(

@@ -68,12 +68,16 @@ def others(make: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ru
 # ------------------------------------------------------------------------------------- oracles
 
 
-@pytest.mark.parametrize("variant", ["one", "whole kept", "shared"])
+@pytest.mark.parametrize("variant", ["one", "whole kept", "shared", "chain"])
 def test_an_spe_runs_own_order_and_way_back_give_the_spe_run(
     variant: str, make: Make, spe: Run, tmp_path: Path
 ) -> None:
     if variant != "one":
-        more = {"masking": "whole", "blanks": "kept"} if variant != "shared" else {}
+        more = {
+            "whole kept": {"masking": "whole", "blanks": "kept"},
+            "shared": {},
+            "chain": {"masking": "chain"},
+        }[variant]
         own = {"vectors": "shared" if variant == "shared" else "separate", **more}
         config = make(tmp_path / "spe", method={**own, "choose_weight": "dev"})
         spe = symprompt.train(replace(config, learning=replace(config.learning, epochs=1)))

@@ -135,10 +135,12 @@ class Loops:
         for index, token in enumerate(subject):
             shown = list(subject)
             if mask is not None:
-                shown = [
-                    mask if self.masking == "whole" or at == index else own
-                    for at, own in enumerate(subject)
-                ]
+                hidden = {
+                    "one": range(index, index + 1),
+                    "chain": range(index, len(subject)),
+                    "whole": range(len(subject)),
+                }[self.masking]
+                shown = [mask if at in hidden else own for at, own in enumerate(subject)]
             table = self._ask(part, fact, *((given, shown) if swapped else (shown, given)))
             found.append(table[start + index, token])
         logs = torch.stack(found)

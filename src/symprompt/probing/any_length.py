@@ -70,6 +70,7 @@ class Spelling:
         tables: what to run for each relation.
         own: [n, t] the filling that asks for each token of each name, to train.
         one_mask: whether no filling masks more than the token that is asked for.
+        to_end: whether fillings mask it and all that follows it in the name.
         average: how a name's score follows from its tokens'.
         max_tokens: most tokens in one pass.
     """
@@ -81,6 +82,7 @@ class Spelling:
     tables: Tables
     own: np.ndarray
     one_mask: bool
+    to_end: bool
     average: ObjectAverage
     max_tokens: int
 
@@ -135,6 +137,7 @@ def make_spelling(
         Tables(*(np.array(column, dtype=np.int64) for column in columns)),
         own,
         all(blank.count(mask_id) == 1 for blank in numbers) if mask_id is not None else True,
+        masking == "name" and mask_id is not None,
         average,
         max_tokens,
     )

@@ -98,9 +98,10 @@ class MethodConfig:
     """Weight of the subject score when re-ranking (lambda in equation 10)."""
     train_weight: Amount = 0.8
     """Weight of the subject loss in training (lambda in equation 7)."""
-    masking: Literal["one", "whole"] = "one"
-    """Mask the subject one token at a time, or all of it at once; causal models mask nothing, for
-    them "one" is each token given those before it."""
+    masking: Literal["one", "chain", "whole"] = "one"
+    """Mask the subject one token at a time, each token together with those after it, or all of it
+    at once; causal models mask nothing, for them "one" and "chain" are each token given those
+    before it."""
     average: Literal["log", "probability", "sum"] = "log"
     """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
     log-likelihoods (longer subjects then weigh more)."""

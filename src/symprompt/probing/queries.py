@@ -30,7 +30,7 @@ SUBJECT_PART = "back"
 APART = 0.25
 """Passes of one length need no padding; below this share of the budget they are too small."""
 
-Masking = Literal["one", "whole"]
+Masking = Literal["one", "chain", "whole"]
 
 Average = Literal["log", "probability", "sum"]
 
@@ -54,6 +54,7 @@ def _token_logits(
     at: Tensor,
     vectors: Tensor | None,
     objects: Tensor | None = None,
+    until: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return logits [b, v] and tokens [b] of one position in each of some rows.
 
@@ -61,6 +62,7 @@ def _token_logits(
         rows, index: [b] facts, on the CPU and on the device.
         at: [b] positions.
         objects: [b] candidates that replace the true objects.
+        until: [b] the last positions to be masked; None masks the queried ones alone.
     """
     mask_id, longest = backbone.vocabulary.mask_id, int(layout.lengths[rows].max())
     learning = torch.is_grad_enabled() and vectors is not None and vectors.requires_grad
@@ -74,6 +76,7 @@ def _token_logits(
             longest=longest,
             mask_id=mask_id,
             objects=objects,
+            until=until,
         )
     else:
         width = layout.width(rows)
@@ -83,6 +86,7 @@ def _token_logits(
             width=width,
             mask_id=mask_id,
             objects=objects,
+            until=until,
             padded=layout.is_padded(rows, width),
         )
     return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
@@ -96,6 +100,8 @@ class Queries:
         part: whose vectors stand in the sentences.
         layout: the sentences.
         base: [n] int64 on the device, where each fact's blank begins.
+        end: [n] the last token of each fact's blank, where all after the queried one are masked
+            too; None masks the queried one alone.
         rows: [m] facts.
         offset: [m] which token of the blank is queried.
         share: [m] what the sentence counts in its fact's loss.
@@ -105,28 +111,38 @@ class Queries:
     part: str
     layout: Layout
     base: Tensor
+    end: Tensor | None
     rows: np.ndarray
     offset: np.ndarray
     share: np.ndarray
     owner: np.ndarray
 
 
-def object_queries(layout: Layout, rows: np.ndarray) -> Queries:
-    """Return the query sentences of each object token (equation 5), for their mean."""
-    lengths = layout.object_lengths[rows]
-    return _queries(OBJECT_PART, layout, layout.object_at, rows, lengths, 1.0)
+def object_queries(layout: Layout, rows: np.ndarray, *, chain: bool = False) -> Queries:
+    """Return the query sentences of each object token (equation 5), for their mean.
+
+    Args:
+        chain: the tokens after the queried one are masked too.
+    """
+    owner, offset = tokens_of(layout.object_lengths[rows])
+    share = 1.0 / layout.object_lengths[rows[owner]]
+    end = layout.object_at + layout.object_length - 1 if chain else None
+    return Queries(OBJECT_PART, layout, layout.object_at, end, rows[owner], offset, share, owner)
 
 
-def subject_queries(layout: Layout, rows: np.ndarray, *, part: str, weight: float) -> Queries:
-    """Return the query sentences of each subject token, ``weight`` for the subject's mean."""
-    return _queries(part, layout, layout.subject_at, rows, layout.subject_lengths[rows], weight)
-
-
-def _queries(
-    part: str, layout: Layout, base: Tensor, rows: np.ndarray, lengths: np.ndarray, weight: float
+def subject_queries(
+    layout: Layout, rows: np.ndarray, *, part: str, weight: float, chain: bool = False
 ) -> Queries:
-    owner, offset = tokens_of(lengths)
-    return Queries(part, layout, base, rows[owner], offset, weight / lengths[owner], owner)
+    """Return the query sentences of each subject token, ``weight`` for the subject's mean."""
+    owner, offset = tokens_of(layout.subject_lengths[rows])
+    share = weight / layout.subject_lengths[rows[owner]]
+    end = subject_end(layout) if chain else None
+    return Queries(part, layout, layout.subject_at, end, rows[owner], offset, share, owner)
+
+
+def subject_end(layout: Layout) -> Tensor:
+    """Return the position of each subject's last token, [n]."""
+    return layout.subject_at + layout.subject_length - 1
 
 
 def tokens_of(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,8 +197,9 @@ def subject_likelihoods(
         layout: the facts in the subject prompt.
         rows: [b] fact indices; one may stand several times, with different objects.
         masking: "one" masks one token and leaves the subject's others visible, in as many
-            sentences as the subject has tokens; "whole" masks all of them in one sentence. A causal
-            model masks none: each token follows from those before it.
+            sentences as the subject has tokens; "chain" masks those after it too, so that the
+            likelihoods' product is the subject's by the chain rule; "whole" masks all of them in
+            one sentence. A causal model masks none: each token follows from those before it.
         objects: [b] candidates that replace the true objects.
     """
     device = backbone.device
@@ -196,11 +213,11 @@ def subject_likelihoods(
         # likelihood of each of its tokens given the object and those before (teacher forcing). Our
         # extension of SPE, which is about masked models.
         at = layout.subject_at[index][owner] + offset
-        last = layout.subject_at[index] + layout.subject_length[index] - 1
+        last = subject_end(layout)[index]
         question = layout.question(index, last, width=width, mask_id=None, objects=objects)
         logits = backbone.logits_at(question.inputs(backbone, vectors), at - 1, owner)
         target = layout.ids[index[owner], at]
-    elif masking == "one":
+    elif masking != "whole":
         each = index[owner]
         logits, target = _token_logits(
             backbone,
@@ -210,6 +227,7 @@ def subject_likelihoods(
             layout.subject_at[each] + offset,
             vectors,
             None if objects is None else objects[owner],
+            subject_end(layout)[each] if masking == "chain" else None,
         )
     else:
         # Shorter subjects repeat their last position, which the flat selection below leaves out.
@@ -258,7 +276,7 @@ def score_subjects(
         tokens = names.lengths[objects.cpu().numpy()]
         lengths = lengths - layout.object_lengths[each] + tokens
     scores = []
-    packed = masking == "one" and int(lengths.max()) <= backbone.longest_packed
+    packed = masking != "whole" and int(lengths.max()) <= backbone.longest_packed
     for batch in make_batches(
         lengths,
         max_tokens,

@@ -295,6 +295,7 @@ class Layout:
         width: int,
         mask_id: int | None,
         objects: Tensor | None = None,
+        until: Tensor | None = None,
         padded: bool = True,
     ) -> Question:
         """Return the sentences of some rows that ask for what stands at the positions ``at``.
@@ -307,6 +308,8 @@ class Layout:
                 output is read one position earlier (P-tuning, section 4.1) and whose sentences end
                 before the last position asked about.
             objects: [b] token ids that replace the true objects (candidates); None keeps them.
+            until: [b] the last position to be masked after one queried position; None masks the
+                queried ones alone.
             padded: false if every row is as long as the width, see ``is_padded``: attention without
                 a mask is faster.
         """
@@ -319,8 +322,11 @@ class Layout:
         length = self.length[rows]
         if mask_id is None:
             length, at = wanted.max(1).values, at - 1
-        else:
+        elif until is None:
             ids = ids.scatter(1, wanted, mask_id)
+        else:
+            hidden = (steps >= wanted) & (steps <= until[:, None])
+            ids = ids.masked_fill(hidden, mask_id)
         return Question(
             ids=ids,
             slots=self.slots[rows, :width],

@@ -69,6 +69,7 @@ def packed_question(
     longest: int,
     mask_id: int,
     objects: Tensor | None = None,
+    until: Tensor | None = None,
     real: Tensor | None = None,
     places: Tensor | None = None,
 ) -> PackedQuestion:
@@ -81,6 +82,7 @@ def packed_question(
         longest: no sentence has more tokens.
         mask_id: the token that takes the queried positions.
         objects: [s] token ids that replace the true objects; None keeps them.
+        until: [s] the last position to be masked; None masks the queried one alone.
         real: [s] bool, sentences that count; the others get no tokens.
         places: ``slot_places`` of the layout, for a gradient of the vectors.
     """
@@ -95,7 +97,10 @@ def packed_question(
         ids = torch.where(place == layout.object_at[fact], objects[owner], ids)
     flat = (packing.starts[:-1] + at).clamp(max=tokens - 1)
     target = ids[flat]
-    ids = torch.where(place == at[owner], mask_id, ids)
+    hidden = place == at[owner]
+    if until is not None:
+        hidden = (place >= at[owner]) & (place <= until[owner])
+    ids = torch.where(hidden, mask_id, ids)
     own = None
     if places is not None:
         # A sentence that only fills up has no tokens: its vectors stand nowhere.

@@ -15,7 +15,7 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
 from symprompt.probing.prepare import CAUSAL_TEMPLATE, make_method, make_templates, prepare
-from tiny.models import causal_config, make_facts, make_trainer, run_training
+from tiny.models import causal_config, make_facts, make_trainer, run_training, train
 from tiny.runs import write_csv
 
 SEPARATE = {"name": "spe", "vectors": "separate"}
@@ -103,6 +103,16 @@ def test_subject_prompts_that_need_both_sides_are_refused(
     with pytest.raises(ConfigError, match=rf'method\.{key} = "{value}".*use "'):
         prepare(causal_config(method={"name": "spe", key: value}), gpt2, facts)
     prepare(causal_config(method={"name": "ptuning", key: value}), gpt2, facts)
+
+
+def test_one_and_chain_are_the_same_to_a_causal_model(gpt2: LanguageModel, facts: FactSet) -> None:
+    learned = []
+    for masking in ("one", "chain"):
+        config = causal_config(method={"name": "spe", "masking": masking}, dtype="float64")
+        run = train(config, gpt2, facts)
+        learned.append((run.vectors()["forth"], run.predict().weighed_score))
+    assert torch.equal(learned[0][0], learned[1][0])
+    assert np.array_equal(learned[0][1], learned[1][1])
 
 
 def test_a_manual_template_with_the_subject_last_is_refused(

@@ -73,6 +73,8 @@ def rank(loops: Loops, fact: Fact, weight: float) -> int:
 VARIANTS: dict[str, dict[str, str]] = {
     "the paper": {},
     "whole": {"masking": "whole"},
+    "chain": {"masking": "chain"},
+    "chain sum kept": {"masking": "chain", "average": "sum", "blanks": "kept"},
     "probability": {"average": "probability"},
     "whole probability": {"masking": "whole", "average": "probability"},
     "sum": {"average": "sum"},
@@ -128,7 +130,7 @@ def test_both_directions_equal_the_loops_in_float64(
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
-        *(("bert", variant) for variant in ("the paper", "whole", "kept", "separate")),
+        *(("bert", variant) for variant in ("the paper", "whole", "chain", "kept", "separate")),
         *(("gpt2", variant) for variant in ("the paper", "separate")),
     ],
 )
@@ -223,13 +225,14 @@ def test_gradients_of_both_directions_reach_the_right_vectors(
     assert same == (vectors == "separate")
 
 
-def test_one_and_whole_masking_agree_for_subjects_of_one_token(
-    bert: LanguageModel, facts: FactSet
+@pytest.mark.parametrize("masking", ["chain", "whole"])
+def test_all_masking_is_the_same_for_subjects_of_one_token(
+    masking: str, bert: LanguageModel, facts: FactSet
 ) -> None:
     capital = facts.select(["capital"])
     one = free_run(bert, capital, masking="one")[0].predict()
-    whole = free_run(bert, capital, masking="whole")[0].predict()
-    np.testing.assert_allclose(one.weighed_score, whole.weighed_score, rtol=1e-6, atol=1e-6)
+    other = free_run(bert, capital, masking=masking)[0].predict()
+    np.testing.assert_allclose(one.weighed_score, other.weighed_score, rtol=1e-6, atol=1e-6)
 
 
 def test_asking_back_with_a_vector_per_relation_uses_the_relations_own(

@@ -233,9 +233,12 @@ def exact_dtype(backbone: LanguageModel) -> torch.dtype:
 
 def one_token_queries(sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
     """Return ``Method.loss`` as queries of one token each, None if it is no such."""
-    if sentences.spelling is not None and not sentences.spelling.one_mask:
+    spelling = sentences.spelling
+    if spelling is None:
+        return [object_queries(sentences.object_prompt, rows)]
+    if not spelling.one_mask and not spelling.to_end:
         return None
-    return [object_queries(sentences.object_prompt, rows)]
+    return [object_queries(sentences.object_prompt, rows, chain=spelling.to_end)]
 
 
 def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:

@@ -5,9 +5,11 @@ object, with the blanks exchanged and the vectors where they were (equation 4). 
 (equation 7); the top K objects are re-ranked by both (equations 8 to 10).
 
 Options beyond the paper, whose values are the defaults: separate vectors for the subject prompt;
-blanks kept; the subject masked whole; the log of the mean likelihood ("average of pseudo
-likelihoods", read literally) or the sum of log-likelihoods instead of their mean; the re-ranking
-weight chosen on dev, or fitted there together with a weight of the object's frequency.
+blanks kept; the subject masked whole, or each of its tokens together with those after it: the chain
+rule, where no token is given away by what follows it, so that it needs the object more; the log of
+the mean likelihood ("average of pseudo likelihoods", read literally) or the sum of log-likelihoods
+instead of their mean; the re-ranking weight chosen on dev, or fitted there together with a weight
+of the object's frequency.
 Causal models, which the paper does not treat, are our extension: in the subject prompt the object
 stands first and the subject last, and the subject's likelihood follows from the chain rule in one
 pass, each token given the object and the tokens before it; no pseudo-likelihood, hence no masking.
@@ -69,7 +71,7 @@ class SPE(Method):
         if config.method.masking == "whole":
             raise ConfigError(
                 'method.masking = "whole" hides a subject\'s tokens from each other, and a causal '
-                'model masks nothing: each token follows from those before it; use "one".'
+                'model masks nothing: each token follows from those before it; use "chain".'
             )
 
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
@@ -92,7 +94,11 @@ class SPE(Method):
             return None
         part = SUBJECT_PART if SUBJECT_PART in self.encoders else OBJECT_PART
         weight = self.config.train_weight
-        return [*first, subject_queries(sentences.subject_prompt, rows, part=part, weight=weight)]
+        chain = self.config.masking == "chain"
+        second = subject_queries(
+            sentences.subject_prompt, rows, part=part, weight=weight, chain=chain
+        )
+        return [*first, second]
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
