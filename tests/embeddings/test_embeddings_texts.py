@@ -12,7 +12,7 @@ import torch
 
 from symprompt.embeddings import Choice, EmbeddingStore, Text, embed, write_embeddings
 from symprompt.embeddings.vectors import embed_chunks
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models import LanguageModel
 from tiny.models import CAUSAL_FAMILIES
 
@@ -113,6 +113,20 @@ def test_a_text_without_tokens_has_a_vector_of_zeros(bert: LanguageModel, pool: 
     found = embed(["Paris", "\u200d", "Rome"], model=bert, pool=pool)  # type: ignore[arg-type]
     assert found.tokens.tolist()[1] == 0
     assert [bool(row.any()) for row in found.vectors] == [True, False, True]
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_an_encoder_without_a_head_has_vectors_too(
+    load_family: Callable[..., LanguageModel], name: str, tmp_path: Path
+) -> None:
+    backbone = load_family(name)
+    backbone.model.base_model.save_pretrained(tmp_path)
+    backbone.vocabulary.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="masked-LM head"):
+        LanguageModel.load(str(tmp_path), device="cpu")
+    found = embed(TEXTS, model=str(tmp_path), pool="text-mean", device="cpu")
+    expected = embed(TEXTS, model=backbone, pool="text-mean")
+    np.testing.assert_allclose(found.vectors, expected.vectors, rtol=1e-5, atol=1e-6)
 
 
 def test_a_store_holds_one_row_for_each_text(bert: LanguageModel, tmp_path: Path) -> None:

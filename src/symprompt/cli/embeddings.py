@@ -48,7 +48,7 @@ def run_embed(flags: EmbedFlags) -> None:
     choice = Choice(flags.layers, flags.pool, flags.window, flags.max_tokens)
     source = describe_corpus(flags.text, flags.by)
     with show_progress() as tick:
-        backbone = LanguageModel.load(flags.model, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(flags.model, device=flags.device, head=False, tick=tick)
         store = write_embeddings(
             backbone,
             read_corpus(flags.text, flags.by),
@@ -84,7 +84,7 @@ def run_similarity(flags: SimilarityFlags) -> None:
     fitted = Standardiser.load(flags.standardise) if flags.standardise else None
     with show_progress() as tick:
         place = flags.model or made["model"]
-        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(place, device=flags.device, head=False, tick=tick)
     comparer = Comparer(backbone, choice, fitted)
     if pairs:
         with show_progress() as tick:
@@ -140,7 +140,7 @@ def _give(flags: SimilarityFlags, plain: object, *tables: Grid | Group) -> None:
 def run_isotropy(flags: IsotropyFlags) -> None:
     """Run ``symprompt isotropy TEXT --measure TEXT --out FOLDER``."""
     with show_progress() as tick:
-        backbone = LanguageModel.load(flags.model, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(flags.model, device=flags.device, head=False, tick=tick)
         plain = measure_model(
             backbone,
             flags.text,

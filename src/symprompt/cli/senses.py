@@ -45,7 +45,7 @@ def run_train(flags: SensesTrainFlags) -> None:
     """Run ``symprompt senses train``."""
     wordnet = load_wordnet(flags.wordnet)
     with show_progress() as tick:
-        backbone = LanguageModel.load(flags.model, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(flags.model, device=flags.device, head=False, tick=tick)
         made = learn_senses(
             flags.corpus,
             flags.out,
@@ -70,7 +70,7 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
     wordnet = load_wordnet(flags.wordnet)
     place = flags.model or senses.about["model"]
     with show_progress() as tick:
-        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(place, device=flags.device, head=False, tick=tick)
         found = evaluate_senses(
             senses,
             flags.data,
@@ -105,7 +105,7 @@ def run_tag(flags: SensesTagFlags) -> None:
     wordnet = load_wordnet(flags.wordnet)
     place = flags.model or senses.about["model"]
     with show_progress() as tick:
-        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(place, device=flags.device, head=False, tick=tick)
     found = tag_texts(
         senses,
         texts,
@@ -137,7 +137,7 @@ def run_map(flags: SensesMapFlags) -> None:
     senses = SenseVectors.load(flags.senses) if flags.senses else None
     place = flags.model or (senses.about["model"] if senses else SHIPPED)
     with show_progress() as tick:
-        backbone = LanguageModel.load(place, device=flags.device, tick=tick)
+        backbone = LanguageModel.load(place, device=flags.device, head=False, tick=tick)
     tagger = None
     if senses is not None:
         check_model(senses, backbone)

@@ -582,7 +582,7 @@ def embed(
         raise DataError("there is no text to embed; give at least one.")
     backbone = model
     if not isinstance(backbone, LanguageModel):
-        backbone = LanguageModel.load(backbone, device=device, tick=tick)
+        backbone = LanguageModel.load(backbone, device=device, head=False, tick=tick)
     choice = Choice(layers, pool, window)
     parts = []
     done: tuple[Text, ...] = ()

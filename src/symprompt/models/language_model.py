@@ -134,7 +134,13 @@ class LanguageModel:
 
     @classmethod
     def load(
-        cls, path: str, *, device: str = "auto", dtype: str = "auto", tick: Tick = silent
+        cls,
+        path: str,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        head: bool = True,
+        tick: Tick = silent,
     ) -> LanguageModel:
         """Load a language model from a folder, by its hub name, or the one that ships.
 
@@ -146,6 +152,8 @@ class LanguageModel:
                 file (its path ends in .gguf), or "shipped" for the model in the package.
             device: auto, cpu, cuda, cuda:N or mps.
             dtype: auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16 or float64.
+            head: whether its head is needed. Its hidden states alone can be had of a checkpoint
+                without one too, such as a sentence encoder's; the head then scores at random.
             tick: called with a line about positions and segments that were not trained.
 
         Raises:
@@ -155,7 +163,7 @@ class LanguageModel:
         where = choose_device(device)
         kind = choose_dtype(dtype, where)
         source = find_model(path)
-        model = load_model(source)
+        model = load_model(source, head=head)
         if dtype == "auto" and kind in HALF and find_decoder(model) is None:
             kind = torch.float32
         vocabulary = load_vocabulary(path, source)

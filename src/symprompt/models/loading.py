@@ -167,13 +167,13 @@ def _check_gguf(path: str) -> None:
         raise ModelError(f"there is no file {path}; give the path of a GGUF file.")
 
 
-def load_model(source: Source) -> Any:
-    """Load a model with its head in float32.
+def load_model(source: Source, *, head: bool = True) -> Any:
+    """Load a model with its head in float32; where it is not needed and not there, one is made.
 
     Raises:
         ModelError: weights are missing, damaged, not finite or not safetensors.
     """
-    return load_with_head(source)[0]
+    return load_with_head(source, seed=None if head else 0)[0]
 
 
 def load_with_head(
