@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -205,6 +206,28 @@ def test_objects_are_read_as_they_stand_in_their_template(
     problem = prepare(config, backbone, facts)
     wanted = backbone.vocabulary.single_tokens(["Paris", "Rome", "Madrid"], after_space=False)
     assert problem.sentences["test"].gold.tolist() == wanted
+
+
+@pytest.mark.parametrize("any_length", [False, True])
+def test_the_answer_that_reads_as_the_subject_is_noted(
+    backbone: LanguageModel, any_length: bool
+) -> None:
+    pairs = [("Paris", "Rome"), ("New York", "Paris"), ("Oslo", "Oslo"), ("Rome", "Madrid")]
+    if not any_length:
+        pairs[2] = ("old river", "Rome")
+    facts = one_relation(pairs, pairs, pairs[::-1])
+    settings = {"objects": "any-length", "vocabulary": "objects"} if any_length else {}
+    problem = prepare(run_config(facts=settings), backbone, facts)
+    for split, sentences in problem.sentences.items():
+        copies = sentences.copy
+        assert copies.dtype == np.int64
+        shown = [problem.text(copy) if copy >= 0 else "" for copy in copies.tolist()]
+        wanted = ["Paris", "", "Oslo" if any_length else "", "Rome"]
+        assert shown == (wanted[::-1] if split == "test" else wanted)
+        rows = np.array([3, 0])
+        assert sentences.take(rows, rows * 0).copy.tolist() == copies[rows].tolist()
+    golds = problem.sentences["train"].gold.tolist()
+    assert golds[1] == problem.sentences["train"].copy[0]
 
 
 def test_blanks_kept_uses_the_same_sentences_both_ways(bert: LanguageModel) -> None:

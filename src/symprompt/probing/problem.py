@@ -50,6 +50,7 @@ class Sentences:
         subject_prompt: the facts in the prompt that asks for the subject.
         gold: [n] int64, the true objects: their tokens, or ids of names.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
+        copy: [n] int64 on the CPU, the answer that reads as the fact's subject; -1 where none does.
         names: the subjects as tokens, for methods with several prompts.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
@@ -58,6 +59,7 @@ class Sentences:
     subject_prompt: Layout
     gold: Tensor
     known: Tensor
+    copy: np.ndarray
     names: Names | None = None
     spelling: Spelling | None = None
 
@@ -70,7 +72,7 @@ class Sentences:
         first = second = self.object_prompt.take(rows, relations)
         if self.subject_prompt is not self.object_prompt:
             second = self.subject_prompt.take(rows, relations)
-        return Sentences(first, second, self.gold[index], self.known[index])
+        return Sentences(first, second, self.gold[index], self.known[index], self.copy[rows])
 
     @cached_property
     def relations(self) -> np.ndarray:
@@ -222,27 +224,29 @@ def tensorise(
             name = facts[found.index(None)].object
             raise DataError(f"object {name!r} is not among the candidates.")
         gold = np.array(found, dtype=np.int64)
-    # Every known true object of each fact's subject that is an answer at all.
-    names = sorted({name for group in answers.values() for name in group})
+    # Every known true object of each fact's subject that is an answer at all, and the subject.
+    subjects = [fact.subject for fact in facts]
+    names = sorted({name for group in answers.values() for name in group}.union(subjects))
     spaced = [template.space_before("object") for template in templates]
     cache: dict[bool, dict[str, int | None]] = {}
     for after_space in set(spaced):
         ids = answer_ids(vocabulary, templates[spaced.index(after_space)], names, spelling)
         cache[after_space] = dict(zip(names, ids, strict=True))
-    listed = []
+    listed, copies = [], []
     for fact in facts:
         known = cache[spaced[place[fact.relation]]]
+        copies.append(known[fact.subject])
         read = (known[name] for name in answers[fact.relation, fact.subject])
         listed.append(sorted(answer for answer in read if answer is not None))
     table = np.full((len(facts), max(map(len, listed))), -1, dtype=np.int64)
     for row, own in enumerate(listed):
         table[row, : len(own)] = own
-    subjects = [fact.subject for fact in facts]
     return Sentences(
         first.to(device),
         second.to(device),
         torch.from_numpy(gold).to(device),
         torch.from_numpy(table).to(device),
+        np.array([-1 if own is None else own for own in copies], dtype=np.int64),
         make_names(vocabulary, subjects, device) if several else None,
         spelling,
     )
