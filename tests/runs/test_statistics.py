@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
@@ -202,3 +203,26 @@ def test_paired_bootstrap_of_all_lama_facts_is_fast() -> None:
     start = time.perf_counter()
     averages.paired_bootstrap(rank[0], rank[1], relation, draws=1000)
     assert time.perf_counter() - start < 10  # 0.3 s on one idle core
+
+
+def test_the_sign_test_counts_every_way_that_coins_can_fall() -> None:
+    for total in range(9):
+        falls = [sum(fall) for fall in itertools.product((0, 1), repeat=total)]
+        for more in range(total + 1):
+            far = abs(more - total / 2)
+            share = sum(abs(heads - total / 2) >= far for heads in falls) / len(falls)
+            assert averages.sign_test(more, total - more) == pytest.approx(share)
+
+
+def test_the_sign_test_is_exact_where_floats_are_not() -> None:
+    # Two thousand tosses: the probability of one fall is below the smallest float.
+    assert averages.sign_test(2000, 0) == 0.0
+    assert averages.sign_test(1000, 0) == 2.0**-999
+    large = averages.sign_test(17_300, 16_700)
+    assert large == pytest.approx(math.erfc((600 - 1) / math.sqrt(34_000) / math.sqrt(2)), rel=0.01)
+
+
+def test_p_values_are_corrected_by_holm() -> None:
+    assert averages.correct([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert averages.correct([0.9, 0.8]) == [1.0, 1.0]
+    assert averages.correct([]) == []

@@ -77,6 +77,11 @@ COMMANDS: dict[str, Command] = {
     "table": Command(
         "compare runs", "symprompt.cli.flags:TableFlags", "symprompt.cli.table:run_table"
     ),
+    "diff": Command(
+        "show what one run knows and another does not, fact by fact",
+        "symprompt.cli.flags:DiffFlags",
+        "symprompt.cli.table:run_diff",
+    ),
     "runs": Command(
         "list the runs of a folder",
         "symprompt.cli.flags:RunsFlags",

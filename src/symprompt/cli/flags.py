@@ -259,6 +259,33 @@ class TableFlags(JsonFlag):
 
 
 @settings
+class DiffFlags(JsonFlag):
+    """Show which facts one run knows and another does not: two models, two methods, two trainings.
+
+    Counts, a sign test, each relation, and examples, all from stored predictions. Runs of tune are
+    compared by example.
+    """
+
+    first: Positional[str]
+    """Run folder."""
+    second: Positional[str]
+    """Another one; only facts that both have are compared."""
+    top: Positive = 1
+    """A fact is known if the right object is among the first so many."""
+    split: str = ""
+    """dev or test of facts; of a labelled task what predictions are stored of (through a pattern: a
+    seed). Empty takes test, and of a labelled task what it reports."""
+    ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
+    """How ties count."""
+    filtered: bool = False
+    """Leave other true objects of the same subject out of the ranks and answers."""
+    examples: Count = 5
+    """Most examples of each side, from all relations in turn."""
+    out: str = ""
+    """File to write every fact to that one run alone knows: .jsonl or .csv."""
+
+
+@settings
 class RunsFlags(JsonFlag):
     """List the runs below a folder: what made them, their state, main figure and size."""
 

@@ -1,4 +1,4 @@
-"""``symprompt table``, ``runs`` and ``configs``: what is there, read without torch."""
+"""``symprompt table``, ``diff``, ``runs`` and ``configs``: what is there, read without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from symprompt.cli.flags import ConfigsFlags, ExamplesFlags, RunsFlags, TableFlags
+from symprompt.cli.flags import ConfigsFlags, DiffFlags, ExamplesFlags, RunsFlags, TableFlags
 from symprompt.cli.output import print_json
 from symprompt.config import TABLES, nearest, shipped_configs
 from symprompt.errors import ConfigError
@@ -50,17 +50,15 @@ def run_table(flags: TableFlags) -> None:
 
 def _compare(flags: TableFlags) -> None:
     """Print runs on facts side by side, from their stored predictions."""
-    from symprompt.report.tables import comparison, load_scores
+    from symprompt.report.tables import comparison, facts_split, load_scores
 
-    if flags.split not in ("", "dev", "test"):
-        raise ConfigError(f"--split is {flags.split!r}; facts have the splits dev and test.")
     paths = list(flags.runs)
     if flags.baseline and Path(flags.baseline) not in map(Path, paths):
         paths.insert(0, flags.baseline)
     rows, reference = [], 0
     for path in paths:
         options: dict[str, Any] = {
-            "split": flags.split or "test",
+            "split": facts_split(flags.split),
             "kind": flags.ranks,
             "filtered": flags.filtered,
         }
@@ -75,6 +73,31 @@ def _compare(flags: TableFlags) -> None:
         rows, by_relation=flags.by == "relation", draws=flags.draws, reference=reference
     )
     _show_tables(found, flags)
+
+
+def run_diff(flags: DiffFlags) -> None:
+    """Run ``symprompt diff RUN_A RUN_B``."""
+    from symprompt.report.diff import check_ending, diff_runs
+
+    if flags.out:
+        check_ending(flags.out)
+    found = diff_runs(
+        flags.first,
+        flags.second,
+        split=flags.split,
+        top=flags.top,
+        filtered=flags.filtered,
+        ranks=flags.ranks,
+        examples=flags.examples,
+    )
+    if flags.out:
+        found.write(flags.out)
+    if flags.json:
+        print_json(found.tables.values)
+        return
+    show(found.tables)
+    if flags.out:
+        print(f"all that differ: {flags.out}")
 
 
 def run_runs(flags: RunsFlags) -> None:

@@ -243,6 +243,19 @@ class Predictions:
             return self.ranks(filtered=filtered)
         return self.reranked(weights[self.relation].astype(np.float32), filtered=filtered)
 
+    def first_answer(self, weights: Array | None, *, filtered: bool = False) -> Array:
+        """Return the first candidate in the order the run stands for, [n] as in ``candidates``.
+
+        Ties take the one that is better by object score.
+        """
+        score = self.object_score
+        if weights is not None and self.asked_back:
+            score = self.joint(weights)
+        if filtered:
+            score = np.where(self.known, -np.inf, score)
+        found: Array = self.candidates[np.arange(len(self)), score.argmax(1)]
+        return found
+
 
 _COLUMNS = tuple(entry.name for entry in fields(Predictions) if entry.name != "terms")
 
@@ -427,9 +440,17 @@ class Asked:
 
     def candidates(self) -> list[list[str]]:
         """Return every fact's candidates as people read them, best by object score first."""
-        texts = self.texts
-        text = dict(zip(self._answer.tolist(), self._answer_text.tolist(), strict=True))
-        return [[texts[text[own]] for own in row] for row in self.predictions.candidates.tolist()]
+        return [self.read(row) for row in self.predictions.candidates]
+
+    def read(self, answers: Array) -> list[str]:
+        """Return some of the candidates as people read them."""
+        texts, text = self.texts, self._text
+        return [texts[text[own]] for own in answers.tolist()]
+
+    @cached_property
+    def _text(self) -> dict[int, int]:
+        """The place of each candidate's text."""
+        return dict(zip(self._answer.tolist(), self._answer_text.tolist(), strict=True))
 
 
 def write_predictions(

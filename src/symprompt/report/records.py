@@ -184,7 +184,7 @@ def run_records(folder: Folder, split: str = "") -> list[Record]:
     """
     own, details = folder.manifest, folder.manifest.details
     splits = list(dict.fromkeys(record.split for record in own.records))
-    reported = _reported(own)
+    reported = reported_split(own)
     wanted = split or (reported if reported in splits else next(filter(None, splits), ""))
     if wanted and wanted not in splits:
         raise ConfigError(
@@ -332,7 +332,7 @@ def list_runs(folder: str) -> list[dict[str, Any]]:
             rows.append(row | {"state": "damaged"})
             continue
         # A run is known by the first figure of the split that it reports.
-        reported = [record for record in own.records if record.split == _reported(own)]
+        reported = [record for record in own.records if record.split == reported_split(own)]
         main = next(iter(reported or own.records), None)
         figure = "" if main is None else f"{_column(main)} {number(main.value)}"
         rows.append(
@@ -350,7 +350,7 @@ def list_runs(folder: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _reported(manifest: Manifest) -> str:
+def reported_split(manifest: Manifest) -> str:
     """Return the split that a run reports."""
     details = manifest.details
     return str(details.get("reported") or details.get("split") or "test")

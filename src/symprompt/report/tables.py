@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.errors import RunError, SympromptError, counted
+from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
 from symprompt.probing.results import Predictions, load_asked, load_card, load_weights, open_run
 from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
@@ -105,23 +105,11 @@ def comparison(
         run.name: run.title if count[run.title] == 1 else f"{run.title} ({run.name})"
         for run in runs
     }
-    remarks = {run.name: _remarks(run) for run in runs}
-    shared = [
-        remark
-        for remark in remarks[names[0]]
-        if len(runs) > 1 and all(remark in own for own in remarks.values())
-    ]
-    notes = [f"all runs: {remark}" for remark in shared]
-    notes += [
-        f"{labels[name]}: {remark}"
-        for name, own in remarks.items()
-        for remark in own
-        if remark not in shared
-    ]
+    notes = shared_notes({labels[run.name]: remarks_of(run) for run in runs})
     first = runs[reference]
     differences: list[dict[str, Any]] = []
     for run in (*runs[:reference], *runs[reference + 1 :]):
-        pairs = _shared_facts(first, run)
+        pairs = shared_facts(first.key, run.key)
         if len(pairs) < max(len(first.key), len(run.key)):
             notes.append(_differing(run, first, len(pairs), labels))
         if not len(pairs):
@@ -145,6 +133,15 @@ def comparison(
     if by_relation:
         grids.append(_relation_grid(values["relations"], labels))
     return Grids(values, grids, notes)
+
+
+def shared_notes(remarks: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what is remarked of each run, by its label; once what is remarked of all."""
+    first, *others = remarks.values()
+    shared = [own for own in first if others and all(own in theirs for theirs in others)]
+    return [f"all runs: {own}" for own in shared] + [
+        f"{label}: {own}" for label, every in remarks.items() for own in every if own not in shared
+    ]
 
 
 def _plain(measured: Mapping[str, Mapping[str, Interval | Difference]]) -> dict[str, Any]:
@@ -236,7 +233,8 @@ def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, 
     return Grid(title, header, rows, folded=(1,) if several else ())
 
 
-def _remarks(run: RunScores) -> list[str]:
+def remarks_of(run: RunScores) -> list[str]:
+    """Return what a reader must know of a run beside its figures: its model, what is left out."""
     present = set(run.relation.tolist())
     empty = [name for number, name in enumerate(run.relation_names) if number not in present]
     remarks = [f"model {run.model}"] if run.model else []
@@ -246,16 +244,22 @@ def _remarks(run: RunScores) -> list[str]:
     return remarks
 
 
-def _shared_facts(first: RunScores, other: RunScores) -> npt.NDArray[Any]:
-    """Return the places of facts that both runs have, [facts, 2]; repeats are paired in turn."""
+def shared_facts(
+    first: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]
+) -> npt.NDArray[Any]:
+    """Return the places of facts that both runs have, [facts, 2]; repeats are paired in turn.
+
+    Args:
+        first: per fact of one run what tells it from others; the second argument is the other's.
+    """
     places: dict[tuple[Any, ...], list[int]] = {}
-    for place, key in enumerate(other.key):
+    for place, key in enumerate(other):
         places.setdefault(tuple(key), []).append(place)
     for own in places.values():
         own.reverse()
     pairs = [
         (place, places[tuple(key)].pop())
-        for place, key in enumerate(first.key)
+        for place, key in enumerate(first)
         if places.get(tuple(key))
     ]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -270,6 +274,17 @@ def _differing(run: RunScores, first: RunScores, shared: int, labels: Mapping[st
         f"{name}: compared with {to} on the {counted(shared, 'fact')} that both have; it has "
         f"{len(run.key) - shared} others, {to} has {len(first.key) - shared}."
     )
+
+
+def facts_split(name: str) -> Split:
+    """Return the split of facts that is asked for; an empty name is test.
+
+    Raises:
+        ConfigError: there is no such split.
+    """
+    if name not in ("", "dev", "test"):
+        raise ConfigError(f"--split is {name!r}; facts have the splits dev and test.")
+    return "dev" if name == "dev" else "test"
 
 
 def load_scores(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,6 +148,34 @@ def paired_bootstrap(
         }
         for averaging, means in _resample(change, groups, draws, seed).items()
     }
+
+
+def sign_test(more: int, fewer: int) -> float:
+    """Return the two-sided p that a fair coin falls as unequally as this; exact.
+
+    Of paired answers, right or wrong, it is McNemar's exact test: only the pairs count of which one
+    alone is right.
+
+    Args:
+        more: how often one side won; in any order, the two are treated alike.
+        fewer: how often the other one did; ties are left out.
+    """
+    total, rarer = more + fewer, min(more, fewer)
+    # Whole numbers throughout: of thousands of tosses no float is exact.
+    term = tail = 1
+    for heads in range(rarer):
+        term = term * (total - heads) // (heads + 1)
+        tail += term
+    return min(1.0, 2 * tail / (1 << total))
+
+
+def correct(ps: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number by Holm's method, in their order."""
+    found, largest = [0.0] * len(ps), 0.0
+    for before, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
+        largest = max(largest, min(1.0, (len(ps) - before) * ps[place]))
+        found[place] = largest
+    return found
 
 
 def _prepare(
