@@ -179,12 +179,18 @@ def test_an_epoch_has_every_input_once_in_few_widths(lengths: list[int], batch: 
 def test_the_windows_of_a_text_stay_in_one_step(windows: list[int], batch: int) -> None:
     texts = np.repeat(np.arange(len(windows)) * 3, windows)
     lengths = np.random.default_rng(len(texts)).integers(1, 90, len(texts))
-    plan = plan_epoch({"a": lengths}, batch=batch, widest={"a": 90}, seed=1, texts={"a": texts})
+    plans = [
+        plan_epoch({"a": lengths}, batch=batch, widest={"a": 90}, seed=seed, texts={"a": texts})
+        for seed in range(6)
+    ]
+    plan = plans[0]
+    # Epochs have as many steps, whatever their order.
+    assert len({len(plan) for plan in plans}) == 1
     assert sorted(np.concatenate([step.rows for step in plan])) == list(range(len(texts)))
     for step in plan:
         own = texts[step.rows]
         assert np.isin(texts, own).sum() == len(own)
-        assert len(own) <= batch or len(set(own.tolist())) == 1
+        assert len(own) < batch + max(windows)
         assert lengths[step.rows].max() <= step.width
 
 
@@ -198,12 +204,12 @@ def test_other_epochs_and_seeds_have_other_orders() -> None:
 
 
 def write_long(folder: Path) -> Path:
-    """Write texts of about four windows, one of which shows the reason of the label."""
+    """Write texts of up to four windows, one of which shows the reason of the label."""
     draw = random.Random(0)
     for split, count in {"train": 96, "dev": 24, "test": 40}.items():
         rows = []
         for _ in range(count):
-            words = ["in", "the"] * 34
+            words = ["in", "the"] * draw.randint(3, 34)
             label = draw.choice(["land", "tongue"])
             words[draw.randrange(len(words))] = draw.choice(
                 LANDS[:3] if label == "land" else TONGUES[:3]
@@ -214,27 +220,24 @@ def write_long(folder: Path) -> Path:
 
 
 def test_a_class_is_learned_from_the_mean_of_a_texts_windows(bert: Path, tmp_path: Path) -> None:
-    data = write_long(tmp_path / "data")
-    found = {}
-    for windows in ("separate", "pooled"):
-        run = run_toy(
-            data,
-            bert,
-            tmp_path / windows,
-            "sequence",
-            method="ft",
-            task__windows=windows,
-            learning__rate=1e-3,
-            learning__epochs=12,
-            # Texts have more windows than a step has inputs, or two of them just fit.
-            learning__batch=10 if windows == "separate" else 6,
-        )
-        found[windows] = run.metrics["splits"]["test"]["accuracy"]
-        card = Folder(tmp_path / windows).load(CARD, Card)
-        assert card["features"]["windows"] == windows
-    assert found["pooled"] >= 0.95
-    predicted = TaskRun.load(tmp_path / "pooled").predict(data / "test.jsonl", device="cpu")
-    assert predicted.metrics["accuracy"] == pytest.approx(found["pooled"])
+    data, out = write_long(tmp_path / "data"), tmp_path / "run"
+    run = run_toy(
+        data,
+        bert,
+        out,
+        "sequence",
+        method="ft",
+        task__windows="pooled",
+        learning__rate=1e-3,
+        learning__epochs=10,
+        # Some texts have more windows than a step has inputs.
+        learning__batch=3,
+    )
+    found = run.metrics["splits"]["test"]["accuracy"]
+    assert found >= 0.9
+    assert Folder(out).load(CARD, Card)["features"]["windows"] == "pooled"
+    predicted = TaskRun.load(out).predict(data / "test.jsonl", device="cpu")
+    assert predicted.metrics["accuracy"] == pytest.approx(found)
 
 
 def test_windows_are_pooled_for_classes_alone(bert: Path, tmp_path: Path) -> None:

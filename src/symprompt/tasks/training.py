@@ -84,7 +84,8 @@ def plan_epoch(
 
     Args:
         lengths: task -> [n] tokens of each input.
-        batch: inputs per step; a text that has more of them by itself is a step.
+        batch: inputs per step; of texts that stay together, those that end within a batch are a
+            step, so that every epoch has as many steps.
         widest: task -> the widest input there is.
         seed: of the order; another one for every epoch.
         texts: task -> [n] ascending, the text of each input; those of one text stay together. None:
@@ -100,27 +101,18 @@ def plan_epoch(
         order = random.permutation(len(first))
         for start in range(0, len(order), _NEAR * batch):
             near = order[start : start + _NEAR * batch]
-            near = near[np.argsort(longest[near], kind="stable")]
-            for rows in _fill(first[near], count[near], batch):
-                width = few_widths(length[rows].max(), widest[task])
-                steps.append(Step(task, int(width), rows))
+            order[start : start + len(near)] = near[np.argsort(longest[near], kind="stable")]
+        # A text of more inputs than a batch takes the place of one: each step has a text's end.
+        ends = np.minimum(count[order], batch).cumsum()
+        cuts = np.searchsorted(ends, np.arange(batch, ends[-1], batch), side="right")
+        behind = count[order].cumsum()
+        inputs = np.repeat(first[order] - behind + count[order], count[order])
+        inputs += np.arange(len(length))
+        for rows in np.split(inputs, behind[cuts - 1]):
+            width = few_widths(length[rows].max(), widest[task])
+            steps.append(Step(task, int(width), rows))
     shuffle = np.random.default_rng(derive_seed(seed, "steps"))
     return [steps[place] for place in shuffle.permutation(len(steps))]
-
-
-def _fill(first: np.ndarray, count: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yield runs of rows, as many whole ones as are at most so many rows; a larger one by itself.
-
-    Args:
-        first, count: [n] the first row of each run, and how many rows it has.
-    """
-    ends = count.cumsum()
-    rows = np.repeat(first - (ends - count), count) + np.arange(ends[-1])
-    run = begin = 0
-    while run < len(ends):
-        run = max(run + 1, int(np.searchsorted(ends, begin + size, side="right")))
-        yield rows[begin : ends[run - 1]]
-        begin = int(ends[run - 1])
 
 
 class Training(ABC):
@@ -328,8 +320,9 @@ class TaskTraining(Training):
         plan = plan_epoch(
             self.lengths, batch=batch, widest=self.widest, seed=seed, texts=self.texts
         )
-        # A text with more inputs than a batch has room for takes several batches' places.
-        sizes = [-(-len(step.rows) // batch) * batch for step in plan]
+        # Few sizes, as each is recorded by itself; only texts that stay together are above a batch.
+        grain = max(1, batch // 4)
+        sizes = [max(batch, -(-len(step.rows) // grain) * grain) for step in plan]
         rows = np.zeros((len(plan), max(sizes)), dtype=np.int64)
         share = np.zeros((len(plan), max(sizes)), dtype=np.float32)
         for place, step in enumerate(plan):
