@@ -62,7 +62,7 @@ def workplace(
 def test_the_readme_has_commands() -> None:
     assert {words[0] for words in COMMANDS} == {
         *("train", "ask", "table", "data", "configs", "pretrain", "rerank", "prompts", "reproduce"),
-        *("tune", "predict", "runs", "sweep", "examples", "diff"),
+        *("tune", "predict", "runs", "sweep", "examples", "diff", "coherency"),
     }
 
 

@@ -92,6 +92,12 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.flags:RerankFlags",
         "symprompt.cli.facts:run_rerank",
     ),
+    "coherency": Command(
+        "measure how often runs recover the subject from their own answer",
+        "symprompt.cli.flags:CoherencyFlags",
+        "symprompt.cli.facts:run_coherency",
+        goes_on="by itself",
+    ),
     "prompts show": Command(
         "show the words nearest to a run's learned vectors",
         "symprompt.cli.flags:PromptsFlags",

@@ -9,6 +9,7 @@ from typing import Any
 from symprompt.cli.flags import (
     AskFlags,
     CheckFlags,
+    CoherencyFlags,
     DemoFlags,
     PromptsFlags,
     RerankFlags,
@@ -22,6 +23,7 @@ from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
 from symprompt.probing.ask import Run, ask_template
+from symprompt.probing.coherency import measure_coherency
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
 from symprompt.probing.demo import make_demo
 from symprompt.probing.inspect import describe_prompts
@@ -43,6 +45,7 @@ from symprompt.report.answers import (
 from symprompt.report.demo import show_demo
 from symprompt.report.grid import show
 from symprompt.report.records import run_summary
+from symprompt.report.tables import comparison, load_scores
 
 
 def run_train(flags: TrainFlags, config: RunConfig) -> None:
@@ -102,6 +105,29 @@ def run_rerank(flags: RerankFlags) -> None:
     show(run_summary(run.metrics))
     print(f"run folder: {run.folder.path}")
     print(f"compare it: symprompt table {flags.run} {run.folder.path}")
+
+
+def run_coherency(flags: CoherencyFlags) -> None:
+    """Run ``symprompt coherency RUN [RUN ...]``."""
+    runs = [Run.load(path) for path in flags.runs]
+    with show_progress() as tick:
+        for run in runs:
+            measure_coherency(
+                run,
+                facts=flags.facts,
+                split=flags.split,
+                seed=flags.seed,
+                model=flags.model,
+                device=flags.device,
+                max_tokens=flags.max_tokens,
+                tick=tick,
+            )
+    scores = [load_scores(path, split=flags.split, coherency=True) for path in flags.runs]
+    found = comparison(scores, draws=flags.draws)
+    if flags.json:
+        print_json(found.values)
+    else:
+        show(found)
 
 
 def run_prompts(flags: PromptsFlags) -> None:

@@ -209,6 +209,34 @@ class RerankFlags(DeviceFlag, MovedModel, MaxTokens):
 
 
 @settings
+class SampleFlags:
+    """Which facts are asked."""
+
+    facts: Count = 50
+    """Most facts of each relation, drawn by --seed, the same of every run; 0 takes all."""
+    split: Literal["test", "dev"] = "test"
+    """Whose facts."""
+    seed: Seed = 0
+    """Of the draw."""
+    draws: Positive = 1000
+    """Bootstrap draws."""
+
+
+@settings
+class CoherencyFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens, SampleFlags):
+    """Measure coherency: how often a run recovers the subject from the object it answers itself.
+
+    The first object by the run's own order, right or wrong, is put into the subject prompt, which
+    ranks the relation's known subjects; P@1 and MRR of the true one are stored in the run, for
+    symprompt table --coherency. A relation takes distinct objects x known subjects x their tokens
+    sentences. Runs that can ask back: of spe, or re-ranked by one (symprompt rerank).
+    """
+
+    runs: Positional[Several[str]]
+    """Run folders."""
+
+
+@settings
 class PromptsFlags(MovedModel, JsonFlag):
     """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
 
@@ -244,6 +272,9 @@ class TableFlags(JsonFlag):
     """Leave other true objects of the same subject out of the ranks."""
     forward: bool = False
     """Add a row with each re-ranked run's order by the object prompt alone."""
+    coherency: bool = False
+    """Add how often the subject is recovered from the run's own first object, and its MRR, of runs
+    that can ask back; measured by symprompt coherency RUN."""
     k: Count = 0
     """Re-rank this many of the stored candidates; 0 takes all."""
     weight: Amount | None = None

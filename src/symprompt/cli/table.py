@@ -52,6 +52,11 @@ def _compare(flags: TableFlags) -> None:
     """Print runs on facts side by side, from their stored predictions."""
     from symprompt.report.tables import comparison, facts_split, load_scores
 
+    if flags.coherency and (flags.k or flags.weight is not None):
+        raise ConfigError(
+            "--coherency is about each run's own answers; leave --k and --weight out, which make "
+            "other ones."
+        )
     paths = list(flags.runs)
     if flags.baseline and Path(flags.baseline) not in map(Path, paths):
         paths.insert(0, flags.baseline)
@@ -61,6 +66,7 @@ def _compare(flags: TableFlags) -> None:
             "split": facts_split(flags.split),
             "kind": flags.ranks,
             "filtered": flags.filtered,
+            "coherency": flags.coherency,
         }
         main = load_scores(path, **options, k=flags.k, weight=flags.weight)
         if flags.forward:

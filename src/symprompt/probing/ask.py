@@ -26,7 +26,7 @@ from symprompt.facts import (
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.config import MethodConfig, RunConfig, model_dtype
-from symprompt.probing.methods.base import Method, method_class
+from symprompt.probing.methods.base import Method, Vectors, method_class
 from symprompt.probing.problem import (
     Problem,
     Prompts,
@@ -474,13 +474,10 @@ def _subjects(question: _Question, object: str, top: int, tick: Tick) -> Answers
         rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
         gold = sentences.gold[rows, None]
         object_score.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
-        score = method.subject_scores(
-            sentences, rows, gold, question.vectors, max_tokens=problem.max_tokens
-        )[:, 0]
-        if question.config.method.average == "sum":
-            lengths = sentences.subject_prompt.subject_lengths[rows]
-            score = score / torch.from_numpy(lengths).to(score)
-        subject_score.append(score.float())
+        score = scores_by_token(
+            question.config, method, sentences, rows, gold, question.vectors, problem.max_tokens
+        )
+        subject_score.append(score[:, 0])
         tick("asking back", int(rows[-1]) + 1, len(names), "")
     ranked = question.answers(names, torch.cat(object_score), torch.cat(subject_score))
     return Answers(
@@ -490,6 +487,23 @@ def _subjects(question: _Question, object: str, top: int, tick: Tick) -> Answers
         names=objects,
         weight=question.weight,
     )
+
+
+def scores_by_token(
+    config: RunConfig,
+    method: Method,
+    sentences: Sentences,
+    rows: np.ndarray,
+    candidates: Tensor,
+    vectors: Vectors,
+    max_tokens: int,
+) -> Tensor:
+    """Return subject scores [b, k] that compare subjects: means over tokens where a run sums."""
+    scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
+    if config.method.average == "sum":
+        lengths = torch.from_numpy(sentences.subject_prompt.subject_lengths[rows])
+        scores = scores / lengths.to(scores)[:, None]
+    return scores.float()
 
 
 def rank_answers(

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from symprompt.config import load
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
-from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Record
+from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Record, validated
 from symprompt.runs.statistics import by_relation, summarise
 
 if TYPE_CHECKING:
@@ -406,6 +406,11 @@ def predictions_file(split: str) -> str:
     return f"predictions/{split}.safetensors"
 
 
+def coherency_file(split: str) -> str:
+    """Return where a split's coherency is stored."""
+    return f"coherency/{split}.safetensors"
+
+
 class Asked:
     """A split's predictions with the facts they are about and the candidates' texts; final.
 
@@ -499,6 +504,86 @@ def load_asked(folder: Folder, split: Split) -> Asked:
         if not len(asked.predictions):
             raise ValueError("no predictions")
         return asked
+
+
+class CoherencyNote(TypedDict):
+    """How a split's coherency was measured.
+
+    Attributes:
+        facts: most facts of each relation, drawn by ``seed``; 0 is all of them.
+        subjects: how many known subjects of each relation were ranked.
+        sentences: how many the model has read.
+        predictions: digest of the predictions whose first answers were asked back.
+    """
+
+    facts: int
+    seed: int
+    subjects: dict[str, int]
+    sentences: int
+    seconds: float
+    predictions: str
+
+
+@dataclass(frozen=True, eq=False)
+class Coherency:
+    """Where the subject stands among its relation's known ones, given the run's own first object.
+
+    Attributes:
+        rows: [m] int64, which of the split's facts were asked back.
+        better, equal: [2, 2, m] int64, how many subjects are likelier, or exactly as likely: given
+            the run's first object or the first by object score alone; counting all, or all but
+            those that have this object too.
+    """
+
+    rows: Array
+    better: Array
+    equal: Array
+    note: CoherencyNote
+
+    def ranks(self, *, forward: bool = False, filtered: bool = False) -> Ranks[Array]:
+        """Return the subject's ranks.
+
+        Args:
+            forward: given the first object by object score alone.
+            filtered: without the other subjects that have this object too.
+        """
+        return Ranks(
+            self.better[int(forward), int(filtered)], self.equal[int(forward), int(filtered)]
+        )
+
+
+def write_coherency(folder: Folder, split: Split, found: Coherency) -> None:
+    """Store a split's coherency in the folder of the run."""
+    columns = {"rows": found.rows, "better": found.better, "equal": found.equal}
+    folder.write_arrays(coherency_file(split), columns, found.note)
+
+
+def load_coherency(folder: Folder, split: Split) -> Coherency | None:
+    """Read a split's coherency; None where none was measured of the predictions there are.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    name = coherency_file(split)
+    if not folder.has(name):
+        return None
+    columns, about = folder.read_arrays(name)
+    note = validated(CoherencyNote, about, folder.path / name)
+    if note["predictions"] != predictions_digest(folder, split):
+        return None
+    with folder.refuse_damage(name):
+        found = Coherency(columns["rows"], columns["better"], columns["equal"], note)
+        for array in (found.better, found.equal):
+            if not len(found.rows) or array.shape != (2, 2, len(found.rows)):
+                raise ValueError(f"{len(found.rows)} facts and ranks {list(array.shape)}")
+        return found
+
+
+def predictions_digest(folder: Folder, split: Split) -> str:
+    """Return the digest of a split's predictions that a finished run states."""
+    name = predictions_file(split)
+    with folder.refuse_damage(MANIFEST):
+        return folder.manifest.files[name].sha256
 
 
 def measure(

@@ -6,8 +6,8 @@ Means are named *mean over relations* and *mean over facts*, never micro and mac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
-from symprompt.probing.results import Predictions, load_asked, load_card, load_weights, open_run
+from symprompt.probing.results import (
+    Predictions,
+    coherency_file,
+    load_asked,
+    load_card,
+    load_coherency,
+    load_weights,
+    open_run,
+)
 from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
 from symprompt.report.records import METRIC_NAMES, candidate_notes, unfilled_notes
 from symprompt.runs import statistics as averages
@@ -24,6 +32,8 @@ from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval
 
 RankKind = Literal["realistic", "optimistic", "pessimistic"]
+_COHERENCY = {"p1": "coherency", "mrr": "coherency\nMRR"}
+"""What tables show of the subjects' ranks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +51,8 @@ class RunScores:
         model: the model's name, or "".
         method: the method's name, or "".
         labels: what relations are about, by name, where that is known.
+        coherency: the ranks of the subjects of some of the facts, asked back with the run's own
+            first object; None where that is not shown.
     """
 
     name: str
@@ -53,6 +65,7 @@ class RunScores:
     model: str = ""
     method: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    coherency: RunScores | None = None
 
     def __post_init__(self) -> None:
         facts = len(self.key)
@@ -114,12 +127,14 @@ def comparison(
             notes.append(_differing(run, first, len(pairs), labels))
         if not len(pairs):
             continue
-        ours, theirs = pairs.T
-        changes = averages.paired_bootstrap(
-            first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws, seed=seed
-        )
-        row = {"name": run.name, "title": run.title, "to": first.name, "facts": len(pairs)}
-        differences.append(row | _plain(changes))
+        row: dict[str, Any] = {"name": run.name, "title": run.title, "to": first.name}
+        row |= _changes(first, run, pairs, draws, seed)
+        if first.coherency and run.coherency:
+            pairs = shared_facts(first.coherency.key, run.coherency.key)
+            if len(pairs):
+                changes = _changes(first.coherency, run.coherency, pairs, draws, seed)
+                row["coherency"] = changes
+        differences.append(row)
     if differences:
         notes.append(averages.ABOUT_P)
     values: dict[str, Any] = {
@@ -144,6 +159,17 @@ def shared_notes(remarks: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
+def _changes(
+    first: RunScores, run: RunScores, pairs: npt.NDArray[Any], draws: int, seed: int
+) -> dict[str, Any]:
+    """Return a run minus the first one on the facts that both have."""
+    ours, theirs = pairs.T
+    changes = averages.paired_bootstrap(
+        first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws, seed=seed
+    )
+    return {"facts": len(pairs), **_plain(changes)}
+
+
 def _plain(measured: Mapping[str, Mapping[str, Interval | Difference]]) -> dict[str, Any]:
     return {
         averaging: {metric: asdict(value) for metric, value in own.items()}
@@ -156,7 +182,13 @@ def _run_row(run: RunScores, label: str, draws: int, seed: int) -> dict[str, Any
     row: dict[str, Any] = {"name": run.name, "title": run.title, "label": label}
     row |= {"method": run.method, "model": run.model}
     row |= {"facts": len(run.key), "relations": np.unique(run.relation).size}
+    if run.coherency:
+        row["coherency"] = _coherency(run.coherency, draws, seed)
     return row | _averages(run.rank, run.relation, draws, seed)
+
+
+def _coherency(found: RunScores, draws: int, seed: int) -> dict[str, Any]:
+    return {"facts": len(found.key), **_averages(found.rank, found.relation, draws, seed)}
 
 
 def _averages(
@@ -187,17 +219,24 @@ def _relation_rows(runs: Sequence[RunScores], draws: int, seed: int) -> list[dic
             row: dict[str, Any] = {"name": run.name, "facts": int(own.sum())}
             if own.any():
                 row |= _averages(run.rank[own], run.relation[own], draws, seed)[OVER_FACTS]
+            if run.coherency and (run.coherency.relation == number).any():
+                back = run.coherency
+                asked = back.relation == number
+                means = _averages(back.rank[asked], back.relation[asked], draws, seed)
+                row["coherency"] = {"facts": int(asked.sum()), OVER_FACTS: means[OVER_FACTS]}
             found.append(row)
         rows.append({"relation": name, "label": labels.get(name, ""), "runs": found})
     return rows
 
 
 def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging: str) -> Grid:
+    shown = _COHERENCY if any("coherency" in run for run in values["runs"]) else {}
     rows = tuple(
         (
             labels[run["name"]],
             str(run["facts"]),
             *(interval_cell(**run[averaging][metric]) for metric in METRICS),
+            *_coherency_cells(run, averaging, shown, interval_cell),
         )
         for run in values["runs"]
     )
@@ -206,16 +245,31 @@ def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging:
             f"{labels[row['name']]}\nminus {labels[row['to']]}",
             str(row["facts"]),
             *(difference_cell(**row[averaging][metric]) for metric in METRICS),
+            *_coherency_cells(row, averaging, shown, difference_cell),
         )
         for row in values["differences"]
     )
     title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
-    return Grid(title, ("run", "facts", *METRIC_NAMES.values()), (rows, changes))
+    header = ("run", "facts", *METRIC_NAMES.values(), *shown.values())
+    return Grid(title, header, (rows, changes))
+
+
+def _coherency_cells(
+    row: Mapping[str, Any],
+    averaging: str,
+    shown: Mapping[str, str],
+    cell: Callable[..., str],
+) -> Iterator[str]:
+    """Yield the figures of asking back a run's own first objects, where they are shown."""
+    for metric in shown:
+        yield cell(**row["coherency"][averaging][metric]) if "coherency" in row else DASH
 
 
 def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Grid:
     """Return a row for each run below each relation; with one run there is no column of runs."""
     sections = []
+    asked = any("coherency" in run for row in relations for run in row["runs"])
+    more = _COHERENCY if asked else {}
     for row in relations:
         name = f"{row['relation']} {row['label']}".strip()
         section: list[tuple[str, ...]] = []
@@ -224,10 +278,12 @@ def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, 
             shown = "" if section else name
             cells = (interval_cell(**run[metric]) if metric in run else DASH for metric in METRICS)
             label = (labels[run["name"]],) if len(labels) > 1 else ()
-            section.append((shown, *label, str(run["facts"]), *cells))
+            back = _coherency_cells(run, OVER_FACTS, more, interval_cell)
+            section.append((shown, *label, str(run["facts"]), *cells, *back))
         sections.append(tuple(section))
     several = len(labels) > 1
     header = ("relation", *(("run",) if several else ()), "facts", *METRIC_NAMES.values())
+    header += tuple(more.values())
     title = "By relation, in percent, with 95 % intervals"
     rows = tuple(sections) if several else (tuple(row for own in sections for row in own),)
     return Grid(title, header, rows, folded=(1,) if several else ())
@@ -296,6 +352,7 @@ def load_scores(
     forward: bool = False,
     k: int = 0,
     weight: float | None = None,
+    coherency: bool = False,
 ) -> RunScores:
     """Read one run's ranks from its stored predictions.
 
@@ -305,9 +362,12 @@ def load_scores(
         forward: the order before asking back.
         k: ask back this many candidates instead of all that are stored.
         weight: re-rank with this weight instead of the run's.
+        coherency: also read where the subjects stand that were asked back with the run's own first
+            objects; a run that cannot ask back has none.
 
     Raises:
-        RunError: no finished run there, or it cannot be re-ranked as asked.
+        RunError: no finished run there, or it cannot be re-ranked as asked, or its coherency was
+            not measured.
     """
     folder = open_run(path)
     details = folder.manifest.details
@@ -333,7 +393,7 @@ def load_scores(
             *unfilled_notes(details, len(np.unique(predictions.relation))),
             *(f"{counted(n, 'fact')} left out: {why}" for why, n in details["dropped"].items()),
         ]
-    return RunScores(
+    found = RunScores(
         name=str(folder.path) + suffix,
         title=folder.name + suffix,
         relation_names=names,
@@ -345,6 +405,34 @@ def load_scores(
         method=folder.manifest.method,
         labels={name: about["label"] for name, about in card["relations"].items()},
     )
+    if not coherency:
+        return found
+    if not predictions.asked_back:
+        return replace(found, note="; ".join([*notes, "no subject prompt, so no coherency"]))
+    back = load_coherency(folder, split)
+    if back is None:
+        raise RunError(
+            f"the coherency of {path} on {split} was not measured; measure it with: symprompt "
+            f"coherency {path}{'' if split == 'test' else f' --split {split}'}."
+        )
+    with folder.refuse_damage(coherency_file(split)):
+        rank = getattr(back.ranks(forward=forward, filtered=filtered), kind)
+        subjects = RunScores(
+            name=found.name,
+            title=found.title,
+            relation_names=names,
+            relation=found.relation[back.rows],
+            rank=rank.astype(np.float64),
+            key=[found.key[row] for row in back.rows.tolist()],
+        )
+    counts = sorted(back.note["subjects"].values())
+    known = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1]))))
+    told = (
+        f"coherency: the subject's place among the {known} known ones of its relation, given the "
+        f"run's own first object; {counted(len(back.rows), 'fact')} asked back in "
+        f"{counted(back.note['sentences'], 'sentence')}"
+    )
+    return replace(found, note="; ".join([*notes, told]), coherency=subjects)
 
 
 def _check_options(path: str, predictions: Predictions, k: int, weight: float | None) -> None:
