@@ -558,11 +558,12 @@ class LanguageModel:
     @contextmanager
     def dropout(self, on: bool = True) -> Iterator[None]:
         """Run the model with its own dropout on; the P-tuning reference code trains so."""
+        before = self.model.training
         self.model.train(on)
         try:
             yield
         finally:
-            self.model.eval()
+            self.model.train(before)
 
     def _gather(self, _module: nn.Module, _args: Any, output: Any) -> Any:
         if self._wanted is None:

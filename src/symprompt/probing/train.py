@@ -296,8 +296,10 @@ class PromptTraining(FactTraining):
         }
         self.captured: CapturedSteps | None = None
         if capture is None:
-            first = np.arange(1)
-            capture = method.backbone.records and bool(method.queries(self.sentences, first))
+            capture = method.backbone.records
+            if capture and not method.queries(self.sentences, np.arange(1)):
+                capture = False
+                self.recorder.reason = "the loss is not made of queries for one token each"
         if capture:
             self.captured = CapturedSteps(
                 method, self.sentences, self.optimizers, self.recorder, max_tokens=self.max_tokens
@@ -334,6 +336,7 @@ class PromptTraining(FactTraining):
         """Return the epoch's batches, drawn once."""
         if self._planned is None or self._planned.number != self.epoch:
             plan = self.plan()
+            self.method.begin_epoch(self.sentences, self.epoch)
             active, rates = self.rates(plan)
             running = {
                 part: torch.from_numpy(~own.stopped).to(self.device)
@@ -460,7 +463,8 @@ def train(
     # About how many tokens training reads: a query has some 16, and a subject of three tokens as
     # many queries of its own.
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
-    tokens = 16.0 * queries * (4 if method.has_subject_prompt else 1)
+    each = 4 + config.method.negatives if method.has_subject_prompt else 1
+    tokens = 16.0 * queries * each
     acceleration = backbone.accelerate(config.compile, tokens=tokens)
     if method.has_subject_prompt or config.rerank:
         require_dev(config, problem.sentences)

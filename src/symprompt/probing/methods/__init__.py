@@ -19,6 +19,7 @@ class MethodTraits:
         vectors: it learns vectors, which a template, an encoder and a warm start are about.
         encoder: the only kind of encoder it goes with; "" for any.
         any_length: it can be asked for objects of several tokens.
+        subject_prompt: it asks for the subject too.
         dtype: what the dtype "auto" means; half precision is then refused. "" leaves it open.
     """
 
@@ -26,6 +27,7 @@ class MethodTraits:
     vectors: bool = True
     encoder: str = ""
     any_length: bool = False
+    subject_prompt: bool = False
     dtype: str = ""
 
 
@@ -38,7 +40,7 @@ METHODS: dict[str, MethodTraits] = {
     "optiprompt": MethodTraits("ptuning:PTuning", encoder="free", any_length=True),
     "ptuning": MethodTraits("ptuning:PTuning", any_length=True),
     "softprompt": MethodTraits("softprompt:SoftPrompt", encoder="free"),
-    "spe": MethodTraits("spe:SPE", any_length=True),
+    "spe": MethodTraits("spe:SPE", any_length=True, subject_prompt=True),
 }
 
 if TYPE_CHECKING:

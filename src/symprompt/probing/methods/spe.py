@@ -8,8 +8,9 @@ Options beyond the paper, whose values are the defaults: separate vectors for th
 blanks kept; the subject masked whole, or each of its tokens together with those after it: the chain
 rule, where no token is given away by what follows it, so that it needs the object more; the log of
 the mean likelihood ("average of pseudo likelihoods", read literally) or the sum of log-likelihoods
-instead of their mean; the re-ranking weight chosen on dev, or fitted there together with a weight
-of the object's frequency.
+instead of their mean; wrong objects that the subject prompt learns to tell from the true one
+(``probing/negatives.py``); the re-ranking weight chosen on dev, or fitted there together with a
+weight of the object's frequency.
 Causal models, which the paper does not treat, are our extension: in the subject prompt the object
 stands first and the subject last, and the subject's likelihood follows from the chain rule in one
 pass, each token given the object and the tokens before it; no pseudo-likelihood, hence no masking.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError
@@ -31,14 +33,24 @@ from symprompt.probing.methods.base import (
     make_encoder,
     one_token_queries,
 )
+from symprompt.probing.negatives import (
+    Negatives,
+    draw,
+    find_wrong,
+    listwise_losses,
+    with_negatives,
+    wrong_candidates,
+)
 from symprompt.probing.problem import Sentences
 from symprompt.probing.queries import (
     OBJECT_PART,
     SUBJECT_PART,
     Queries,
+    TokenLikelihoods,
     score_subjects,
     subject_likelihoods,
     subject_queries,
+    subject_token_likelihoods,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +69,8 @@ class SPE(Method):
         encoders = {part: make_encoder(config, problem, part) for part in parts}
         super().__init__(config, problem, encoders)
         self.config = config.method
+        self._seed, self._problem = config.seed, problem
+        self._negatives: Negatives | None = None
 
     @classmethod
     def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:
@@ -77,20 +91,64 @@ class SPE(Method):
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return the sentences of the object prompt and those of the subject prompt."""
         first: np.ndarray = super().sentences_per_fact(sentences, rows)
-        one_each = self.config.masking == "whole" or self.backbone.causal
+        one_each = self._one_sentence
         second = np.ones_like(rows) if one_each else sentences.subject_prompt.subject_lengths[rows]
-        total: np.ndarray = first + second
+        total: np.ndarray = first + second + self.config.negatives
         return total
 
+    @property
+    def _one_sentence(self) -> bool:
+        """Whether one sentence asks for all tokens of a subject."""
+        return self.config.masking == "whole" or self.backbone.causal
+
+    def begin_epoch(self, sentences: Sentences, epoch: int) -> None:
+        """Draw the wrong objects that the epoch's facts are told apart from, if there are any."""
+        if not self.config.negatives:
+            return
+        found = self.epoch_state
+        due = epoch % self.config.negatives_every == 0
+        # A run that goes on within an epoch has what was found before it.
+        if not found or (due and int(found["found at"]) != epoch):
+            wrong = find_wrong(
+                self,
+                sentences,
+                self._problem.allowed,
+                k=self.config.k,
+                max_tokens=self._problem.max_tokens,
+            )
+            self.epoch_state = found = {"wrong": wrong, "found at": torch.tensor(epoch)}
+        self._negatives = draw(
+            found["wrong"].cpu().numpy(),
+            sentences,
+            self._problem.relations,
+            count=self.config.negatives,
+            seed=self._seed,
+            epoch=epoch,
+        )
+
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7)."""
+        """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7).
+
+        In an epoch with wrong objects their listwise loss is added.
+        """
         first = super().loss(sentences, rows, vectors)
-        return first + self.config.train_weight * self._subject_loss(sentences, rows, vectors)
+        tokens = self._subject_tokens(sentences, rows, vectors)
+        loss = first + self.config.train_weight * -tokens.mean_log()
+        if self._negatives is None:
+            return loss
+        negatives = self._negatives.take(rows)
+        listwise = self._listwise(sentences, rows, vectors, tokens, negatives)
+        return loss + self.config.negatives_weight * listwise
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
-        """Return the queries of both prompts, unless one sentence asks for a whole subject."""
+        """Return the queries of both prompts, unless one sentence asks for a whole subject.
+
+        Nor are wrong objects of several tokens such queries.
+        """
         first = one_token_queries(sentences, rows)
-        if self.config.masking == "whole" or self.backbone.causal or first is None:
+        if self._one_sentence or first is None:
+            return None
+        if self.config.negatives and sentences.spelling is not None:
             return None
         part = SUBJECT_PART if SUBJECT_PART in self.encoders else OBJECT_PART
         weight = self.config.train_weight
@@ -98,25 +156,87 @@ class SPE(Method):
         second = subject_queries(
             sentences.subject_prompt, rows, part=part, weight=weight, chain=chain
         )
+        if self._negatives is not None:
+            second = with_negatives(
+                second, rows, self._negatives.take(rows), weight=self.config.negatives_weight
+            )
         return [*first, second]
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
     ) -> dict[str, Tensor]:
-        """Return the subject's loss, by which separate vectors choose their best epoch."""
+        """Return the subject's loss, by which separate vectors choose their best epoch.
+
+        Wrong objects are here the best ones of the present object prompt, and of a subject's tokens
+        its first is asked about, so that epochs do not differ by what was drawn.
+        """
         if SUBJECT_PART not in self.encoders:
             return {}
-        return {SUBJECT_PART: self._subject_loss(sentences, rows, vectors)}
+        tokens = self._subject_tokens(sentences, rows, vectors)
+        loss, count = -tokens.mean_log(), self.config.negatives
+        if count:
+            index = torch.from_numpy(rows).to(self.backbone.device)
+            allowed = self._problem.allowed[sentences.subject_prompt.relation[index]]
+            scores = self.scores(sentences, rows, vectors)
+            wrong = wrong_candidates(scores, allowed, sentences.known[index], self.config.k)
+            order = (wrong < 0).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+            negatives = Negatives(wrong.gather(1, order).cpu().numpy(), np.zeros_like(rows))
+            listwise = self._listwise(sentences, rows, vectors, tokens, negatives)
+            loss = self.config.train_weight * loss + self.config.negatives_weight * listwise
+        return {SUBJECT_PART: loss}
 
-    def _subject_loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
-        tokens = subject_likelihoods(
+    def _listwise(
+        self,
+        sentences: Sentences,
+        rows: np.ndarray,
+        vectors: Vectors,
+        tokens: TokenLikelihoods,
+        negatives: Negatives,
+    ) -> Tensor:
+        """Return the listwise loss of each row, [b].
+
+        Args:
+            tokens: likelihoods of the subject's tokens given the true object.
+            negatives: of the rows.
+        """
+        layout, device = sentences.subject_prompt, self.backbone.device
+        if self._one_sentence:
+            right = tokens.mean_log()
+        else:
+            lengths = layout.subject_lengths[rows]
+            asked = np.cumsum(lengths) - lengths + negatives.offset
+            right = tokens.log_likelihood[torch.from_numpy(asked).to(device)]
+        fact, place = np.nonzero(negatives.objects >= 0)
+        if not len(fact):
+            return torch.zeros_like(right)
+        chosen, here = negatives.objects[fact, place], rows[fact]
+        objects: Tensor | None = torch.from_numpy(chosen).to(device)
+        if sentences.spelling is not None:
+            names = sentences.spelling.names
+            layout = layout.filled(here, names.tokens[objects], names.lengths[chosen])
+            here, objects = np.arange(len(here)), None
+        wrong = subject_token_likelihoods(
+            self.backbone,
+            layout,
+            here,
+            negatives.offset[fact],
+            vectors.get(SUBJECT_PART, vectors[OBJECT_PART]),
+            masking=self.config.masking,
+            objects=objects,
+        )
+        whose, which = (torch.from_numpy(own).to(device) for own in (fact, place))
+        return listwise_losses(right, wrong, whose, which)
+
+    def _subject_tokens(
+        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+    ) -> TokenLikelihoods:
+        return subject_likelihoods(
             self.backbone,
             sentences.subject_prompt,
             rows,
             vectors.get(SUBJECT_PART, vectors[OBJECT_PART]),
             masking=self.config.masking,
         )
-        return -tokens.mean_log()
 
     def subject_scores(
         self,
