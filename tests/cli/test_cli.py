@@ -30,7 +30,7 @@ from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder
 from symprompt.tasks.data.examples import Columns
 from symprompt.tasks.data.load import load_task
-from tiny.models import make_facts, run_config
+from tiny.models import CITIES, COUNTRIES, make_facts, run_config
 from tiny.runs import Call, Said
 from tiny.text import flags_of, pretrain_config, write_text
 
@@ -462,8 +462,60 @@ def test_a_relation_without_usable_facts_is_named(
     lines = [f"York,tongue,Unheardof{split},{split},\n" for split in ("train", "dev", "test")]
     path.write_text(data.read_text() + "".join(lines))
     message = refused("my-facts", "--data", path)
-    assert "relation tongue has no usable train facts" in message
-    assert "1 dropped: object is not one token" in message
+    assert "relation tongue has no usable train, dev and test facts" in message
+    assert "3 dropped: object is not one token" in message
+
+
+def test_unusable_relations_are_left_out_named_and_shown_under_every_table(
+    refused: Callable[..., str], train: Call, call: Call, data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "more.csv"
+    lines = [f"York,tongue,Unheardof{split},{split},\n" for split in ("train", "dev", "test")]
+    lines += [f"York,twin,Paris,{split},\n" for split in ("train", "test")]
+    path.write_text(data.read_text() + "".join(lines))
+    message = refused("my-facts", "--data", path)
+    assert "2 relations cannot be used: tongue has no usable train, dev and test" in message
+    assert "twin has no usable dev facts" in message
+    assert "leave them out with --skip-unusable" in message
+    note = (
+        "2 relations left out (no usable train, dev and test facts: tongue; no usable dev "
+        "facts: twin)"
+    )
+    spe, back = tmp_path / "spe", tmp_path / "back"
+    said = train("my-facts", "--data", path, "--skip-unusable", "--out", spe, "--method.k", 3)
+    assert said.code == 0
+    assert note in said.out
+    assert "left out: 2 facts, their relation cannot be used" in said.out
+    plain = tmp_path / "plain"
+    assert train("my-facts", "--data", data, "--out", plain, "--method.k", 3).code == 0
+    name = "predictions/test.safetensors"
+    assert (spe / name).read_bytes() == (plain / name).read_bytes()
+    manifest = json.loads((spe / "symprompt.json").read_text())
+    assert list(manifest["details"]["skipped"]) == ["tongue", "twin"]
+    assert call("rerank", spe, "--with", spe, "--out", back, "--device", "cpu").code == 0
+    for words in (["table", spe], ["table", back, "--markdown"], ["diff", spe, plain]):
+        assert note in call(*words).out
+    assert note in json.loads(call("table", spe, "--json").out)["notes"][-1]
+    checked = call("data", "check", path, "--model", spe_model(spe))
+    assert f"with --skip-unusable: {note}" in checked.out
+    checked = call("data", "check", path, "--model", spe_model(spe), "--skip-unusable", "--json")
+    assert list(json.loads(checked.out)["skipped"]) == ["tongue", "twin"]
+
+
+def spe_model(run: Path) -> str:
+    return str(json.loads((run / "symprompt.json").read_text())["model"])
+
+
+def test_relations_with_too_few_subjects_are_left_out(train: Call, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    pairs = list(zip(COUNTRIES, CITIES, strict=True))
+    rows = [f"{country},capital,{city}" for country, city in pairs]
+    rows += [f"{pairs[0][0]},{name},{pairs[0][1]}" for name in ("twin", "near")]
+    path.write_text("subject,relation,object\n" + "\n".join(rows))
+    said = train("my-facts", "--data", path)
+    assert "2 relations have too few subjects to be dealt to splits: near, twin" in said.err
+    said = train("my-facts", "--data", path, "--skip-unusable")
+    assert "2 relations left out (too few subjects to deal to splits: near, twin)" in said.out
 
 
 def test_an_unknown_relation_is_refused_with_a_suggestion(refused: Callable[..., str]) -> None:

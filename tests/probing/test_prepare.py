@@ -312,3 +312,95 @@ def test_a_subject_is_read_as_it_stands_on_the_way_back(backbone: LanguageModel)
         start = int(back.subject_at[row])
         assert back.ids[row, start : start + len(wanted)].tolist() == wanted
         assert int(back.subject_lengths[row]) == len(wanted)
+
+
+def several(**relations: tuple[Pairs, Pairs, Pairs]) -> FactSet:
+    """Relations by name, each with its splits; all but one called bare have a manual template."""
+    made = (
+        Relation(
+            name,
+            *(facts_of(name, pairs) for pairs in splits),
+            template="" if name == "bare" else "[X] is in [Y] .",
+        )
+        for name, splits in relations.items()
+    )
+    return FactSet(tuple(made), "made up", "table")
+
+
+ONE = [(subject, "Paris") for subject, _ in GOOD]
+SOME = several(
+    first=(GOOD, GOOD, GOOD),
+    devless=(GOOD, [("Norway", "Oslo")], GOOD),
+    single=(ONE, ONE, ONE),
+    empty=([], [], GOOD),
+    last=(GOOD, GOOD[:2], GOOD),
+)
+
+
+def test_all_unusable_relations_are_named_at_once(bert: LanguageModel) -> None:
+    with pytest.raises(DataError) as refused:
+        prepare(run_config(facts={"vocabulary": "objects"}), bert, SOME)
+    assert str(refused.value) == (
+        "3 relations cannot be used: devless has no usable dev facts (1 dropped: object is not one "
+        "token of the model), single has one possible answer alone, empty has no usable train, dev "
+        "and test facts (3 dropped: object not among the relation's training objects); "
+        "add facts (--objects any-length --vocabulary objects keeps such facts), or "
+        "leave them out with --skip-unusable."
+    )
+    with pytest.raises(DataError, match=r"relation r has no usable dev facts; .* leave it out"):
+        prepare(run_config(), bert, one_relation(GOOD, [], GOOD))
+
+
+@pytest.mark.parametrize(
+    ("method", "vocabulary", "left_out"),
+    [
+        ("ptuning", "full", {"devless": "no usable dev facts"}),
+        ("ptuning", "objects", {"single": "one possible answer alone"}),
+        ("manual", "full", {}),
+    ],
+)
+def test_unusable_relations_are_left_out_and_the_rest_is_as_without_them(
+    bert: LanguageModel, method: str, vocabulary: str, left_out: dict[str, str]
+) -> None:
+    config = run_config(
+        method={"name": method}, facts={"vocabulary": vocabulary, "skip_unusable": True}
+    )
+    found = prepare(config, bert, SOME)
+    assert left_out.items() <= dict(found.facts.skipped).items()
+    kept = [name for name in SOME.names if name not in found.facts.skipped]
+    plain = run_config(method={"name": method}, facts={"vocabulary": vocabulary})
+    wanted = prepare(plain, bert, SOME.select(kept))
+    assert found.relations == wanted.relations
+    assert found.facts.relations == wanted.facts.relations
+    assert found.templates == wanted.templates
+    assert torch.equal(found.allowed, wanted.allowed)
+    for split, sentences in wanted.sentences.items():
+        assert torch.equal(found.sentences[split].gold, sentences.gold)
+        assert torch.equal(found.sentences[split].known, sentences.known)
+        ours, theirs = found.sentences[split].object_prompt, sentences.object_prompt
+        assert torch.equal(ours.ids, theirs.ids)
+        assert torch.equal(ours.relation, theirs.relation)
+    # Every fact is in the problem or counted.
+    lost = sum(entry.count for entry in found.facts.dropped)
+    assert lost + len(found.facts.facts()) == len(SOME.facts())
+
+
+def test_relations_without_a_template_to_ask_by_are_left_out_or_all_named(
+    gpt2: LanguageModel,
+) -> None:
+    facts = several(first=(GOOD, GOOD, GOOD), bare=(GOOD, GOOD, GOOD))
+    behind = replace(facts["first"], name="behind", template="[Y] has [X] .")
+    facts = replace(facts, relations=(*facts.relations, behind))
+    skipping = run_config(method={"name": "manual"}, facts={"skip_unusable": True})
+    assert prepare(skipping, gpt2, facts).facts.skipped == {
+        "bare": "no manual template",
+        "behind": "a manual template that a causal model cannot be asked by",
+    }
+    with pytest.raises(DataError, match=r"bare has no manual template; .*--skip-unusable"):
+        prepare(run_config(method={"name": "manual"}), gpt2, facts)
+
+
+def test_a_set_without_a_usable_relation_is_refused(bert: LanguageModel) -> None:
+    config = run_config(facts={"skip_unusable": True})
+    with pytest.raises(DataError, match=r"no relation of made up can be used \(r: no usable dev"):
+        prepare(config, bert, one_relation(GOOD, [], GOOD))

@@ -18,7 +18,7 @@ from symprompt.cli.flags import (
 )
 from symprompt.cli.output import print_json
 from symprompt.errors import ConfigError
-from symprompt.facts import check, load_facts, load_subjects, uhn
+from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
@@ -32,6 +32,7 @@ from symprompt.probing.prepare import (
     drop_unusable,
     load_config_facts,
     make_templates,
+    unusable_relations,
 )
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
@@ -156,18 +157,22 @@ def run_demo(flags: DemoFlags) -> None:
 
 def run_check(flags: CheckFlags) -> None:
     """Run ``symprompt data check SOURCE``."""
-    for name in ("strict", "vocabulary"):
+    for name in ("strict", "vocabulary", "skip_unusable"):
         if not flags.model and getattr(flags.facts, name) != getattr(FactsConfig(), name):
-            raise ConfigError(f"--{name} is about a model's tokens; name the model with --model.")
-    facts = load_config_facts(flags.source, flags.facts)
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is about a model's tokens; name the model with --model.")
+    facts, unusable = load_config_facts(flags.source, flags.facts), {}
     if flags.model:
         vocabulary = load_vocabulary(flags.model)
         prompt = PromptConfig(template=CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
         config = RunConfig(facts=flags.facts, prompt=prompt, method=MethodConfig(name="ptuning"))
         facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
+        unusable = unusable_relations(config, facts, SPLITS)
+        if flags.facts.skip_unusable:
+            facts, unusable = facts.leave_out(unusable), {}
     elif flags.facts.uhn:
         facts = uhn(facts, ("test",))
-    report = check(facts).to_dict()
+    report = check(facts).to_dict() | {"skipped": facts.skipped, "unusable": unusable}
     if flags.json:
         print_json(report)
     else:

@@ -20,6 +20,7 @@ from symprompt.facts.bear import find_bear, load_bear
 from symprompt.facts.templates import add_templates, find_templates, template_in
 from symprompt.facts.types import (
     SPLITS,
+    UNUSABLE,
     Dropped,
     Fact,
     FactSet,
@@ -80,6 +81,7 @@ def load_facts(
     shares: Sequence[int] = (),
     columns: Mapping[str, str] | Sequence[str] = (),
     bad_rows: BadRows = "refuse",
+    skip_unusable: bool = False,
 ) -> FactSet:
     """Return the facts of a source with their splits and manual templates.
 
@@ -97,6 +99,8 @@ def load_facts(
         columns: what a table calls its columns, as {"subject": "company"} or ["subject=company"].
             If it then has no relation, all facts are of one, called as the file.
         bad_rows: "skip" leaves rows that cannot be used out and counts them; "refuse" names them.
+        skip_unusable: leave relations of a table out that have too few subjects for a split, and
+            name them.
 
     Example:
         >>> facts = load_facts("world", relations=["capital"])
@@ -125,7 +129,8 @@ def load_facts(
         facts = world_facts(seed, shares)
         facts = facts.select(choose_names(facts.names, relations, facts.source))
     elif kind == "table":
-        facts = load_table(Path(source), **dealing, columns=columns, bad_rows=bad_rows)
+        dealing |= {"columns": columns, "bad_rows": bad_rows}
+        facts = load_table(Path(source), **dealing, skip_unusable=skip_unusable)
     elif kind == "bear":
         facts = load_bear(Path(source), **dealing, bad_rows=bad_rows)
     else:
@@ -281,6 +286,7 @@ def load_table(
     shares: Sequence[int] = (),
     columns: Mapping[str, str] | Sequence[str] = (),
     bad_rows: BadRows = "refuse",
+    skip_unusable: bool = False,
 ) -> FactSet:
     """Return the facts of a table file, split by its split column or else by the seed.
 
@@ -291,7 +297,7 @@ def load_table(
         path: a .csv or .tsv file with a header, or a .jsonl file.
         relations: names to load; none means all.
         seed, shares: make the split where the file has no split column.
-        columns, bad_rows: see ``load_facts``.
+        columns, bad_rows, skip_unusable: see ``load_facts``.
     """
     called = read_columns(columns, _ROLES)
     bad: list[str] = []
@@ -339,6 +345,7 @@ def load_table(
         raise DataError(f"{path} has a header but no facts; add at least one line.")
     loaded: list[Relation] = []
     dropped: list[Dropped] = []
+    few: dict[str, str] = {}
     names = choose_names(grouped, relations, str(path))
     unread[names[0]] += len(bad) - sum(unread[name] for name in grouped)
     for name in names:
@@ -359,7 +366,9 @@ def load_table(
                     name, facts, seed=seed, shares=shares, template=template
                 )
             except DataError as error:
-                raise DataError(f"{path}: {error}") from None
+                few[name] = str(error)
+                dropped.append(Dropped(name, "train", UNUSABLE, len(facts)))
+                continue
         place = {fact: split for split in SPLITS for fact in relation.split(split)}
         lines = Counter(split or place[fact] for fact, split in entries)
         for split in SPLITS:
@@ -367,7 +376,16 @@ def load_table(
             if lost:
                 dropped.append(Dropped(name, split, "duplicate", lost))
         loaded.append(relation)
-    return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed)
+    if len(few) > 1 and not (skip_unusable and loaded):
+        raise DataError(
+            f"{path}: {len(few)} relations have too few subjects to be dealt to splits: "
+            f"{', '.join(few)}; add facts or a split column, or leave them out with "
+            "--skip-unusable."
+        )
+    if few and not (skip_unusable and loaded):
+        raise DataError(f"{path}: {next(iter(few.values()))}")
+    skipped = dict.fromkeys(few, "too few subjects to deal to splits")
+    return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed, skipped)
 
 
 def _split(row: Row, path: Path, number: int, *, given: bool) -> Split | None:

@@ -153,6 +153,10 @@ class CheckReport(Counts):
 def check(facts: FactSet) -> CheckReport:
     """Return what was counted for every relation of the set, and for all together."""
     relations = [_check_relation(facts, relation) for relation in facts.relations]
+    by_relation: dict[str, dict[str, int]] = {}
+    for entry in facts.dropped:
+        own = by_relation.setdefault(entry.relation, {})
+        own[entry.reason] = own.get(entry.reason, 0) + entry.count
     accuracies = [x.majority_accuracy for x in relations if x.majority_accuracy is not None]
     over_relations = over_facts = None
     if accuracies:
@@ -169,10 +173,7 @@ def check(facts: FactSet) -> CheckReport:
         majority_mean_over_facts=over_facts,
         majority_unknown=[entry.name for entry in relations if entry.majority_correct is None],
         dropped_by_reason=facts.dropped_by_reason(),
-        dropped_by_relation={
-            name: facts.select([name]).dropped_by_reason()
-            for name in dict.fromkeys(entry.relation for entry in facts.dropped)
-        },
+        dropped_by_relation=by_relation,
         composed=facts.composed,
     )
 

@@ -74,6 +74,8 @@ class Relation:
 
 NOT_ONE_TOKEN = "object is not one token of the model"
 """Why most facts are left out."""
+UNUSABLE = "their relation cannot be used"
+"""Why the facts of a whole relation are left out."""
 
 
 def with_advice(reason: str) -> str:
@@ -98,6 +100,7 @@ class FactSet:
     """Relations with their facts, and the count of every fact that was left out on the way.
 
     Args:
+        skipped: relations that were left out as they cannot be used, each with its reason.
         composed: facts whose names were read in decomposed Unicode (NFD); they are kept in composed
             one (NFC), so that a name is one name however it was typed.
     """
@@ -107,6 +110,7 @@ class FactSet:
     layout: str
     dropped: tuple[Dropped, ...] = field(default=())
     composed: int = 0
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,6 +162,26 @@ class FactSet:
                     dropped.append(Dropped(relation.name, split, reason, lost))
             relations.append(replace(relation, **kept))
         return replace(self, relations=tuple(relations), dropped=tuple(dropped))
+
+    def leave_out(self, reasons: Mapping[str, str]) -> FactSet:
+        """Return the set without some relations, which it names with their reasons.
+
+        Their facts are counted as dropped.
+
+        Args:
+            reasons: why each relation that is left out cannot be used.
+
+        Raises:
+            DataError: no relation is left.
+        """
+        facts = {fact for name in reasons for fact in self[name].all()}
+        kept = tuple(relation for relation in self.relations if relation.name not in reasons)
+        if not kept:
+            listed = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+            raise DataError(f"no relation of {self.source} can be used ({listed}); add facts.")
+        dropped = self.drop(facts, UNUSABLE).dropped
+        skipped = {**self.skipped, **reasons}
+        return replace(self, relations=kept, dropped=dropped, skipped=skipped)
 
     def dropped_by_reason(self) -> dict[str, int]:
         """Return how many facts each reason cost, over all relations and splits."""

@@ -55,6 +55,10 @@ class FactsConfig:
     """Leave out test facts whose object is named in the subject (LAMA-UHN's string filter)."""
     strict: bool = False
     """Stop at a fact whose object is not one allowed token, instead of counting it as dropped."""
+    skip_unusable: bool = False
+    """Leave relations out that cannot be used (no facts in a split that the method needs, one
+    possible answer alone, no template it could be asked by), name and count them; otherwise the run
+    refuses."""
     split_seed: Seed = 0
     """Seed of the split where the data has none, and of what the three limits below draw."""
     shares: Several[Count] = ()

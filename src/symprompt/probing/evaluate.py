@@ -457,6 +457,7 @@ def write_results(
         "k_lowered_by": problem.smallest_relation() if lowered else None,
         **by_name,
         "dropped": dict(dropped),
+        **({"skipped": dict(problem.facts.skipped)} if problem.facts.skipped else {}),
         "unfilled": list(unfilled),
         "leakage": count_leakage(problem.facts),
     }

@@ -6,6 +6,7 @@ Facts that the model cannot read or answer are dropped, every one counted with i
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def load_config_facts(source: str, config: FactsConfig) -> FactSet:
         shares=config.shares,
         columns=config.columns,
         bad_rows=config.bad_rows,
+        skip_unusable=config.skip_unusable,
     )
     return facts if config.wording == 1 else facts.worded(config.wording)
 
@@ -88,27 +90,41 @@ def prepare(
             otherwise they are loaded and chosen by the config.
 
     Raises:
-        DataError: a relation has no usable facts in a split that the method needs, or with
-            ``facts.strict`` any fact cannot be used.
+        DataError: relations cannot be used and ``facts.skip_unusable`` does not leave them out, or
+            with ``facts.strict`` any fact cannot be used.
         ConfigError: the config asks what a causal model cannot be asked.
     """
     kind = method_class(config.method.name)
     kind.check_model(config, backbone)
     written: Prompts = ()
+    if config.facts.skip_unusable:
+        facts = facts.leave_out(_without_template(config, backbone.vocabulary, facts))
     if kind.several_prompts:
         known = prompts or {}
         if set(facts.names) <= set(known):
             written = tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
         else:
             found = load_ensemble(config, backbone.vocabulary, facts)
-            written = kind.choose_prompts(config, backbone, facts, found)
+            chosen = kind.choose_prompts(config, backbone, facts, found)
+            # Of those that are known some relations may be missing that turn out to be unusable.
+            written = tuple(
+                tuple(map(Template.parse, known.get(name, ()))) or own
+                for name, own in zip(facts.names, chosen, strict=True)
+            )
         templates = tuple(longest_prompt(backbone.vocabulary, own) for own in written)
     else:
         templates = make_templates(config, backbone.vocabulary, facts)
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
-    _refuse_empty(usable, kind.needed_splits(config))
+    reasons = unusable_relations(config, usable, kind.needed_splits(config))
+    if reasons and not config.facts.skip_unusable:
+        raise DataError(_refusal(usable, reasons))
+    if reasons:
+        rows = [row for row, name in enumerate(usable.names) if name not in reasons]
+        usable = usable.leave_out(reasons)
+        facts, templates = facts.select(usable.names), tuple(templates[row] for row in rows)
+        written = tuple(written[row] for row in rows) if written else ()
     tokens = config.max_tokens or backbone.token_budget()
     allowed, spelling = allowed_answers(config, backbone, usable, templates)
     sentences: dict[Split, Sentences] = {}
@@ -223,27 +239,63 @@ def drop_unusable(
     return at_most(kept, limits, seed=config.facts.split_seed)
 
 
-def _refuse_empty(facts: FactSet, needed: Sequence[Split]) -> None:
-    """Refuse a relation without facts in a split that the method needs.
+def unusable_relations(
+    config: RunConfig, facts: FactSet, needed: Sequence[Split]
+) -> dict[str, str]:
+    """Return why relations cannot be used, by name: a split without facts, or nothing to rank.
 
-    Raises:
-        DataError: naming the relation, the split and what was dropped from it.
+    Args:
+        facts: what is left after dropping.
+        needed: splits that every relation must have facts in.
     """
+    reasons: dict[str, str] = {}
+    few = config.facts.objects == "any-length" or config.facts.vocabulary == "objects"
+    words = listed_words(config)
     for relation in facts.relations:
-        for split in needed:
-            if not relation.split(split):
-                lost = {
-                    entry.reason: entry.count
-                    for entry in facts.dropped
-                    if entry.relation == relation.name and entry.split == split
-                }
-                listed = (f"{count} dropped: {with_advice(why)}" for why, count in lost.items())
-                why = "; ".join(listed)
-                raise DataError(
-                    f"relation {relation.name} has no usable {split} facts"
-                    f"{' (' + why + ')' if why else ''}; add facts, or leave it out with "
-                    "facts.relations."
-                )
+        empty = [split for split in needed if not relation.split(split)]
+        if empty:
+            shown = " and ".join(filter(None, (", ".join(empty[:-1]), empty[-1])))
+            reasons[relation.name] = f"no usable {shown} facts"
+        elif few and len(candidate_names(relation, words)) < 2:
+            reasons[relation.name] = "one possible answer alone"
+    return reasons
+
+
+def _refusal(facts: FactSet, reasons: Mapping[str, str]) -> str:
+    """Return the sentence that names all unusable relations, and what was dropped from them."""
+    told = []
+    for name, why in reasons.items():
+        lost: Counter[str] = Counter()
+        for entry in facts.dropped:
+            if entry.relation == name and entry.split in why:
+                lost[entry.reason] += entry.count
+        listed = "; ".join(f"{count} dropped: {reason}" for reason, count in lost.items())
+        told.append(f"{name} has {why}{f' ({listed})' if listed else ''}")
+    head = "relation " if len(told) == 1 else f"{len(told)} relations cannot be used: "
+    them = "it" if len(told) == 1 else "them"
+    advice = with_advice(NOT_ONE_TOKEN).removeprefix(NOT_ONE_TOKEN)
+    more = advice if any(NOT_ONE_TOKEN in own for own in told) else ""
+    return f"{head}{', '.join(told)}; add facts{more}, or leave {them} out with --skip-unusable."
+
+
+def _asks_by_manual(config: RunConfig) -> bool:
+    """Return whether each relation's own manual template is needed."""
+    manual = method_class(config.method.name).manual_templates
+    return manual or config.prompt.template == "manual" or config.prompt.start == "manual"
+
+
+def _without_template(config: RunConfig, vocabulary: Vocabulary, facts: FactSet) -> dict[str, str]:
+    """Return why relations cannot be asked by a manual template that is needed, by name."""
+    reasons: dict[str, str] = {}
+    for relation in facts.relations if _asks_by_manual(config) else ():
+        if not relation.template:
+            reasons[relation.name] = "no manual template"
+            continue
+        try:
+            manual_template(vocabulary, relation)
+        except DataError:
+            reasons[relation.name] = "a manual template that a causal model cannot be asked by"
+    return reasons
 
 
 def make_templates(
@@ -257,8 +309,7 @@ def make_templates(
         DataError: a relation has no manual template, or one that a causal model cannot be asked by.
     """
     prompt = config.prompt
-    manual = prompt.template == "manual" or method_class(config.method.name).manual_templates
-    if not manual and prompt.start == "random":
+    if not _asks_by_manual(config):
         template = Template.parse(prompt.template)
         if vocabulary.causal and not template.ends_with_object:
             raise ConfigError(
@@ -269,9 +320,10 @@ def make_templates(
         return (template,) * len(facts.relations)
     missing = [relation.name for relation in facts.relations if not relation.template]
     if missing:
+        noun, verb = ("relation", "has") if len(missing) == 1 else ("relations", "have")
         raise DataError(
-            f"relation {missing[0]} has no manual template ({len(missing)} such); add a template "
-            "column, or name a file with facts.templates."
+            f"{noun} {', '.join(missing)} {verb} no manual template; add a template column, name a "
+            "file with facts.templates, or leave out what cannot be asked with --skip-unusable."
         )
     written = tuple(manual_template(vocabulary, relation) for relation in facts.relations)
     if prompt.start == "random":

@@ -325,7 +325,7 @@ def manual_template(vocabulary: Vocabulary, relation: Relation) -> Template:
         return template.cut_after_object()
     except TemplateError as error:
         raise DataError(
-            f"relation {relation.name}: {error} Or leave the relation out with facts.relations."
+            f"relation {relation.name}: {error} Or leave the relation out with --skip-unusable."
         ) from error
 
 

@@ -395,7 +395,8 @@ def load_facts(folder: Folder) -> FactSet:
                     tuple(about.get("answers", ())),
                 )
             )
-    return FactSet(tuple(relations), source=str(folder.path), layout="run")
+    skipped = folder.manifest.details.get("skipped", {}) if folder.has(MANIFEST) else {}
+    return FactSet(tuple(relations), source=str(folder.path), layout="run", skipped=skipped)
 
 
 # ------------------------------------------------------------------------------ predictions

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from symprompt.errors import counted
 from symprompt.facts.types import with_advice
 from symprompt.report.grid import Grid, stack
+from symprompt.report.records import skipped_notes
 from symprompt.runs.statistics import ABOUT_P
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ def _check_notes(report: Mapping[str, Any]) -> list[str]:
             f"{counted(report['composed'], 'fact')} with names in decomposed Unicode (NFD), taken "
             "in composed one (NFC), so that each name is one"
         )
+    notes += skipped_notes(report.get("skipped", {}))
+    notes += [f"with --skip-unusable: {own}" for own in skipped_notes(report.get("unusable", {}))]
     dropped = report["dropped_by_reason"]
     notes += [
         f"left out: {counted(count, 'fact')}, {with_advice(reason)}"

@@ -150,6 +150,8 @@ def load_runs(paths: Sequence[str], split: str = "") -> Results:
                 told = ", ".join(f"{setting} {value}" for setting, value in differing.items())
                 notes.append(f"{name}: {told}")
             for run in runs:
+                left_out = skipped_notes(run.manifest.details.get("skipped", {}))
+                notes += [f"{run.folder.name}: {note}" for note in left_out]
                 for record in run_records(run.folder, split):
                     changes = {"label": label, "settings": {**record.settings, **differing}}
                     records.append(record.model_copy(update=changes))
@@ -399,6 +401,7 @@ def run_summary(metrics: Mapping[str, Any]) -> Group:
         f"seed {metrics['seed']}"
     ]
     notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
+    notes += skipped_notes(metrics.get("skipped", {}))
     notes += [
         f"left out: {counted(count, 'fact')}, {with_advice(why)}"
         for why, count in metrics["dropped"].items()
@@ -446,6 +449,15 @@ def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:
         f"prompts that are not all words, as the search was too short: {len(names)} of "
         f"{counted(relations, 'relation')} ({shown}); raise learning.epochs or search.steps"
     ]
+
+
+def skipped_notes(skipped: Mapping[str, str]) -> list[str]:
+    """Return a note on relations that were left out as they cannot be used; all are named."""
+    groups: dict[str, list[str]] = {}
+    for name, why in skipped.items():
+        groups.setdefault(why, []).append(name)
+    told = "; ".join(f"{why}: {', '.join(names)}" for why, names in groups.items())
+    return [f"{counted(len(skipped), 'relation')} left out ({told})"] if skipped else []
 
 
 def run_notes(metrics: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from symprompt.probing.results import (
     open_run,
 )
 from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
-from symprompt.report.records import METRIC_NAMES, candidate_notes, unfilled_notes
+from symprompt.report.records import METRIC_NAMES, candidate_notes, skipped_notes, unfilled_notes
 from symprompt.runs import statistics as averages
 from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval
@@ -391,6 +391,7 @@ def load_scores(
         notes = [
             *candidate_notes(details),
             *unfilled_notes(details, len(np.unique(predictions.relation))),
+            *skipped_notes(details.get("skipped", {})),
             *(f"{counted(n, 'fact')} left out: {why}" for why, n in details["dropped"].items()),
         ]
     found = RunScores(
