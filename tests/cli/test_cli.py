@@ -710,6 +710,7 @@ def test_a_model_is_asked_by_a_template_without_a_run(call: Call, tmp_path: Path
     ("flags", "message"),
     [
         (["--subject", "a"], "either a run folder or a --template"),
+        (["run", "--subject", "a", "--words"], "--words goes with --template"),
         (["--template", "[X] [Y]", "--object", "a"], "leave --object and --relation out"),
         (["--template", "[X] <2> [Y]", "--subject", "a"], "has vectors that are to be learned"),
         (["--template", "[X]", "--subject", "a"], "it needs exactly one [X]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -106,3 +107,30 @@ def test_reserved_tokens_are_special() -> None:
 def test_tokens_are_written_with_their_marks(bert: LanguageModel) -> None:
     (ids,) = bert.vocabulary.encode_words(["city of Oslo"])
     assert bert.vocabulary.written(ids) == ["city", "of", "O", "##s", "##l", "##o"]
+
+
+@pytest.mark.parametrize("after_space", [True, False])
+def test_words_are_the_tokens_that_a_name_of_letters_reads_as(
+    vocabulary: Vocabulary, after_space: bool
+) -> None:
+    words = vocabulary.words(after_space=after_space)
+    names = vocabulary.single_tokens([*COUNTRIES, *CITIES, "river"], after_space=after_space)
+    assert {token for token in names if token is not None} <= set(words)
+    assert not set(words) & {*vocabulary.special_ids, vocabulary.mask_id, vocabulary.pad_id}
+    for token in range(len(vocabulary)):
+        (written,), text = vocabulary.written([token]), vocabulary.text(token)
+        reads = vocabulary.single_tokens([text], after_space=after_space) == [token]
+        letters = re.search(r"[^\W_]", text) is not None
+        if written.startswith("##") or not letters or token in vocabulary.special_ids:
+            assert token not in words
+        else:
+            assert (token in words) == reads
+    assert vocabulary.words(after_space=after_space) is words
+
+
+def test_a_piece_that_goes_on_a_word_is_no_word(load_family: Callable[..., LanguageModel]) -> None:
+    for name, mark in (("roberta", "\u0120"), ("gpt2", "\u0120"), ("xlm-roberta", "\u2581")):
+        vocabulary = load_family(name).vocabulary
+        words = vocabulary.words()
+        assert words
+        assert all(entry.startswith(mark) for entry in vocabulary.written(words))

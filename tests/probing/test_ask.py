@@ -18,7 +18,9 @@ from symprompt.errors import RunError
 from symprompt.probing import ask as answering
 from symprompt.probing import prepare as problem
 from symprompt.probing.inspect import describe_prompts, write_template
+from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import load_card, load_facts, load_prompts
+from symprompt.report.records import candidate_notes
 from tiny.runs import SEPARATE, Make, other_model
 
 
@@ -279,6 +281,45 @@ def test_a_template_asks_as_a_run_of_manual_prompts_does(
     assert [own.known for own in found] == [None, None]
     (every,) = symprompt.ask_template(model, template, subjects[:1], device="cpu", top=10**6)
     assert sum(answer.probability or 0 for answer in every) == pytest.approx(1, abs=0.01)
+
+
+def test_a_run_answers_by_its_own_rule_of_what_cannot_be(make: Make, tmp_path: Path) -> None:
+    data = tmp_path / "facts.csv"
+    rows = [("Paris", "Rome"), ("Rome", "Madrid"), ("Madrid", "Lima"), ("Lima", "Paris")]
+    lines = [f"{a},near,{b},{split}" for split in ("train", "dev", "test") for a, b in rows]
+    data.write_text("\n".join(["subject,relation,object,split", *lines]) + "\n")
+    settings = {"vocabulary": "objects", "copies": "auto"}
+    config = make(tmp_path / "run", data=str(data), facts=settings, method={"k": 4})
+    run = symprompt.train(config)
+    assert run.metrics["excluded"] == {"copies": ["near"], "words": {}}
+    # K is what every fact has, and a new subject may have more.
+    assert run.metrics["k"] == 3
+    assert {own.text for own in run.ask(subject="Rome")} == {"Paris", "Madrid", "Lima"}
+    assert {own.text for own in run.ask(subject="Peru")} == {"Paris", "Rome", "Madrid", "Lima"}
+    assert {own.text for own in run.ask(object="Rome")} == {"Paris", "Madrid", "Lima"}
+    many = run.ask_all(["Rome", "Peru"])
+    assert [own[0].text for own in many] == [
+        run.ask(subject=name)[0].text for name in ("Rome", "Peru")
+    ]
+    (note,) = candidate_notes(run.metrics)
+    assert note == "never an answer: the subject itself in 1 relation"
+    again = rerank_run(run.folder.path, run.folder.path, tmp_path / "again")
+    assert again.metrics["excluded"] == run.metrics["excluded"]
+
+
+def test_a_template_may_ask_for_words_other_than_the_subject(model: Path) -> None:
+    template, every = "[X] lies in [Y] .", 10**6
+    options: dict[str, Any] = {"device": "cpu", "top": every}
+    for plain, words in zip(
+        symprompt.ask_template(str(model), template, ["Rome", "New York"], **options),
+        symprompt.ask_template(str(model), template, ["Rome", "New York"], words=True, **options),
+        strict=True,
+    ):
+        shown = [answer.text for answer in words]
+        assert "Rome" not in shown if words.subject == "Rome" else "Rome" in shown
+        assert not {".", "[MASK]"} & set(shown)
+        kept = [answer for answer in plain if answer.text in shown]
+        assert [answer.text for answer in kept] == shown
 
 
 def test_a_subject_that_is_not_known_is_asked_and_the_known_spelling_offered(

@@ -91,6 +91,44 @@ def test_only_allowed_answers_are_candidates(run: Trained) -> None:
     assert (found.better[finite] < count[finite]).all()
 
 
+@pytest.mark.parametrize("method", ["spe", "ptuning"])
+def test_a_subject_that_may_not_be_the_answer_is_ranked_nowhere(
+    bert: LanguageModel, method: str
+) -> None:
+    pairs = [("Paris", "Rome"), ("Rome", "Madrid"), ("Madrid", "Lima"), ("France", "Paris")]
+    facts = [Fact("r", *pair) for pair in [*pairs, ("Lima", "Lima")]]
+    relation = Relation("r", tuple(facts[:4]), tuple(facts[1:]), tuple(facts))
+    config = run_config(
+        learning={"epochs": 1, "rate": 1e-3},
+        dtype="float64",
+        facts={"copies": "auto", "words": "auto"},
+        method={"name": method, "k": 4},
+    )
+    run = train(config, bert, FactSet((relation,), "made up", "table"))
+    found, vocabulary = run.predict(), bert.vocabulary
+    sentences = run.problem.sentences["test"]
+    scores = run.method.scores(sentences, np.arange(5), run.vectors())
+    for row, fact in enumerate(facts):
+        own = {
+            token: float(scores[row, token])
+            for token in vocabulary.words()
+            if vocabulary.text(token) != fact.subject
+        }
+        ordered = sorted(own, key=lambda token: (-own[token], token))
+        assert found.candidates[row].tolist() == ordered[:4]
+        (gold,) = vocabulary.single_tokens([fact.object])
+        assert gold is not None
+        place = ordered.index(gold) if gold in own else len(own)
+        assert found.better[row] == found.better_filtered[row] == place
+        assert (found.gold_score[row] == -np.inf) == (fact.subject == fact.object)
+    # The true object that is its subject comes last, whatever the subject prompt adds.
+    rank = run.predict().final(np.ones(1) if method == "spe" else None).realistic
+    assert rank[4] > len(vocabulary.words())
+    dev = dev_scores(run.method, run.problem, "mrr")["forth"]
+    by_hand = run.predict("dev").ranks().realistic
+    np.testing.assert_allclose(dev, [(1 / by_hand).mean()])
+
+
 def test_filtered_ranks_leave_out_the_other_true_objects(bert: LanguageModel) -> None:
     objects = ("Paris", "Rome", "Madrid", "Tokyo")
     several = tuple(Fact("r", "France", name) for name in objects)

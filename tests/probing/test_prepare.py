@@ -19,7 +19,7 @@ from symprompt.probing.methods.manual import Manual
 from symprompt.probing.methods.ptuning import PTuning
 from symprompt.probing.methods.spe import SPE
 from symprompt.probing.prepare import make_method, prepare
-from symprompt.probing.problem import Problem, words_to_vectors
+from symprompt.probing.problem import Problem, excluded_answers, words_to_vectors
 from symprompt.prompts import BiLSTMEncoder, FreeVectors, MLPEncoder, Template
 from tiny.models import facts_of, run_config
 
@@ -152,6 +152,67 @@ def test_objects_vocabulary_allows_the_training_objects(backbone: LanguageModel)
     assert problem.allowed[0].nonzero().squeeze(1).tolist() == sorted(wanted)  # type: ignore[type-var]
     reason = "object not among the relation's training objects"
     assert dropped(problem)["test", reason] == 1
+
+
+NOT_OWN: Pairs = [("Paris", "Rome"), ("Rome", "Madrid"), ("Madrid", "Lima")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "train", "may"),
+    [
+        ("on", NOT_OWN, True),
+        ("off", NOT_OWN, False),
+        ("off", [*NOT_OWN, ("Lima", "Lima")], False),
+        ("auto", NOT_OWN, False),
+        ("auto", [*NOT_OWN, ("Lima", "Lima")], True),
+    ],
+)
+@pytest.mark.parametrize("any_length", [False, True])
+def test_training_facts_decide_whether_a_subject_may_be_its_object(
+    backbone: LanguageModel, rule: str, train: Pairs, may: bool, any_length: bool
+) -> None:
+    # What dev and test hold decides nothing.
+    facts = one_relation(train, [("Rome", "Rome")], [("Madrid", "Madrid"), ("France", "Rome")])
+    settings = {"objects": "any-length", "vocabulary": "objects"} if any_length else {}
+    config = run_config(facts={"copies": rule, **settings})
+    problem = prepare(config, backbone, facts)
+    assert problem.copies == (may,)
+    assert excluded_answers(config, problem) == {"copies": [] if may else ["r"], "words": {}}
+    answers = int(problem.allowed.sum())
+    assert problem.candidates(10**6) == answers - (not may)
+    for sentences in problem.sentences.values():
+        scores = torch.rand(len(sentences), problem.allowed.shape[1])
+        found = sentences.permitted(scores, np.arange(len(sentences)), problem.allowed)
+        wanted = scores.clone()
+        for row in range(len(sentences)):
+            for answer in range(scores.shape[1]):
+                barred = not may and answer == sentences.copy[row]
+                if barred or not problem.allowed[0, answer]:
+                    wanted[row, answer] = -torch.inf
+        assert torch.equal(found, wanted)
+
+
+def test_a_single_answer_may_be_the_subject(bert: LanguageModel, tmp_path: Path) -> None:
+    facts = one_relation([("Paris", "Rome")], GOOD[1:2], [("Rome", "Rome")])
+    (tmp_path / "words.txt").write_text("Rome\n")
+    settings = {"vocabulary": str(tmp_path / "words.txt"), "copies": "off"}
+    problem = prepare(run_config(facts=settings), bert, facts)
+    assert problem.copies == (True,)
+    assert problem.candidates(5) == 1
+
+
+def test_answers_are_whole_words_unless_a_training_object_is_none(bert: LanguageModel) -> None:
+    first = Relation("a", *[facts_of("a", GOOD)] * 3)
+    second = Relation("b", facts_of("b", [*GOOD, ("Peru", ".")]), *[facts_of("b", GOOD)] * 2)
+    third = Relation("c", facts_of("c", GOOD), *[facts_of("c", [("Peru", ".")])] * 2)
+    facts, vocabulary = FactSet((first, second, third), "made up", "table"), bert.vocabulary
+    config = run_config(facts={"words": "auto"})
+    problem = prepare(config, bert, facts)
+    words = [row.nonzero()[:, 0].tolist() for row in problem.allowed]
+    assert words == [vocabulary.words(), list(range(len(vocabulary))), vocabulary.words()]
+    left_out = len(vocabulary) - len(vocabulary.words())
+    told = {"copies": [], "words": {"a": left_out, "c": left_out}}
+    assert excluded_answers(config, problem) == told
 
 
 def test_word_list_allows_its_single_tokens(

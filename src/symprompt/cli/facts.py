@@ -69,12 +69,18 @@ def run_ask(flags: AskFlags) -> None:
             "--template asks for objects without a run; give --subject or --file, and leave "
             "--object and --relation out."
         )
+    if flags.words and flags.run:
+        raise ConfigError(
+            "--words goes with --template; a run answers as it was trained: train it with "
+            "--words auto --copies auto."
+        )
     subjects = (
         load_subjects(Path(flags.file), flags.columns) if flags.file else [flags.subject or ""]
     )
     with show_progress() as tick:
         options: Any = {"top": flags.top, "device": flags.device, "tick": tick}
         if flags.template:
+            options |= {"words": flags.words}
             asked = ask_template(flags.model or "shipped", flags.template, subjects, **options)
         elif flags.object is not None:
             options |= {"model": flags.model, "object": flags.object}

@@ -187,6 +187,9 @@ class AskFlags(DeviceFlag, JsonFlag):
     """What that file calls the column, as subject=company."""
     top: Positive = 10
     """How many answers."""
+    words: bool = False
+    """By --template: answer with whole words alone, and not with the subject itself; a run answers
+    as it was trained (facts.copies, facts.words)."""
 
 
 @settings

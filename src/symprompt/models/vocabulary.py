@@ -59,6 +59,7 @@ class Vocabulary:
         self.pad_id = int(next((token for token in others if token is not None), 0))
         self.unknown_id = tokenizer.unk_token_id
         self._read: dict[str, list[int]] = {}
+        self._words: dict[bool, list[int]] = {}
         self.prefix, self.suffix = self._frame()
 
     def __len__(self) -> int:
@@ -158,6 +159,25 @@ class Vocabulary:
             twin if own == token and twin is not None else token
             for token, (own, twin) in enumerate(zip(spaced, bare, strict=True))
         ]
+
+    def words(self, *, after_space: bool = True) -> list[int]:
+        """Return the tokens that are whole words in such a place.
+
+        A whole word reads as its one token and has a letter or a digit. So no words are pieces that
+        go on a word, bytes, special and unused tokens, and punctuation.
+        """
+        if after_space not in self._words:
+            texts = [self.text(token) for token in range(len(self))]
+            special, read = (
+                set(self.special_ids),
+                self.single_tokens(texts, after_space=after_space),
+            )
+            self._words[after_space] = [
+                token
+                for token, (text, found) in enumerate(zip(texts, read, strict=True))
+                if found == token and token not in special and any(map(str.isalnum, text))
+            ]
+        return self._words[after_space]
 
     def text(self, token: int) -> str:
         """Return a token as a person reads it, word-start marks removed."""

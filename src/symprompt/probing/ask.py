@@ -25,7 +25,7 @@ from symprompt.facts import (
 )
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
-from symprompt.probing.config import MethodConfig, RunConfig, model_dtype
+from symprompt.probing.config import FactsConfig, MethodConfig, RunConfig, model_dtype
 from symprompt.probing.methods.base import Method, Vectors, method_class
 from symprompt.probing.problem import (
     Problem,
@@ -286,6 +286,7 @@ def ask_template(
     subjects: Sequence[str],
     *,
     top: int = 10,
+    words: bool = False,
     device: str = "auto",
     tick: Tick = silent,
 ) -> list[Answers]:
@@ -297,6 +298,7 @@ def ask_template(
             stands after [Y] is left out.
         subjects: the names to ask about.
         top: how many answers.
+        words: answer with whole words alone, and not with the subject itself.
         device: auto, cpu, cuda, cuda:N or mps.
         tick: called with every step of progress.
 
@@ -327,10 +329,13 @@ def ask_template(
         text for text in texts if vocabulary.single_tokens([text], after_space=spaced) != [None]
     )
     relation = Relation(template, test=(Fact(template, word, word),), template=str(parsed))
-    config = RunConfig(method=MethodConfig(name="manual"))
+    answers = FactsConfig(copies="off", words="auto") if words else FactsConfig()
+    config = RunConfig(method=MethodConfig(name="manual"), facts=answers)
     facts = FactSet((relation,), source=template, layout="template")
-    allowed, _ = allowed_answers(config, backbone, facts, (parsed,))
-    problem = Problem(backbone, facts, (parsed,), allowed, {}, backbone.token_budget())
+    allowed, _, copies = allowed_answers(config, backbone, facts, (parsed,))
+    problem = Problem(
+        backbone, facts, (parsed,), allowed, {}, backbone.token_budget(), copies=copies
+    )
     method = stored_method(config, problem)
     return _objects(_Question(config, problem, method, {}), subjects, top, tick)
 
@@ -379,6 +384,7 @@ class _Question:
             swapped=self.config.method.blanks == "swapped",
             several=self.method.several_prompts,
             spelling=self.problem.spelling,
+            copies=self.problem.copies,
         )
 
     def names(self, kind: Literal["subject", "object"]) -> set[str] | None:
@@ -416,13 +422,14 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
             raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = problem.facts.relations[0].all()[0].object
-    sentences, size = question.tensorise(names, placeholder), int(problem.allowed.sum())
-    asked = question.k if method.has_subject_prompt else 0
+    sentences = question.tensorise(names, placeholder)
+    size = replace(problem, sentences={"test": sentences}).candidates(problem.allowed.shape[1])
+    asked = min(question.k, size) if method.has_subject_prompt else 0
     known, found = question.names("subject"), []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
         rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
         scores = method.scores(sentences, rows, question.vectors)
-        scores = scores.masked_fill(~problem.allowed, -torch.inf)
+        scores = sentences.permitted(scores, rows, problem.allowed)
         object_score, tokens = top_k(scores, min(max(asked, top), size))
         first, subject_score = tokens[:, :asked], None
         if asked:
@@ -468,6 +475,10 @@ def _subjects(question: _Question, object: str, top: int, tick: Tick) -> Answers
             f"object {object!r} is not one token of the model, so it cannot be asked{hint}."
         )
     names = sorted(question.names("subject") or ())
+    if not all(problem.copies):
+        # Who cannot be their own object.
+        own, *others = answer_ids(vocabulary, problem.templates[0], [object, *names], spelling)
+        names = [name for name, other in zip(names, others, strict=True) if other != own] or names
     sentences = question.tensorise(names, object)
     object_score, subject_score = [], []
     for start in range(0, len(names), _SUBJECTS_AT_ONCE):
@@ -568,12 +579,12 @@ def stored_problem(
             prompts = tuple(tuple(map(Template.parse, own["prompts"])) for own in about)
     # The run's own copy of a word list: the list may have moved.
     words = load_word_list(folder.path / VOCABULARY) if names_list(config) else ()
-    allowed, spelling = allowed_answers(config, backbone, facts, templates, words)
+    allowed, spelling, copies = allowed_answers(config, backbone, facts, templates, words)
     for name, count in zip(facts.names, allowed.sum(1).tolist(), strict=True):
         if not count:
             raise RunError(f"{folder.path} allows no answer for relation {name}.")
     tokens = max_tokens or backbone.token_budget()
-    return Problem(backbone, facts, templates, allowed, {}, tokens, prompts, spelling)
+    return Problem(backbone, facts, templates, allowed, {}, tokens, prompts, spelling, copies)
 
 
 def stored_method(config: RunConfig, problem: Problem) -> Method:

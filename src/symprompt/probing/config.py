@@ -51,6 +51,14 @@ class FactsConfig:
     """any-length: objects may be several tokens, and are ranked among the relation's objects
     (vocabulary = "objects", see above) and the names of a list, if one is given; a line of it is a
     name, or a relation, a tab and a name."""
+    copies: Literal["auto", "on", "off"] = "on"
+    """Whether a fact's subject may itself be its answer. auto: only in relations with a training
+    fact whose object is its subject. Where it may not, a true object that is the subject comes
+    last."""
+    words: Literal["auto", "all"] = "all"
+    """auto: with the full vocabulary only whole words are answers (no pieces of words, bytes,
+    special tokens, punctuation), but in relations with a training object that is no word all are;
+    all: every token."""
     uhn: bool = False
     """Leave out test facts whose object is named in the subject (LAMA-UHN's string filter)."""
     strict: bool = False

@@ -162,6 +162,8 @@ def _config(name: str, model: str, size: DemoSize, *, causal: bool) -> RunConfig
             train_limit=size.train_limit,
             dev_limit=size.dev_limit,
             test_limit=size.test_limit,
+            copies="auto",
+            words="auto",
         ),
         learning=replace(config.learning, rate=size.rate, epochs=size.epochs),
     )

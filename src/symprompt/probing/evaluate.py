@@ -29,7 +29,12 @@ from symprompt.facts import Split, count_leakage
 from symprompt.files.progress import Tick, silent
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import Method, Vectors
-from symprompt.probing.problem import Problem, Sentences, log_frequencies
+from symprompt.probing.problem import (
+    Problem,
+    Sentences,
+    excluded_answers,
+    log_frequencies,
+)
 from symprompt.probing.queries import APART, OBJECT_PART, ranks, top_k
 from symprompt.probing.results import (
     ASKED,
@@ -176,8 +181,7 @@ def _predict_rows(
     index = torch.from_numpy(rows).to(method.backbone.device)
     gold, relation = sentences.gold[index], sentences.object_prompt.relation[index]
     known = sentences.known[index]
-    scores = method.scores(sentences, rows, vectors)
-    scores = scores.masked_fill(~allowed[relation], -torch.inf)
+    scores = sentences.permitted(method.scores(sentences, rows, vectors), rows, allowed)
     raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
     object_score, candidates = top_k(scores, k)
     if method.has_subject_prompt:
@@ -224,7 +228,7 @@ def dev_scores(method: Method, problem: Problem, select: str) -> dict[str, np.nd
         if select == "loss":
             own = -functional.nll_loss(scores, gold, reduction="none")
         else:
-            rank = ranks(scores.masked_fill(~allowed[relation], -torch.inf), gold).realistic
+            rank = ranks(sentences.permitted(scores, rows, allowed), gold).realistic
             own = (rank <= 1).double() if select == "p@1" else 1 / rank
         losses = method.dev_losses(sentences, rows, vectors)
         for part, value in {
@@ -453,6 +457,7 @@ def write_results(
         "vocabulary": config.facts.vocabulary,
         "objects": config.facts.objects,
         "candidates": problem.counts(),
+        "excluded": excluded_answers(config, problem),
         "k": stored if asked_back else None,
         "k_lowered_by": problem.smallest_relation() if lowered else None,
         **by_name,

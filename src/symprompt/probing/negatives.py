@@ -86,7 +86,11 @@ def find_wrong(
             index = torch.from_numpy(rows).to(allowed.device)
             own = allowed[sentences.object_prompt.relation[index]]
             scores = method.scores(sentences, rows, vectors)
-            found[index] = wrong_candidates(scores, own, sentences.known[index], k)
+            known = sentences.known[index]
+            if sentences.barred is not None:
+                # From what can be no answer nothing need be told apart.
+                known = torch.cat((known, sentences.barred[index, None]), dim=1)
+            found[index] = wrong_candidates(scores, own, known, k)
     return found
 
 

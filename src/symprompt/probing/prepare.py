@@ -126,7 +126,7 @@ def prepare(
         facts, templates = facts.select(usable.names), tuple(templates[row] for row in rows)
         written = tuple(written[row] for row in rows) if written else ()
     tokens = config.max_tokens or backbone.token_budget()
-    allowed, spelling = allowed_answers(config, backbone, usable, templates)
+    allowed, spelling, copies = allowed_answers(config, backbone, usable, templates)
     sentences: dict[Split, Sentences] = {}
     answers: dict[tuple[str, str], set[str]] = {}
     for split in SPLITS:
@@ -145,8 +145,11 @@ def prepare(
                 swapped=config.method.blanks == "swapped",
                 spelling=spelling,
                 several=kind.several_prompts,
+                copies=copies,
             )
-    return Problem(backbone, usable, templates, allowed, sentences, tokens, written, spelling)
+    return Problem(
+        backbone, usable, templates, allowed, sentences, tokens, written, spelling, copies
+    )
 
 
 def make_method(config: RunConfig, problem: Problem) -> Method:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +52,8 @@ class Sentences:
         gold: [n] int64, the true objects: their tokens, or ids of names.
         known: [n, m] int64 padded with -1, every known true object of each fact's subject.
         copy: [n] int64 on the CPU, the answer that reads as the fact's subject; -1 where none does.
+        barred: [n] int64, the answer that each fact may not give, its copy; -1 where it may give
+            all that its relation may. None if no relation bars copies.
         names: the subjects as tokens, for methods with several prompts.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
@@ -60,6 +63,7 @@ class Sentences:
     gold: Tensor
     known: Tensor
     copy: np.ndarray
+    barred: Tensor | None = None
     names: Names | None = None
     spelling: Spelling | None = None
 
@@ -72,7 +76,29 @@ class Sentences:
         first = second = self.object_prompt.take(rows, relations)
         if self.subject_prompt is not self.object_prompt:
             second = self.subject_prompt.take(rows, relations)
-        return Sentences(first, second, self.gold[index], self.known[index], self.copy[rows])
+        return Sentences(
+            first,
+            second,
+            self.gold[index],
+            self.known[index],
+            self.copy[rows],
+            None if self.barred is None else self.barred[index],
+        )
+
+    def permitted(self, scores: Tensor, rows: np.ndarray, allowed: Tensor) -> Tensor:
+        """Return scores [b, v] of some facts' answers, -inf for those they may not give.
+
+        Args:
+            allowed: [relation, v] bool, the answers each relation may give.
+        """
+        index = torch.from_numpy(rows).to(scores.device)
+        relation = self.object_prompt.relation[index]
+        scores = scores.masked_fill(~allowed[relation], -torch.inf)
+        if self.barred is None:
+            return scores
+        barred = self.barred[index, None]
+        at = barred.clamp(min=0)
+        return scores.scatter(1, at, scores.gather(1, at).masked_fill(barred >= 0, -torch.inf))
 
     @cached_property
     def relations(self) -> np.ndarray:
@@ -89,6 +115,7 @@ class Problem:
         facts: what is left after dropping, with the counts of what was dropped.
         templates: one per relation.
         allowed: [relation, v] bool, the answers each relation may give; v tokens, or names.
+        copies: whether each relation may answer with the subject itself; empty if all may.
         sentences: each non-empty split, tensorised.
         max_tokens: most tokens in one pass that keeps nothing for a gradient.
         prompts: each relation's manual templates, where the method has several.
@@ -103,6 +130,7 @@ class Problem:
     max_tokens: int
     prompts: Prompts = ()
     spelling: Spelling | None = None
+    copies: tuple[bool, ...] = ()
 
     def text(self, answer: int) -> str:
         """Return an answer as people read it."""
@@ -118,11 +146,22 @@ class Problem:
 
     def candidates(self, k: int) -> int:
         """Return how many candidates to keep of every fact: k, or all where there are fewer."""
-        return min(k, int(self.allowed.sum(1).min()))
+        return min(k, int(self._answers().min()))
 
     def smallest_relation(self) -> str:
         """Return the relation with the fewest answers, which bounds the candidates of all."""
-        return self.relations[int(self.allowed.sum(1).argmin())]
+        return self.relations[int(self._answers().argmin())]
+
+    def _answers(self) -> Tensor:
+        """Return how many answers every fact of each relation has at least, [relation]."""
+        counts = self.allowed.sum(1)
+        less = torch.zeros_like(counts)
+        for sentences in self.sentences.values():
+            if sentences.barred is not None:
+                relation, barred = sentences.object_prompt.relation, sentences.barred
+                fewer = (barred >= 0) & self.allowed[relation, barred.clamp(min=0)]
+                less[relation[fewer]] = 1
+        return counts - less
 
     def object_counts(self) -> Tensor:
         """Return how often each answer is a training object of each relation, [relation, v]."""
@@ -200,6 +239,7 @@ def tensorise(
     swapped: bool,
     several: bool = False,
     spelling: Spelling | None = None,
+    copies: Sequence[bool] = (),
 ) -> Sentences:
     """Tensorise facts in the object prompt and in the subject prompt, on the model's device.
 
@@ -207,6 +247,7 @@ def tensorise(
         answers: every known true object of each (relation, subject).
         several: the method has several prompts, which need the subjects by themselves.
         spelling: how names of any length are asked for; None where tokens are the answers.
+        copies: whether each relation may answer with the subject itself; empty if all may.
     """
     any_length, length = spelling is not None, backbone.max_length
     vocabulary, device = backbone.vocabulary, backbone.device
@@ -232,21 +273,27 @@ def tensorise(
     for after_space in set(spaced):
         ids = answer_ids(vocabulary, templates[spaced.index(after_space)], names, spelling)
         cache[after_space] = dict(zip(names, ids, strict=True))
-    listed, copies = [], []
+    listed, copies_read = [], []
     for fact in facts:
         known = cache[spaced[place[fact.relation]]]
-        copies.append(known[fact.subject])
+        copies_read.append(known[fact.subject])
         read = (known[name] for name in answers[fact.relation, fact.subject])
         listed.append(sorted(answer for answer in read if answer is not None))
     table = np.full((len(facts), max(map(len, listed))), -1, dtype=np.int64)
     for row, own in enumerate(listed):
         table[row, : len(own)] = own
+    copy = np.array([-1 if own is None else own for own in copies_read], dtype=np.int64)
+    barred: Tensor | None = None
+    if not all(copies):
+        may = np.array([copies[place[fact.relation]] for fact in facts])
+        barred = torch.from_numpy(np.where(may, -1, copy)).to(device)
     return Sentences(
         first.to(device),
         second.to(device),
         torch.from_numpy(gold).to(device),
         torch.from_numpy(table).to(device),
-        np.array([-1 if own is None else own for own in copies], dtype=np.int64),
+        copy,
+        barred,
         make_names(vocabulary, subjects, device) if several else None,
         spelling,
     )
@@ -258,10 +305,11 @@ def allowed_answers(
     facts: FactSet,
     templates: Sequence[Template],
     words: Sequence[str] | None = None,
-) -> tuple[Tensor, Spelling | None]:
+) -> tuple[Tensor, Spelling | None, tuple[bool, ...]]:
     """Return the answers each relation may give, [relation, v] bool on the model's device.
 
-    v are tokens, or names of any length; then also how these are asked for.
+    v are tokens, or names of any length; then also how these are asked for. Last, whether each
+    relation may answer with the subject itself.
 
     Args:
         facts: what is left after dropping.
@@ -286,16 +334,69 @@ def allowed_answers(
             average=config.method.object_average,
             max_tokens=config.max_tokens or backbone.token_budget(),
         )
-        return spelling.allowed, spelling
+        copies = _may_copy(
+            config, backbone.vocabulary, facts, templates, spelling.allowed, spelling
+        )
+        return spelling.allowed, spelling, copies
     allowed = torch.zeros(len(facts.relations), backbone.vocabulary_size, dtype=torch.bool)
     if config.facts.vocabulary == "full":
         allowed[:, : len(vocabulary)] = True
+        if config.facts.words == "auto":
+            for index, template in enumerate(templates):
+                whole = vocabulary.words(after_space=template.space_before("object"))
+                objects = {fact.object for fact in facts.relations[index].train}
+                if set(answer_ids(vocabulary, template, sorted(objects))) <= {*whole, None}:
+                    allowed[index] = False
+                    allowed[index, whole] = True
     else:
         for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
             names = sorted(words or relation.candidates())
             found = answer_ids(vocabulary, template, names)
             allowed[index, [token for token in found if token is not None]] = True
-    return allowed.to(backbone.device), None
+    copies = _may_copy(config, vocabulary, facts, templates, allowed)
+    return allowed.to(backbone.device), None, copies
+
+
+def _may_copy(
+    config: RunConfig,
+    vocabulary: Vocabulary,
+    facts: FactSet,
+    templates: Sequence[Template],
+    allowed: Tensor,
+    spelling: Spelling | None = None,
+) -> tuple[bool, ...]:
+    """Return whether each relation may answer with the subject itself.
+
+    One that has a single answer may: there would be none without it.
+    """
+    rule = config.facts.copies
+    found = (allowed.sum(1) < 2).cpu().numpy() | (rule == "on")
+    for index, (relation, template) in enumerate(zip(facts.relations, templates, strict=True)):
+        if rule == "auto" and not found[index]:
+            objects = answer_ids(
+                vocabulary, template, [fact.object for fact in relation.train], spelling
+            )
+            subjects = answer_ids(
+                vocabulary, template, [fact.subject for fact in relation.train], spelling
+            )
+            pairs = zip(objects, subjects, strict=True)
+            found[index] = any(own == other is not None for own, other in pairs)
+    return tuple(found.tolist())
+
+
+def excluded_answers(config: RunConfig, problem: Problem) -> dict[str, Any]:
+    """Return what a relation's answers cannot be, for the run's details.
+
+    "copies" are the relations that may not answer with the subject itself; "words" those whose
+    answers are whole words, each with how many tokens that leaves out.
+    """
+    names, size = problem.relations, len(problem.backbone.vocabulary)
+    left_out: dict[str, int] = {}
+    if config.facts.vocabulary == "full":
+        counts = (size - problem.allowed.sum(1)).tolist()
+        left_out = {name: count for name, count in zip(names, counts, strict=True) if count}
+    barred = [name for name, may in zip(names, problem.copies, strict=True) if not may]
+    return {"copies": barred, "words": left_out}
 
 
 def answer_ids(

@@ -431,12 +431,24 @@ def leakage_notes(details: Mapping[str, Any]) -> list[str]:
 
 
 def candidate_notes(details: Mapping[str, Any]) -> list[str]:
-    """Return a note if a run's ranks are among the names of candidates, not the vocabulary's."""
+    """Return a note if a run's ranks are not among the whole vocabulary: among what instead."""
+    notes = []
     counts = sorted((details["candidates"] or {}).values())
-    if not counts:
-        return []
-    shown = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return [f"objects of any length: ranks are among {shown} candidates of each relation"]
+    if counts:
+        shown = _from_to(counts)
+        notes.append(f"objects of any length: ranks are among {shown} candidates of each relation")
+    excluded = details.get("excluded") or {}
+    copies, words = excluded.get("copies", ()), excluded.get("words", {})
+    never = [f"the subject itself in {counted(len(copies), 'relation')}"] if copies else []
+    if words:
+        shown = _from_to(sorted(words.values()))
+        never.append(f"{shown} tokens that are no words in {counted(len(words), 'relation')}")
+    return [*notes, f"never an answer: {', '.join(never)}"] if never else notes
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    """Return the first and the last of sorted counts."""
+    return f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
 
 
 def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:

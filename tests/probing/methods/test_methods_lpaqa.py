@@ -177,7 +177,7 @@ def test_weights_of_log_probabilities_spread_over_prompts_that_correct_each_othe
     logits[torch.arange(4), wrong] = 4.0
     method.read = LogitsAsStates(bert)
     method.pairs.ask = lambda *given: logits  # type: ignore
-    weights = method.fit(sentences, rows, 0, problem.allowed[0])
+    weights = method.fit(sentences, rows, 0, problem.allowed)
     assert weights.tolist() == pytest.approx([0.25] * 4, abs=0.02)
     assert optimise_weights(
         probability_loss(logits.log_softmax(-1)[None, :, gold]), 4, like=logits

@@ -144,7 +144,7 @@ class LPAQA(Method):
 
         Args:
             rows: the relation's facts.
-            allowed: [v] bool, the answers the relation may give.
+            allowed: [relation, v] bool, the answers each relation may give.
         """
         config, count = self.config, len(self.prompts[relation])
         weights = torch.zeros(count, dtype=torch.float64)
@@ -174,7 +174,7 @@ class LPAQA(Method):
 
         Args:
             rows: facts of the relation.
-            allowed: [v] bool, the answers it may give.
+            allowed: [relation, v] bool, the answers each relation may give.
 
         Returns:
             The prompts by P@1, ties by mean log-likelihood, then as they stand; and the gold
@@ -192,7 +192,7 @@ class LPAQA(Method):
             scores = torch.log_softmax(logits, dim=-1)
             gold = sentences.gold[index[0]]
             likelihood.append(scores.gather(1, gold[:, None]).reshape(-1, count).double())
-            rank = ranks(scores.masked_fill(~allowed, -torch.inf), gold).realistic
+            rank = ranks(sentences.permitted(scores, own[owner], allowed), gold).realistic
             hits.append((rank <= 1).reshape(-1, count))
         every = torch.cat(likelihood)
         first, then = torch.cat(hits).double().mean(0).tolist(), every.mean(0).tolist()
@@ -255,9 +255,7 @@ class WeightFit(FactTraining):
 
     def step(self, number: int) -> None:
         """Fit the weights of one relation."""
-        weights = self.fitted.fit(
-            self.sentences, self.rows[number], number, self.problem.allowed[number]
-        )
+        weights = self.fitted.fit(self.sentences, self.rows[number], number, self.problem.allowed)
         self.fitted.weights[number, :, 0] = 0
         self.fitted.weights[number, : len(weights), 0] = weights
 

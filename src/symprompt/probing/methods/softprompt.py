@@ -125,10 +125,17 @@ class SoftPrompt(Method):
         if not listed:
             return tuple(own[:most] for own in prompts)
         answers = {(fact.relation, fact.subject): [fact.object] for fact in listed}
+        allowed, _, copies = allowed_answers(config, backbone, usable, templates)
         sentences = tensorise(
-            backbone, templates, facts.names, listed, answers, swapped=False, several=True
+            backbone,
+            templates,
+            facts.names,
+            listed,
+            answers,
+            swapped=False,
+            several=True,
+            copies=copies,
         )
-        allowed, _ = allowed_answers(config, backbone, usable, templates)
         tokens = config.max_tokens or backbone.token_budget()
         problem = Problem(backbone, usable, templates, allowed, {}, tokens, prompts)
         asked = LPAQA(config, problem)
@@ -137,7 +144,7 @@ class SoftPrompt(Method):
             (rows,) = np.nonzero(sentences.relations == relation)
             best = list(range(len(own)))
             if len(rows) and len(own) > most:
-                best, _ = asked.answers(sentences, rows, relation, allowed[relation])
+                best, _ = asked.answers(sentences, rows, relation, allowed)
             chosen.append(tuple(own[place] for place in best[:most]))
         return tuple(chosen)
 
