@@ -474,8 +474,8 @@ def test_unusable_relations_are_left_out_named_and_shown_under_every_table(
     lines += [f"York,twin,Paris,{split},\n" for split in ("train", "test")]
     path.write_text(data.read_text() + "".join(lines))
     message = refused("my-facts", "--data", path)
-    assert "2 relations cannot be used: tongue has no usable train, dev and test" in message
-    assert "twin has no usable dev facts" in message
+    assert "2 relations cannot be used; no usable train, dev and test facts: tongue (3" in message
+    assert "no usable dev facts: twin; add facts" in message
     assert "leave them out with --skip-unusable" in message
     note = (
         "2 relations left out (no usable train, dev and test facts: tongue; no usable dev "

@@ -392,6 +392,7 @@ ONE = [(subject, "Paris") for subject, _ in GOOD]
 SOME = several(
     first=(GOOD, GOOD, GOOD),
     devless=(GOOD, [("Norway", "Oslo")], GOOD),
+    mute=(GOOD, [("Norway", "Oslo")], GOOD),
     single=(ONE, ONE, ONE),
     empty=([], [], GOOD),
     last=(GOOD, GOOD[:2], GOOD),
@@ -402,11 +403,11 @@ def test_all_unusable_relations_are_named_at_once(bert: LanguageModel) -> None:
     with pytest.raises(DataError) as refused:
         prepare(run_config(facts={"vocabulary": "objects"}), bert, SOME)
     assert str(refused.value) == (
-        "3 relations cannot be used: devless has no usable dev facts (1 dropped: object is not one "
-        "token of the model), single has one possible answer alone, empty has no usable train, dev "
-        "and test facts (3 dropped: object not among the relation's training objects); "
-        "add facts (--objects any-length --vocabulary objects keeps such facts), or "
-        "leave them out with --skip-unusable."
+        "4 relations cannot be used; no usable dev facts: devless, mute (2 dropped: object is not "
+        "one token of the model (--objects any-length --vocabulary objects keeps such facts)); one "
+        "possible answer alone: single; no usable train, dev and test facts: empty (3 dropped: "
+        "object not among the relation's training objects); add facts, or leave them out with "
+        "--skip-unusable."
     )
     with pytest.raises(DataError, match=r"relation r has no usable dev facts; .* leave it out"):
         prepare(run_config(), bert, one_relation(GOOD, [], GOOD))

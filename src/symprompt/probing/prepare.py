@@ -266,19 +266,21 @@ def unusable_relations(
 
 def _refusal(facts: FactSet, reasons: Mapping[str, str]) -> str:
     """Return the sentence that names all unusable relations, and what was dropped from them."""
-    told = []
+    groups: dict[str, list[str]] = {}
     for name, why in reasons.items():
+        groups.setdefault(why, []).append(name)
+    told, one = [], len(reasons) == 1
+    for why, names in groups.items():
         lost: Counter[str] = Counter()
         for entry in facts.dropped:
-            if entry.relation == name and entry.split in why:
+            if entry.relation in names and entry.split in why:
                 lost[entry.reason] += entry.count
-        listed = "; ".join(f"{count} dropped: {reason}" for reason, count in lost.items())
-        told.append(f"{name} has {why}{f' ({listed})' if listed else ''}")
-    head = "relation " if len(told) == 1 else f"{len(told)} relations cannot be used: "
-    them = "it" if len(told) == 1 else "them"
-    advice = with_advice(NOT_ONE_TOKEN).removeprefix(NOT_ONE_TOKEN)
-    more = advice if any(NOT_ONE_TOKEN in own for own in told) else ""
-    return f"{head}{', '.join(told)}; add facts{more}, or leave {them} out with --skip-unusable."
+        listed = "; ".join(f"{n:,} dropped: {with_advice(own)}" for own, n in lost.items())
+        head = f"relation {names[0]} has {why}" if one else f"{why}: {', '.join(names)}"
+        told.append(f"{head}{f' ({listed})' if listed else ''}")
+    count = "" if one else f"{len(reasons)} relations cannot be used; "
+    them = "it" if one else "them"
+    return f"{count}{'; '.join(told)}; add facts, or leave {them} out with --skip-unusable."
 
 
 def _asks_by_manual(config: RunConfig) -> bool:

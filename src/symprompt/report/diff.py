@@ -264,7 +264,7 @@ def _compare(
     differing = [row for row in groups if row["first_alone"] + row["second_alone"]]
     for row, p in zip(differing, correct([row["p"] for row in differing]), strict=True):
         row["p_corrected"] = p
-    notes = _about(told, what, len(differing), columns[0])
+    notes = _about(told, what, len(differing), len(groups) - len(differing), columns[0])
     remarks = {}
     for name, run, places in zip(names, runs, zip(*pairs, strict=True), strict=True):
         remarks[name] = [*run.notes, *_unpaired(run, set(places), what)]
@@ -309,7 +309,7 @@ def _counts(states: Mapping[tuple[bool, bool], int]) -> dict[str, Any]:
     }
 
 
-def _about(told: Mapping[str, Any], what: str, tested: int, group: str) -> list[str]:
+def _about(told: Mapping[str, Any], what: str, tested: int, others: int, group: str) -> list[str]:
     known = "known: the prediction is right as a whole"
     if told:
         order = "filtered" if told["filtered"] else "raw"
@@ -317,9 +317,9 @@ def _about(told: Mapping[str, Any], what: str, tested: int, group: str) -> list[
             f"known: the right object's rank is at most {told['rank']} ({told['ranks']}, {order})"
         )
     test = f"p: two-sided sign test (exact) on the {what}s that one run alone knows"
-    plural = "classes" if group == "class" else f"{group}s"
-    more = f"; corrected for {tested} {plural} (Holm)" if tested > 1 else ""
-    return [known, test + more]
+    more = f"; corrected for {counted(tested, group)} (Holm)" if tested > 1 else ""
+    same = [f"without a difference: {counted(others, group)}"] if others else []
+    return [known, test + more, *same]
 
 
 def _unpaired(run: _Answered, paired: set[int], what: str) -> list[str]:
@@ -355,7 +355,12 @@ def _counts_grid(values: Mapping[str, Any], names: Sequence[str], group: str, wh
     ps = ("p", *["p_corrected"] * several)
     parts: list[tuple[tuple[str, ...], ...]] = [(("all", *cells(values["all"], *ps)),)]
     if several:
-        parts.append(tuple((row[group], *cells(row, *ps)) for row in values["groups"]))
+        # Where nothing differs there is nothing to see; --json has these too.
+        parts.append(
+            tuple(
+                (row[group], *cells(row, *ps)) for row in values["groups"] if "p_corrected" in row
+            )
+        )
     header = (group if several else "", f"{what}s", "both", *(f"{name} alone" for name in names))
     header += ("neither", "p", *["p corrected"] * several)
     return Grid(f"What {names[0]} and {names[1]} know", header, tuple(parts))
