@@ -141,5 +141,8 @@ def test_one_template_or_all_of_them(tmp_path: Path) -> None:
     assert {fact.relation for fact in every["P36.2"].all()} == {"P36.2"}
     assert {entry.relation for entry in every.dropped} == set(every.names)
     assert len({facts.fingerprint(), second.fingerprint(), every.fingerprint()}) == 3
+    assert second.select(["P36"]).worded(1) == second
+    alone = load_facts("world", relations=["capital"])
+    assert alone.worded(0) == alone
     with pytest.raises(DataError, match=r"wording is 4, .* has 3 manual templates; take 1 to 3"):
         facts.worded(4)

@@ -119,10 +119,6 @@ def load_facts(
             f"facts.shares is {' '.join(map(str, shares))}; give three percentages that sum to "
             "100, of train, dev and test, such as 40 20 40."
         )
-    if shares and kind == "lama":
-        raise ConfigError(
-            f"shares deal facts without a split, and {source} has one; leave them out."
-        )
     found: Path | None = Path(templates) if templates else None
     dealing: dict[str, Any] = {"relations": relations, "seed": seed, "shares": shares}
     if kind == WORLD:
@@ -310,11 +306,6 @@ def load_table(
         if first is None:
             first = rename(row, called, _ROLES, path, number)
             splits_given = "split" in first
-            if splits_given and shares:
-                raise ConfigError(
-                    f"shares deal facts without a split, and {path} has a split column; leave them "
-                    "out."
-                )
             # Where the user has named columns and none of relations there is but one.
             only = path.stem if called and "relation" not in first else ""
             if path.suffix.lower() != ".jsonl":

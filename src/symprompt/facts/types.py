@@ -194,7 +194,8 @@ class FactSet:
         """Return the set with each relation's template of this number, from 1, as its manual one.
 
         Args:
-            number: 0 takes them all: each is a relation of its own, "P36.1", "P36.2" and so on.
+            number: 0 takes them all: each is a relation of its own, "P36.1", "P36.2" and so on,
+                unless there is but one.
 
         Raises:
             DataError: a relation has fewer.
@@ -208,10 +209,10 @@ class FactSet:
                     f"facts.wording is {number}, but relation {relation.name!r} of {self.source} "
                     f"has {counted(len(known), 'manual template')}; take 1 to {len(known)}."
                 )
-            if number:
-                others = tuple(own for own in known if own != known[number - 1])
-                reworded = replace(relation, template=known[number - 1], rewordings=others)
-                relations.append(reworded)
+            if number or len(known) == 1:
+                template = known[max(0, number - 1)]
+                others = tuple(own for own in known if own != template)
+                relations.append(replace(relation, template=template, rewordings=others))
                 continue
             for place, template in enumerate(known, 1):
                 name = f"{relation.name}.{place}"

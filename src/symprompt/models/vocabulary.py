@@ -93,6 +93,15 @@ class Vocabulary:
         after = [token for token in ids[at + 1 :] if token in special]
         return before, after
 
+    @property
+    def beginning(self) -> list[int]:
+        """The special ids that a text begins with, so that its first token follows something.
+
+        Of causal models whose tokenizers put none, the one that begins texts, if there is any.
+        """
+        start = self.tokenizer.bos_token_id
+        return self.prefix or ([int(start)] if self.causal and start is not None else [])
+
     @cached_property
     def _space(self) -> str:
         """Return what makes a text read as after a space: a space, or nothing.
@@ -112,6 +121,29 @@ class Vocabulary:
             "input_ids"
         ]
         return ids
+
+    def encode_sentences(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+        """Return each text's ids as ``encode`` does, and the number of the word each token is of.
+
+        Words are what the tokenizer cuts a text into before it finds tokens; punctuation is apart.
+
+        Raises:
+            ModelError: the tokenizer does not tell.
+        """
+        read = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)
+        if read.encodings is None:
+            raise ModelError(
+                "the tokenizer does not tell words apart (it has no tokenizer.json), so whole "
+                "sentences cannot be scored; take a model with a fast tokenizer."
+            )
+        found = []
+        for own in read.encodings:
+            # A token of no word is one by itself.
+            words = [
+                -2 - place if word is None else word for place, word in enumerate(own.word_ids)
+            ]
+            found.append((own.ids, words))
+        return found
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it reads after a space (RoBERTa's kind marks word starts)."""

@@ -101,7 +101,10 @@ def prepare(
         facts = facts.leave_out(_without_template(config, backbone.vocabulary, facts))
     if kind.several_prompts:
         known = prompts or {}
-        if set(facts.names) <= set(known):
+        if kind.manual_templates:
+            _require_manual(facts)
+            written = tuple((Template.parse(own.template),) for own in facts.relations)
+        elif set(facts.names) <= set(known):
             written = tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
         else:
             found = load_ensemble(config, backbone.vocabulary, facts)
@@ -296,6 +299,9 @@ def _without_template(config: RunConfig, vocabulary: Vocabulary, facts: FactSet)
         if not relation.template:
             reasons[relation.name] = "no manual template"
             continue
+        if method_class(config.method.name).several_prompts:
+            # Whole sentences are read, by causal models too.
+            continue
         try:
             manual_template(vocabulary, relation)
         except DataError:
@@ -323,13 +329,7 @@ def make_templates(
                 "config lama-ptuning-gpt or lama-spe-gpt."
             )
         return (template,) * len(facts.relations)
-    missing = [relation.name for relation in facts.relations if not relation.template]
-    if missing:
-        noun, verb = ("relation", "has") if len(missing) == 1 else ("relations", "have")
-        raise DataError(
-            f"{noun} {', '.join(missing)} {verb} no manual template; add a template column, name a "
-            "file with facts.templates, or leave out what cannot be asked with --skip-unusable."
-        )
+    _require_manual(facts)
     written = tuple(manual_template(vocabulary, relation) for relation in facts.relations)
     if prompt.start == "random":
         return written
@@ -340,6 +340,16 @@ def make_templates(
                 f"so they cannot start from its words: {template}."
             )
     return tuple(words_to_vectors(vocabulary, template)[0] for template in written)
+
+
+def _require_manual(facts: FactSet) -> None:
+    missing = [relation.name for relation in facts.relations if not relation.template]
+    if missing:
+        noun, verb = ("relation", "has") if len(missing) == 1 else ("relations", "have")
+        raise DataError(
+            f"{noun} {', '.join(missing)} {verb} no manual template; add a template column, name a "
+            "file with facts.templates, or leave out what cannot be asked with --skip-unusable."
+        )
 
 
 def load_ensemble(

@@ -55,6 +55,7 @@ class Sentences:
         barred: [n] int64, the answer that each fact may not give, its copy; -1 where it may give
             all that its relation may. None if no relation bars copies.
         names: the subjects as tokens, for methods with several prompts.
+        subjects: [n] the same as texts.
         spelling: how names of any length are asked for; None where tokens are the answers.
     """
 
@@ -66,6 +67,7 @@ class Sentences:
     barred: Tensor | None = None
     names: Names | None = None
     spelling: Spelling | None = None
+    subjects: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.object_prompt)
@@ -296,6 +298,7 @@ def tensorise(
         barred,
         make_names(vocabulary, subjects, device) if several else None,
         spelling,
+        tuple(subjects) if several else (),
     )
 
 

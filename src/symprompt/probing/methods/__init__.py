@@ -39,6 +39,7 @@ METHODS: dict[str, MethodTraits] = {
     "manual": MethodTraits("manual:Manual", vectors=False, any_length=True),
     "optiprompt": MethodTraits("ptuning:PTuning", encoder="free", any_length=True),
     "ptuning": MethodTraits("ptuning:PTuning", any_length=True),
+    "sentence": MethodTraits("sentence:Sentence", vectors=False, any_length=True),
     "softprompt": MethodTraits("softprompt:SoftPrompt", encoder="free"),
     "spe": MethodTraits("spe:SPE", any_length=True, subject_prompt=True),
 }

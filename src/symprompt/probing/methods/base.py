@@ -44,7 +44,8 @@ class Method:
     Attributes:
         has_subject_prompt: it also asks for the subject given a candidate, to re-rank.
         manual_templates: it asks by each relation's manual template, whatever the config has.
-        several_prompts: it asks by several manual templates of each relation.
+        several_prompts: it asks by several manual templates of each relation, or where it has
+            ``manual_templates`` too by that one as a whole sentence, of causal models too.
         in_stacks: its weights are too large to hold for all relations, so these are trained and
             asked in stacks, one after the other.
         epoch_state: what later steps and ``after_epoch`` need of those so far, for a checkpoint.
