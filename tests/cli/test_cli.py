@@ -869,8 +869,8 @@ def test_facts_of_a_file_are_counted(call: Call, data: Path) -> None:
     said = call("data", "check", data, "--model", "")
     assert said.code == 0
     row = next(line.split() for line in said.out.splitlines() if line.split()[:1] == ["in"])
-    # train, dev, test, objects, majority, right, repeats, seen, named
-    assert row == ["in", "7", "3", "4", "8", "France", "25.0", "%", "0", "2", "0"]
+    # train, dev, test, objects, majority, right, repeats, seen, named, turned
+    assert row == ["in", "7", "3", "4", "8", "France", "25.0", "%", "0", "2", "0", "0"]
     assert "left out: none" in said.out
     plain = json.loads(call("data", "check", data, "--model", "", "--json").out)
     assert plain["facts"] == {"train": 12, "dev": 8, "test": 8}

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.facts import Fact, FactSet, Relation, check
+from symprompt.facts import (
+    Fact,
+    FactSet,
+    Relation,
+    check,
+    count_inverses,
+    inverse_relations,
+)
 from symprompt.facts.quality import easy_facts, naive_bayes
 
 
@@ -63,6 +70,30 @@ def test_counts_worked_out_by_hand() -> None:
     assert plain["fingerprint"] == make_set().fingerprint()
 
 
+def test_facts_that_are_training_facts_turned_around_are_counted() -> None:
+    capital = make_relation(
+        "capital", train=[("a", "x"), ("b", "y"), ("c", "c")], test=[("d", "z"), ("e", "e")]
+    )
+    capital_of = make_relation("of", train=[("x", "a"), ("y", "b"), ("z", "d")], test=[("x", "a")])
+    near = make_relation("near", train=[("a", "b"), ("b", "a"), ("e", "e")], test=[("b", "a")])
+    seen = make_relation("seen", train=[("x", "b"), ("b", "a")], test=[("p", "q"), ("a", "b")])
+    facts = FactSet((capital, capital_of, near, seen), "hand", "table")
+    report = check(facts)
+    assert [row.test_inverses_in_train for row in report.relations] == [1, 1, 1, 1]
+    assert report.test_inverses_in_train == 4
+    by_relation = {
+        "capital": {"of": 1},
+        "of": {"capital": 1},
+        "near": {"near": 1},
+        "seen": {"near": 1, "seen": 1},
+    }
+    assert {row.name: row.inverses for row in report.relations} == by_relation
+    assert count_inverses(facts, "test") == by_relation
+    # Of "seen" one training fact alone is turned around elsewhere.
+    assert inverse_relations(facts) == {"capital": "of", "of": "capital", "near": "near"}
+    assert inverse_relations(facts, facts.select(["capital"])) == {"of": "capital"}
+
+
 def test_dropped_facts_are_counted_by_reason_and_relation() -> None:
     facts = make_set()
     by_subject = {fact for fact in facts.facts() if fact.subject == "a"}
@@ -93,6 +124,8 @@ def test_counts_agree_with_brute_force(
     assert entry.test_facts_with_several_objects == sum(
         any(subject == s and answer != a for s, a in test) for subject, answer in test
     )
+    turned = sum(any((b, a) == pair and a != b for pair in train) for a, b in test)
+    assert entry.test_inverses_in_train == sum(entry.inverses.values()) == turned
     assert entry.object_in_subject["train"] == sum(answer in subject for subject, answer in train)
     if train and test:
         answered = [answer for _, answer in train]

@@ -95,6 +95,10 @@ def test_every_read_fact_is_asked_or_counted_as_dropped(
     assert metrics["leakage"] == {
         "test_pairs_in_train_or_dev": report.test_pairs_in_train_or_dev,
         "test_subjects_in_train": report.test_subjects_in_train,
+        "test_inverses_in_train": report.test_inverses_in_train,
+    }
+    assert metrics["inverses"] == {
+        row.name: row.inverses for row in report.relations if row.inverses
     }
     assert report.test_pairs_in_train_or_dev > 0
     assert metrics["dev"]["facts"] + metrics["test"]["facts"] == 8 + 8

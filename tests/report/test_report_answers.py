@@ -119,6 +119,10 @@ def test_a_run_is_summed_up_with_both_means_and_what_was_left_out() -> None:
     lost = {"object is not one token of the model": 9}
     lines = render(run_summary(metrics(leakage=leaks, dropped=lost)), 300)
     assert any(line.startswith("leakage: of the test facts 2 are also in train") for line in lines)
+    leaks |= {"test_inverses_in_train": 4}
+    lines = render(run_summary(metrics(leakage=leaks)), 300)
+    assert any("a subject that train has, and 4 are in train turned around" in own for own in lines)
+    lines = render(run_summary(metrics(leakage=leaks, dropped=lost)), 300)
     assert any("(--objects any-length --vocabulary objects keeps" in line for line in lines)
     assert "training: 12.3 s" in text
 

@@ -1,7 +1,14 @@
 """Facts, where they come from, and what to know about them before asking a model."""
 
 from symprompt.facts.load import load_facts, load_subjects
-from symprompt.facts.quality import CheckReport, RelationCheck, check, count_leakage
+from symprompt.facts.quality import (
+    CheckReport,
+    RelationCheck,
+    check,
+    count_inverses,
+    count_leakage,
+    inverse_relations,
+)
 from symprompt.facts.templates import find_prompts, load_prompts
 from symprompt.facts.types import (
     NOT_ONE_TOKEN,
@@ -34,9 +41,11 @@ __all__ = [
     "at_most",
     "check",
     "compose",
+    "count_inverses",
     "count_leakage",
     "find_prompts",
     "in_word_list",
+    "inverse_relations",
     "load_facts",
     "load_prompts",
     "load_subjects",

@@ -16,8 +16,10 @@ import numpy as np
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
 
 _WORD = re.compile(r"\w+")
-LEAKS = ("test_pairs_in_train_or_dev", "test_subjects_in_train")
+LEAKS = ("test_pairs_in_train_or_dev", "test_subjects_in_train", "test_inverses_in_train")
 """What is counted of the facts that training gives away."""
+_LEAST_INVERSES = 2
+"""One training fact that another relation has turned around may be chance."""
 
 
 def easy_facts(facts: FactSet) -> set[Fact]:
@@ -78,6 +80,44 @@ def _majority_object(train: Iterable[Fact]) -> str:
     return common[0][0] if common else ""
 
 
+def count_inverses(
+    facts: FactSet, split: Split, learned_from: FactSet | None = None
+) -> dict[str, dict[str, int]]:
+    """Count a split's facts (s, o) that are training facts (o, s), by relation and theirs.
+
+    A subject that is its own object is not counted. Relations without any are left out.
+
+    Args:
+        learned_from: whose training facts; None takes those of the same set.
+    """
+    turned: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for fact in (learned_from or facts).facts("train"):
+        if fact.subject != fact.object:
+            turned[fact.object, fact.subject].add(fact.relation)
+    found: dict[str, dict[str, int]] = {}
+    for fact in facts.facts(split):
+        for name in sorted(turned.get((fact.subject, fact.object), ())):
+            own = found.setdefault(fact.relation, {})
+            own[name] = own.get(name, 0) + 1
+    return found
+
+
+def inverse_relations(facts: FactSet, learned_from: FactSet | None = None) -> dict[str, str]:
+    """Return the inverse of each relation that has one, by its training facts turned around.
+
+    It is the relation that has the most of them, ``_LEAST_INVERSES`` or more; a symmetric relation
+    is its own.
+
+    Args:
+        learned_from: see ``count_inverses``.
+    """
+    return {
+        name: max(own, key=lambda other: own[other])
+        for name, own in count_inverses(facts, "train", learned_from).items()
+        if max(own.values()) >= _LEAST_INVERSES
+    }
+
+
 @dataclass(frozen=True)
 class Counts:
     """What is counted for one relation, and for all together.
@@ -89,6 +129,7 @@ class Counts:
         duplicates: by split, facts that repeat an earlier (subject, object) pair.
         test_pairs_in_train_or_dev: test facts whose pair is also in train or dev.
         test_subjects_in_train: test facts whose subject also occurs in train.
+        test_inverses_in_train: test facts that are training facts of any relation, turned around.
         test_facts_with_several_objects: test facts whose subject has several objects in test.
         object_in_subject: by split, facts whose object is part of the subject, case kept.
     """
@@ -98,6 +139,7 @@ class Counts:
     duplicates: Mapping[Split, int]
     test_pairs_in_train_or_dev: int
     test_subjects_in_train: int
+    test_inverses_in_train: int
     test_facts_with_several_objects: int
     object_in_subject: Mapping[Split, int]
 
@@ -110,6 +152,7 @@ class RelationCheck(Counts):
         majority_object: the most frequent object of train; ties go to the one met first.
         majority_correct: how many test facts it answers; None where train or test is empty.
         majority_accuracy: the same as a share of the test facts.
+        inverses: test facts that are training facts turned around, by those facts' relation.
     """
 
     name: str
@@ -118,6 +161,7 @@ class RelationCheck(Counts):
     majority_object: str
     majority_correct: int | None
     majority_accuracy: float | None
+    inverses: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -152,7 +196,11 @@ class CheckReport(Counts):
 
 def check(facts: FactSet) -> CheckReport:
     """Return what was counted for every relation of the set, and for all together."""
-    relations = [_check_relation(facts, relation) for relation in facts.relations]
+    inverses = count_inverses(facts, "test")
+    relations = [
+        _check_relation(facts, relation, inverses.get(relation.name, {}))
+        for relation in facts.relations
+    ]
     by_relation: dict[str, dict[str, int]] = {}
     for entry in facts.dropped:
         own = by_relation.setdefault(entry.relation, {})
@@ -179,32 +227,41 @@ def check(facts: FactSet) -> CheckReport:
 
 
 def count_leakage(facts: FactSet) -> dict[str, int]:
-    """Return how many test facts, and how many test facts' subjects, other splits have too."""
+    """Return how many test facts, their subjects, and they turned around, other splits have too."""
     counts = _count(facts)
     return {name: counts[name] for name in LEAKS}
 
 
-def _check_relation(facts: FactSet, relation: Relation) -> RelationCheck:
+def _check_relation(
+    facts: FactSet, relation: Relation, inverses: Mapping[str, int]
+) -> RelationCheck:
     majority, test = _majority_object(relation.train), relation.test
     known = bool(relation.train and test)
     correct = sum(fact.object == majority for fact in test) if known else None
     return RelationCheck(
-        **_count(facts.select([relation.name])),
+        **_count(facts.select([relation.name]), facts),
         name=relation.name,
         label=relation.label,
         template=relation.template,
         majority_object=majority,
         majority_correct=correct,
         majority_accuracy=None if correct is None else correct / len(test),
+        inverses=inverses,
     )
 
 
-def _count(facts: FactSet) -> dict[str, Any]:
-    """Return the fields of ``Counts``; equal pairs of two relations are no repeats."""
+def _count(facts: FactSet, every: FactSet | None = None) -> dict[str, Any]:
+    """Return the fields of ``Counts``; equal pairs of two relations are no repeats.
+
+    Args:
+        every: all relations, whose training facts may be the inverses; None if these are all.
+    """
     splits = {split: facts.facts(split) for split in SPLITS}
     test = splits["test"]
     seen_pairs = {*splits["train"], *splits["dev"]}
     seen_subjects = {(fact.relation, fact.subject) for fact in splits["train"]}
+    trained = (every or facts).facts("train")
+    turned = {(fact.object, fact.subject) for fact in trained if fact.subject != fact.object}
     answers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in test:
         answers[fact.relation, fact.subject].add(fact.object)
@@ -217,6 +274,7 @@ def _count(facts: FactSet) -> dict[str, Any]:
         "test_subjects_in_train": sum(
             (fact.relation, fact.subject) in seen_subjects for fact in test
         ),
+        "test_inverses_in_train": sum((fact.subject, fact.object) in turned for fact in test),
         "test_facts_with_several_objects": sum(
             (fact.relation, fact.subject) in several for fact in test
         ),

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from symprompt.engine.batches import make_batches
 from symprompt.errors import DataError
-from symprompt.facts import Split, count_leakage
+from symprompt.facts import Split, count_inverses, count_leakage
 from symprompt.files.progress import Tick, silent
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import Method, Vectors
@@ -465,5 +465,6 @@ def write_results(
         **({"skipped": dict(problem.facts.skipped)} if problem.facts.skipped else {}),
         "unfilled": list(unfilled),
         "leakage": count_leakage(problem.facts),
+        "inverses": count_inverses(problem.facts, "test"),
     }
     folder.finish(records=to_records(measured), seconds=seconds, details=details)

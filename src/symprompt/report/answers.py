@@ -107,7 +107,18 @@ def _answer_notes(asked: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def check_table(report: Mapping[str, Any]) -> Group:
     """Return what ``facts.check`` found, relation by relation, with the sums below."""
-    counts = ("train", "dev", "test", "objects", "majority", "right", "repeats", "seen", "named")
+    counts = (
+        "train",
+        "dev",
+        "test",
+        "objects",
+        "majority",
+        "right",
+        "repeats",
+        "seen",
+        "named",
+        "turned",
+    )
     rows = tuple(_check_row(row) for row in report["relations"])
     total = _check_row({**report, "name": "all", "label": ""})
     title = f"{report['source']} ({report['layout']})"
@@ -126,6 +137,7 @@ def _check_row(row: Mapping[str, Any]) -> tuple[str, ...]:
         str(row["duplicates"]["test"]),
         str(row["test_pairs_in_train_or_dev"]),
         str(row["object_in_subject"]["test"]),
+        str(row["test_inverses_in_train"]),
     )
 
 
@@ -133,11 +145,19 @@ def _check_notes(report: Mapping[str, Any]) -> list[str]:
     notes = [
         "majority: the most frequent object of train, and on how many test facts it is right; "
         "repeats: test facts that stand twice; seen: test facts also in train or dev; named: test "
-        "facts whose object is part of the subject's name.",
+        "facts whose object is part of the subject's name; turned: test facts whose subject and "
+        "object, exchanged, are a training fact of any relation.",
         f"test facts with a subject that occurs in train: {report['test_subjects_in_train']}",
         "test facts with a subject that has several true objects in test: "
         f"{report['test_facts_with_several_objects']}",
     ]
+    inverses = [
+        f"{row['name']} in {name} ({count})"
+        for row in report["relations"]
+        for name, count in row["inverses"].items()
+    ]
+    if inverses:
+        notes.append(f"test facts turned around in train: {', '.join(inverses)}")
     for mean in ("relations", "facts"):
         share = report[f"majority_mean_over_{mean}"]
         if share is not None:
