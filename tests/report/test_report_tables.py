@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,52 @@ def test_no_runs_and_equal_names_are_refused() -> None:
         comparison([])
     with pytest.raises(SympromptError, match="distinct names"):
         comparison([make_run("a"), make_run("a")])
+
+
+def with_filtered(run: RunScores, rank: list[float]) -> RunScores:
+    return replace(run, beside={"filtered": replace(run, rank=np.array(rank))})
+
+
+def test_filtered_ranks_stand_beside_raw_ones_where_they_differ() -> None:
+    one = with_filtered(make_run("a"), [1.0, 1.0, 12.0, 1.0])
+    other = make_run("b", rank=np.array([2.0, 2, 30, 1]))
+    other = with_filtered(other, [2.0, 1.0, 30.0, 1.0])
+    found = comparison([one, other], by_relation=True, draws=50)
+    # What stands beside is what would be shown alone.
+    filtered = [run.beside["filtered"] for run in (one, other)]
+    alone = comparison(filtered, by_relation=True, draws=50).values
+    for place in (0, 1):
+        for mean in (averages.OVER_RELATIONS, averages.OVER_FACTS):
+            beside = found.values["runs"][place]["filtered"]
+            assert beside[mean] == alone["runs"][place][mean]
+    changes, wanted = found.values["differences"][0], alone["differences"][0]
+    assert changes["filtered"]["mean over facts"] == wanted["mean over facts"]
+    raw = comparison([replace(run, beside={}) for run in (one, other)], draws=50).values
+    assert changes["mean over facts"] == raw["differences"][0]["mean over facts"]
+    # No filtered rank of the second relation is another than the raw one.
+    first, second = found.values["relations"]
+    assert [set(row) >= {"filtered"} for row in first["runs"] + second["runs"]] == [True] * 2 + [
+        False
+    ] * 2
+    assert "| filtered P@1 | filtered P@10 | filtered MRR |" in found.to_markdown()
+    assert "other true objects of the same subject are left out" in found.to_markdown()
+
+
+def test_filtered_ranks_that_are_the_raw_ones_are_not_shown() -> None:
+    run = make_run("a")
+    found = comparison([with_filtered(run, run.rank.tolist())], by_relation=True, draws=20)
+    assert found.values == comparison([run], by_relation=True, draws=20).values
+    assert "filtered" not in found.to_markdown()
+    # One run in which they differ suffices: the other is held against it.
+    runs = [with_filtered(run, run.rank.tolist()), with_filtered(make_run("b"), [1.0, 1, 2, 1])]
+    assert all("filtered" in row for row in comparison(runs, draws=20).values["runs"])
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_raw_and_filtered_columns_fit_the_terminal(width: int) -> None:
+    ranks = ([1.0, 1.0, 12.0, 1.0], [1.0, 1.0, 20.0, 1.0])
+    runs = [with_filtered(make_run(name), rank) for name, rank in zip("ab", ranks, strict=True)]
+    shown = printed(comparison(runs, by_relation=True, draws=20), width)
+    assert max(map(len, shown.splitlines())) <= width
+    for figure in ("66.67", "83.33", "filtered", "P@10", "MRR"):
+        assert figure in shown

@@ -272,7 +272,8 @@ class TableFlags(JsonFlag):
     ranks: Literal["realistic", "optimistic", "pessimistic"] = "realistic"
     """How ties count."""
     filtered: bool = False
-    """Leave other true objects of the same subject out of the ranks."""
+    """Show filtered ranks alone, which leave other true objects of the same subject out; without it
+    they stand beside raw ones where they differ."""
     forward: bool = False
     """Add a row with each re-ranked run's order by the object prompt alone."""
     coherency: bool = False

@@ -66,6 +66,7 @@ def _compare(flags: TableFlags) -> None:
             "split": facts_split(flags.split),
             "kind": flags.ranks,
             "filtered": flags.filtered,
+            "both": not flags.filtered,
             "coherency": flags.coherency,
         }
         main = load_scores(path, **options, k=flags.k, weight=flags.weight)

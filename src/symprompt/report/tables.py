@@ -31,9 +31,16 @@ from symprompt.runs import statistics as averages
 from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval
 
+_ABOUT_FILTERED = (
+    "filtered: other true objects of the same subject are left out of the ranks (– where no rank "
+    "changes)."
+)
 RankKind = Literal["realistic", "optimistic", "pessimistic"]
-_COHERENCY = {"p1": "coherency", "mrr": "coherency\nMRR"}
-"""What tables show of the subjects' ranks."""
+_BESIDE = {
+    "filtered": {metric: f"filtered\n{name}" for metric, name in METRIC_NAMES.items()},
+    "coherency": {"p1": "coherency", "mrr": "coherency\nMRR"},
+}
+"""Further columns: of each kind the metrics that are shown, and their headings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +58,9 @@ class RunScores:
         model: the model's name, or "".
         method: the method's name, or "".
         labels: what relations are about, by name, where that is known.
-        coherency: the ranks of the subjects of some of the facts, asked back with the run's own
-            first object; None where that is not shown.
+        beside: further ranks by kind: ``filtered``, without other true objects of the same subject;
+            ``coherency``, of the subjects of some of the facts, asked back with the run's own first
+            object.
     """
 
     name: str
@@ -65,7 +73,7 @@ class RunScores:
     model: str = ""
     method: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    coherency: RunScores | None = None
+    beside: Mapping[str, RunScores] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         facts = len(self.key)
@@ -95,7 +103,8 @@ def comparison(
     """Compare runs with bootstrap intervals, each also paired with the reference, the first one.
 
     A run whose facts differ from the reference's is paired on those that both have; a note says
-    how many. Relations without a fact are named in a note.
+    how many. Relations without a fact are named in a note. Filtered ranks stand beside raw ones
+    where they differ, as a subject has several true objects.
 
     Args:
         runs: at least one run, with distinct names.
@@ -119,6 +128,10 @@ def comparison(
         for run in runs
     }
     notes = shared_notes({labels[run.name]: remarks_of(run) for run in runs})
+    if any(map(_filtered_differ, runs)):
+        notes.append(_ABOUT_FILTERED)
+    else:
+        runs = [replace(run, beside=_without_filtered(run)) for run in runs]
     first = runs[reference]
     differences: list[dict[str, Any]] = []
     for run in (*runs[:reference], *runs[reference + 1 :]):
@@ -129,11 +142,13 @@ def comparison(
             continue
         row: dict[str, Any] = {"name": run.name, "title": run.title, "to": first.name}
         row |= _changes(first, run, pairs, draws, seed)
-        if first.coherency and run.coherency:
-            pairs = shared_facts(first.coherency.key, run.coherency.key)
+        for kind, one in first.beside.items():
+            if kind not in run.beside:
+                continue
+            other = run.beside[kind]
+            pairs = shared_facts(one.key, other.key)
             if len(pairs):
-                changes = _changes(first.coherency, run.coherency, pairs, draws, seed)
-                row["coherency"] = changes
+                row[kind] = _changes(one, other, pairs, draws, seed)
         differences.append(row)
     if differences:
         notes.append(averages.ABOUT_P)
@@ -148,6 +163,19 @@ def comparison(
     if by_relation:
         grids.append(_relation_grid(values["relations"], labels))
     return Grids(values, grids, notes)
+
+
+def _filtered_differ(run: RunScores, relation: str = "") -> bool:
+    """Return whether filtered ranks of a run, or of one of its relations, are not the raw ones."""
+    if "filtered" not in run.beside:
+        return False
+    names = np.array([relation in ("", name) for name in run.relation_names])
+    differ = run.beside["filtered"].rank != run.rank
+    return bool((differ & names[run.relation]).any())
+
+
+def _without_filtered(run: RunScores) -> dict[str, RunScores]:
+    return {kind: own for kind, own in run.beside.items() if kind != "filtered"}
 
 
 def shared_notes(remarks: Mapping[str, Sequence[str]]) -> list[str]:
@@ -182,13 +210,9 @@ def _run_row(run: RunScores, label: str, draws: int, seed: int) -> dict[str, Any
     row: dict[str, Any] = {"name": run.name, "title": run.title, "label": label}
     row |= {"method": run.method, "model": run.model}
     row |= {"facts": len(run.key), "relations": np.unique(run.relation).size}
-    if run.coherency:
-        row["coherency"] = _coherency(run.coherency, draws, seed)
+    for kind, own in run.beside.items():
+        row[kind] = {"facts": len(own.key), **_averages(own.rank, own.relation, draws, seed)}
     return row | _averages(run.rank, run.relation, draws, seed)
-
-
-def _coherency(found: RunScores, draws: int, seed: int) -> dict[str, Any]:
-    return {"facts": len(found.key), **_averages(found.rank, found.relation, draws, seed)}
 
 
 def _averages(
@@ -219,24 +243,25 @@ def _relation_rows(runs: Sequence[RunScores], draws: int, seed: int) -> list[dic
             row: dict[str, Any] = {"name": run.name, "facts": int(own.sum())}
             if own.any():
                 row |= _averages(run.rank[own], run.relation[own], draws, seed)[OVER_FACTS]
-            if run.coherency and (run.coherency.relation == number).any():
-                back = run.coherency
-                asked = back.relation == number
-                means = _averages(back.rank[asked], back.relation[asked], draws, seed)
-                row["coherency"] = {"facts": int(asked.sum()), OVER_FACTS: means[OVER_FACTS]}
+            several = any(_filtered_differ(own, name) for own in runs)
+            for kind, beside in (run.beside if several else _without_filtered(run)).items():
+                asked = beside.relation == number
+                if asked.any():
+                    means = _averages(beside.rank[asked], beside.relation[asked], draws, seed)
+                    row[kind] = {"facts": int(asked.sum()), OVER_FACTS: means[OVER_FACTS]}
             found.append(row)
         rows.append({"relation": name, "label": labels.get(name, ""), "runs": found})
     return rows
 
 
 def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging: str) -> Grid:
-    shown = _COHERENCY if any("coherency" in run for run in values["runs"]) else {}
+    shown = _shown_beside(values["runs"])
     rows = tuple(
         (
             labels[run["name"]],
             str(run["facts"]),
             *(interval_cell(**run[averaging][metric]) for metric in METRICS),
-            *_coherency_cells(run, averaging, shown, interval_cell),
+            *_cells_beside(run, averaging, shown, interval_cell),
         )
         for run in values["runs"]
     )
@@ -245,31 +270,40 @@ def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging:
             f"{labels[row['name']]}\nminus {labels[row['to']]}",
             str(row["facts"]),
             *(difference_cell(**row[averaging][metric]) for metric in METRICS),
-            *_coherency_cells(row, averaging, shown, difference_cell),
+            *_cells_beside(row, averaging, shown, difference_cell),
         )
         for row in values["differences"]
     )
     title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
-    header = ("run", "facts", *METRIC_NAMES.values(), *shown.values())
+    header = ("run", "facts", *METRIC_NAMES.values(), *(_BESIDE[kind][own] for kind, own in shown))
     return Grid(title, header, (rows, changes))
 
 
-def _coherency_cells(
+def _shown_beside(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the kind and metric of the further columns that any of some rows has."""
+    return [
+        (kind, metric)
+        for kind, metrics in _BESIDE.items()
+        for metric in metrics
+        if any(kind in row for row in rows)
+    ]
+
+
+def _cells_beside(
     row: Mapping[str, Any],
     averaging: str,
-    shown: Mapping[str, str],
+    shown: Sequence[tuple[str, str]],
     cell: Callable[..., str],
 ) -> Iterator[str]:
-    """Yield the figures of asking back a run's own first objects, where they are shown."""
-    for metric in shown:
-        yield cell(**row["coherency"][averaging][metric]) if "coherency" in row else DASH
+    """Yield the figures of the further columns."""
+    for kind, metric in shown:
+        yield cell(**row[kind][averaging][metric]) if kind in row else DASH
 
 
 def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Grid:
     """Return a row for each run below each relation; with one run there is no column of runs."""
     sections = []
-    asked = any("coherency" in run for row in relations for run in row["runs"])
-    more = _COHERENCY if asked else {}
+    more = _shown_beside([run for row in relations for run in row["runs"]])
     for row in relations:
         name = f"{row['relation']} {row['label']}".strip()
         section: list[tuple[str, ...]] = []
@@ -278,12 +312,12 @@ def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, 
             shown = "" if section else name
             cells = (interval_cell(**run[metric]) if metric in run else DASH for metric in METRICS)
             label = (labels[run["name"]],) if len(labels) > 1 else ()
-            back = _coherency_cells(run, OVER_FACTS, more, interval_cell)
-            section.append((shown, *label, str(run["facts"]), *cells, *back))
+            beside = _cells_beside(run, OVER_FACTS, more, interval_cell)
+            section.append((shown, *label, str(run["facts"]), *cells, *beside))
         sections.append(tuple(section))
     several = len(labels) > 1
     header = ("relation", *(("run",) if several else ()), "facts", *METRIC_NAMES.values())
-    header += tuple(more.values())
+    header += tuple(_BESIDE[kind][metric] for kind, metric in more)
     title = "By relation, in percent, with 95 % intervals"
     rows = tuple(sections) if several else (tuple(row for own in sections for row in own),)
     return Grid(title, header, rows, folded=(1,) if several else ())
@@ -353,6 +387,7 @@ def load_scores(
     k: int = 0,
     weight: float | None = None,
     coherency: bool = False,
+    both: bool = False,
 ) -> RunScores:
     """Read one run's ranks from its stored predictions.
 
@@ -364,6 +399,7 @@ def load_scores(
         weight: re-rank with this weight instead of the run's.
         coherency: also read where the subjects stand that were asked back with the run's own first
             objects; a run that cannot ask back has none.
+        both: also read filtered ranks.
 
     Raises:
         RunError: no finished run there, or it cannot be re-ranked as asked, or its coherency was
@@ -376,16 +412,22 @@ def load_scores(
     card = load_card(folder)
     names = tuple(card["relations"])
     _check_options(path, predictions, k, weight)
-    if forward or not predictions.asked_back:
-        ranks = predictions.ranks(filtered=filtered)
-    else:
+    each: Any = None
+    if predictions.asked_back and not forward:
         own = load_weights(folder) if weight is None else np.full(len(names), weight)
         if own is None:
             raise RunError(
                 f"{folder.path / MANIFEST} is damaged: weights is missing, and the run asked back."
             )
         each = own[predictions.relation].astype(np.float32)
-        ranks = predictions.reranked(each, k=k or None, filtered=filtered)
+
+    def ranked(*, filtered: bool) -> npt.NDArray[Any]:
+        ranks = predictions.ranks(filtered=filtered)
+        if each is not None:
+            ranks = predictions.reranked(each, k=k or None, filtered=filtered)
+        found: npt.NDArray[Any] = getattr(ranks, kind).astype(np.float64)
+        return found
+
     suffix = " forward" if forward and predictions.asked_back else ""
     with folder.refuse_damage(MANIFEST):
         notes = [
@@ -399,13 +441,15 @@ def load_scores(
         title=folder.name + suffix,
         relation_names=names,
         relation=predictions.relation,
-        rank=getattr(ranks, kind).astype(np.float64),
+        rank=ranked(filtered=filtered),
         key=asked.keys(),
         note="; ".join(notes),
         model=Path(folder.manifest.model).name,
         method=folder.manifest.method,
         labels={name: about["label"] for name, about in card["relations"].items()},
     )
+    if both:
+        found = replace(found, beside={"filtered": replace(found, rank=ranked(filtered=True))})
     if not coherency:
         return found
     if not predictions.asked_back:
@@ -433,7 +477,8 @@ def load_scores(
         f"run's own first object; {counted(len(back.rows), 'fact')} asked back in "
         f"{counted(back.note['sentences'], 'sentence')}"
     )
-    return replace(found, note="; ".join([*notes, told]), coherency=subjects)
+    beside = {**found.beside, "coherency": subjects}
+    return replace(found, note="; ".join([*notes, told]), beside=beside)
 
 
 def _check_options(path: str, predictions: Predictions, k: int, weight: float | None) -> None:
