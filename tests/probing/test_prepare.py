@@ -462,6 +462,15 @@ def test_relations_without_a_template_to_ask_by_are_left_out_or_all_named(
         prepare(run_config(method={"name": "manual"}), gpt2, facts)
 
 
+def test_answers_that_are_no_token_do_not_make_a_relation_usable(bert: LanguageModel) -> None:
+    relation = replace(several(r=(ONE, ONE, ONE))["r"], answers=("Paris", "Oslo", "New York"))
+    facts = FactSet((relation, replace(relation, name="s")), "made up", "table")
+    settings = {"vocabulary": "objects"}
+    with pytest.raises(DataError, match="one possible answer alone: r, s; add facts"):
+        prepare(run_config(facts=settings), bert, facts)
+    prepare(run_config(facts=settings | {"objects": "any-length"}), bert, facts)
+
+
 def test_a_set_without_a_usable_relation_is_refused(bert: LanguageModel) -> None:
     config = run_config(facts={"skip_unusable": True})
     with pytest.raises(DataError, match=r"no relation of made up can be used \(r: no usable dev"):

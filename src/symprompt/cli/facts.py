@@ -172,8 +172,9 @@ def run_check(flags: CheckFlags) -> None:
         vocabulary = load_vocabulary(flags.model)
         prompt = PromptConfig(template=CAUSAL_TEMPLATE) if vocabulary.causal else PromptConfig()
         config = RunConfig(facts=flags.facts, prompt=prompt, method=MethodConfig(name="ptuning"))
-        facts = drop_unusable(config, vocabulary, facts, make_templates(config, vocabulary, facts))
-        unusable = unusable_relations(config, facts, SPLITS)
+        templates = make_templates(config, vocabulary, facts)
+        facts = drop_unusable(config, vocabulary, facts, templates)
+        unusable = unusable_relations(config, vocabulary, facts, templates, SPLITS)
         if flags.facts.skip_unusable:
             facts, unusable = facts.leave_out(unusable), {}
     elif flags.facts.uhn:

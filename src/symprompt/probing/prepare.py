@@ -120,7 +120,8 @@ def prepare(
     usable = drop_unusable(
         config, backbone.vocabulary, facts, templates, max_length=backbone.max_length
     )
-    reasons = unusable_relations(config, usable, kind.needed_splits(config))
+    needed = kind.needed_splits(config)
+    reasons = unusable_relations(config, backbone.vocabulary, usable, templates, needed)
     if reasons and not config.facts.skip_unusable:
         raise DataError(_refusal(usable, reasons))
     if reasons:
@@ -186,12 +187,7 @@ def drop_unusable(
     room: dict[str, int] = {}
     for relation, template in zip(facts.relations, templates, strict=True):
         names = sorted({fact.object for fact in relation.all()})
-        spaced = template.space_before("object")
-        found: Sequence[object] = vocabulary.single_tokens(names, after_space=spaced)
-        if any_length:
-            found = read_names(vocabulary, names, [spaced] * len(names))
-        read = zip(names, found, strict=True)
-        answers |= {(relation.name, name) for name, token in read if token is not None}
+        answers |= {(relation.name, name) for name in _read(config, vocabulary, template, names)}
         length = fixed_length(vocabulary, template)
         room[relation.name] = (max_length or vocabulary.max_length) - length
     kept = facts.drop(
@@ -245,8 +241,24 @@ def drop_unusable(
     return at_most(kept, limits, seed=config.facts.split_seed)
 
 
+def _read(
+    config: RunConfig, vocabulary: Vocabulary, template: Template, names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the tokens of those names that can be answers in a template's blank."""
+    spaced = template.space_before("object")
+    if config.facts.objects == "any-length":
+        several = read_names(vocabulary, names, [spaced] * len(names))
+        return {name: tuple(ids) for name, ids in zip(names, several, strict=True) if ids}
+    found = vocabulary.single_tokens(names, after_space=spaced)
+    return {name: (one,) for name, one in zip(names, found, strict=True) if one is not None}
+
+
 def unusable_relations(
-    config: RunConfig, facts: FactSet, needed: Sequence[Split]
+    config: RunConfig,
+    vocabulary: Vocabulary,
+    facts: FactSet,
+    templates: Sequence[Template],
+    needed: Sequence[Split],
 ) -> dict[str, str]:
     """Return why relations cannot be used, by name: a split without facts, or nothing to rank.
 
@@ -257,12 +269,13 @@ def unusable_relations(
     reasons: dict[str, str] = {}
     few = config.facts.objects == "any-length" or config.facts.vocabulary == "objects"
     words = listed_words(config)
-    for relation in facts.relations:
+    for relation, template in zip(facts.relations, templates, strict=True):
+        names = sorted(candidate_names(relation, words)) if few else []
         empty = [split for split in needed if not relation.split(split)]
         if empty:
             shown = " and ".join(filter(None, (", ".join(empty[:-1]), empty[-1])))
             reasons[relation.name] = f"no usable {shown} facts"
-        elif few and len(candidate_names(relation, words)) < 2:
+        elif few and len({*_read(config, vocabulary, template, names).values()}) < 2:
             reasons[relation.name] = "one possible answer alone"
     return reasons
 
