@@ -266,7 +266,8 @@ _WIDE = ("candidates", "object_score", "subject_score", "known")
 class RelationCard(TypedDict):
     """A relation's prompt: its template, and what a method adds (prompts, their weights, words).
 
-    Where the data has them, its further manual templates and its answer space too.
+    Where the data has them, its further manual templates and its answer space too; and from which
+    relation's object prompt its subject prompt started.
     """
 
     label: str
@@ -278,6 +279,7 @@ class RelationCard(TypedDict):
     prompt_weights: NotRequired[list[float]]
     words: NotRequired[list[str]]
     prompt: NotRequired[str]
+    inverse: NotRequired[dict[str, Any]]
 
 
 @with_config(extra="allow")
