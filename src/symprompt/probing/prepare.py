@@ -113,7 +113,7 @@ def prepare(
         elif set(facts.names) <= set(known):
             written = tuple(tuple(map(Template.parse, known[name])) for name in facts.names)
         else:
-            found = load_ensemble(config, backbone.vocabulary, facts)
+            facts, found = load_ensemble(config, backbone.vocabulary, facts)
             chosen = kind.choose_prompts(config, backbone, facts, found)
             # Of those that are known some relations may be missing that turn out to be unusable.
             written = tuple(
@@ -313,12 +313,14 @@ def _asks_by_manual(config: RunConfig) -> bool:
 
 def _without_template(config: RunConfig, vocabulary: Vocabulary, facts: FactSet) -> dict[str, str]:
     """Return why relations cannot be asked by a manual template that is needed, by name."""
-    reasons: dict[str, str] = {}
-    for relation in facts.relations if _asks_by_manual(config) else ():
+    kind, reasons = method_class(config.method.name), dict[str, str]()
+    if not _asks_by_manual(config) or (kind.several_prompts and not kind.manual_templates):
+        return {}
+    for relation in facts.relations:
         if not relation.template:
             reasons[relation.name] = "no manual template"
             continue
-        if method_class(config.method.name).several_prompts:
+        if kind.several_prompts:
             # Whole sentences are read, by causal models too.
             continue
         try:
@@ -364,22 +366,22 @@ def make_templates(
 def _require_manual(facts: FactSet) -> None:
     missing = [relation.name for relation in facts.relations if not relation.template]
     if missing:
-        noun, verb = ("relation", "has") if len(missing) == 1 else ("relations", "have")
         raise DataError(
-            f"{noun} {', '.join(missing)} {verb} no manual template; add a template column, name a "
-            "file with facts.templates, or leave out what cannot be asked with --skip-unusable."
+            f"{_have(missing)} no manual template; add a template column, name a file with "
+            "facts.templates, or leave out what cannot be asked with --skip-unusable."
         )
 
 
 def load_ensemble(
     config: RunConfig, vocabulary: Vocabulary, facts: FactSet
-) -> tuple[tuple[Template, ...], ...]:
-    """Return each relation's manual templates, its own first.
+) -> tuple[FactSet, Prompts]:
+    """Return the facts, and each relation's manual templates, its own first.
 
     A causal model's are cut after the object; those with the subject behind it are left out.
+    Relations without any are left out of the facts with ``facts.skip_unusable``.
 
     Raises:
-        DataError: no prompts were found, a relation has none, or one has learned vectors.
+        DataError: no prompts were found, relations have none, or one has learned vectors.
     """
     paths = [Path(path) for path in config.ensemble.prompts] or find_prompts(Path(config.data))
     if not paths:
@@ -388,27 +390,34 @@ def load_ensemble(
             "with --prompts."
         )
     read = load_prompts(paths, facts.names)
-    found = []
+    found: dict[str, tuple[Template, ...]] = {}
     for relation in facts.relations:
         manual = (relation.template,) if config.ensemble.with_manual and relation.template else ()
         written = _distinct(
             vocabulary,
             [Template.parse(text) for text in (*manual, *read.get(relation.name, ()))],
         )
-        if not written:
-            behind = " with the subject before the object" if vocabulary.causal else ""
-            raise DataError(
-                f"relation {relation.name} has no manual template{behind} in "
-                f"{', '.join(map(str, paths))}; add some, or leave it out with --relations."
-            )
         for template in written:
             if template.vectors:
                 raise DataError(
                     f"a manual template of relation {relation.name} has learned vectors, and this "
                     f"method learns none: {template}."
                 )
-        found.append(written)
-    return tuple(found)
+        found[relation.name] = written
+    missing = [name for name, written in found.items() if not written]
+    behind = " with the subject before the object" if vocabulary.causal else ""
+    if missing and not config.facts.skip_unusable:
+        raise DataError(
+            f"{_have(missing)} no manual template{behind} in {', '.join(map(str, paths))}; add "
+            "some, or leave out what cannot be asked with --skip-unusable."
+        )
+    facts = facts.leave_out(dict.fromkeys(missing, f"no manual template{behind}"))
+    return facts, tuple(found[name] for name in facts.names)
+
+
+def _have(names: Sequence[str]) -> str:
+    noun, verb = ("relation", "has") if len(names) == 1 else ("relations", "have")
+    return f"{noun} {', '.join(names)} {verb}"
 
 
 def _distinct(vocabulary: Vocabulary, templates: Sequence[Template]) -> tuple[Template, ...]:

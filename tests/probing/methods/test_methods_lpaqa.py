@@ -332,6 +332,24 @@ def test_missing_prompts_are_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_relations_without_prompts_are_left_out_and_a_run_goes_on_without_them(
+    make: Make, bert: LanguageModel, facts: FactSet, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"template": "[X] : [Y]"}))
+    config = make(
+        tmp_path / "run",
+        method={"name": "lpaqa"},
+        ensemble={"prompts": [str(tmp_path)], "with_manual": False},
+        facts={"skip_unusable": True},
+    )
+    found = prepare(config, bert, facts)
+    assert found.relations == ("in",)
+    assert found.facts.skipped == dict.fromkeys(("capital", "near"), "no manual template")
+    # What was chosen before is taken again, though it names no relation that was left out.
+    again = prepare(config, bert, facts, prompts={"in": ["[X] is in [Y]"]})
+    assert [[str(prompt) for prompt in own] for own in again.prompts] == [["[X] is in [Y]"]]
+
+
 def random_table(seed: int, *shape: int) -> Tensor:
     """Log-probabilities over the last axis."""
     generator = torch.Generator().manual_seed(seed)
