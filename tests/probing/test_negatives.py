@@ -58,11 +58,11 @@ def values(method: Method) -> dict[str, torch.Tensor]:
 
 def test_wrong_candidates_are_the_best_answers_that_are_not_true() -> None:
     scores = torch.tensor([[0.5, 3.0, 2.0, 1.0, 4.0], [0.1, 0.2, 0.3, 0.4, 0.5]])
-    allowed = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    scores[1, 2:] = -torch.inf
     known = torch.tensor([[1, 3], [0, -1]])
-    found = wrong_candidates(scores, allowed, known, 4)
+    found = wrong_candidates(scores, known, 4)
     assert found.tolist() == [[4, -1, 2, -1], [1, -1, -1, -1]]
-    assert wrong_candidates(scores, allowed, known, 7)[1].tolist() == [1, -1, -1, -1, -1, -1, -1]
+    assert wrong_candidates(scores, known, 7)[1].tolist() == [1, -1, -1, -1, -1, -1, -1]
 
 
 def test_negatives_come_from_the_object_prompts_best_answers(
@@ -112,6 +112,18 @@ def test_draws_follow_from_seed_epoch_and_relation(bert: LanguageModel, facts: F
         order = sorted(able, key=lambda index: keys[place, index])[:2]
         offset = math.floor(keys[place, 6] * lengths[place])
         assert drawn()[row].tolist() == [*wrong[row, order], offset]
+
+
+def test_a_subject_that_cannot_be_its_own_object_is_no_negative(
+    bert: LanguageModel, facts: FactSet
+) -> None:
+    found = {}
+    for copies in ("on", "auto"):
+        problem, method = make(bert, facts, facts={"copies": copies}, method={"k": 500})
+        wrong, copy = method.epoch_state["wrong"].numpy(), problem.sentences["train"].copy
+        found[copies] = [own in row for own, row in zip(copy, wrong, strict=True) if own >= 0]
+    assert all(found["on"])
+    assert not any(found["auto"])
 
 
 @pytest.mark.parametrize(("every", "searches"), [(1, 4), (3, 2)])

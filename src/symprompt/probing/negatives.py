@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from symprompt.probing.problem import Sentences
 
 _FACTS_AT_ONCE = 2048
+_NONE = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,17 @@ class Negatives:
         return Negatives(self.objects[rows], self.offset[rows])
 
 
-def wrong_candidates(scores: Tensor, allowed: Tensor, known: Tensor, k: int) -> Tensor:
+def wrong_candidates(scores: Tensor, known: Tensor, k: int) -> Tensor:
     """Return the k best answers [b, k], best first; -1 in the place of true ones.
 
     Args:
-        scores: [b, v] of the object prompt.
-        allowed: [b, v] bool, the answers a fact may get.
+        scores: [b, v] of the object prompt; ``-inf`` marks what is no candidate.
         known: [b, m] padded with -1, the true ones.
     """
     # Lower than any score, but finite: a relation may have fewer answers than k.
-    low = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-    _, found = top_k(low, min(k, scores.shape[1]))
+    values, found = top_k(scores.clamp(min=_NONE), min(k, scores.shape[1]))
     right = (found[:, :, None] == known[:, None, :]).any(2)
-    found = found.masked_fill(right | ~allowed.gather(1, found), -1)
+    found = found.masked_fill(right | (values == _NONE), -1)
     return torch.nn.functional.pad(found, (0, k - found.shape[1]), value=-1)
 
 
@@ -84,13 +83,9 @@ def find_wrong(
     with method.backbone.dropout(on=False):
         for rows, _ in make_batches(lengths, max_tokens, apart=APART, most=_FACTS_AT_ONCE):
             index = torch.from_numpy(rows).to(allowed.device)
-            own = allowed[sentences.object_prompt.relation[index]]
             scores = method.scores(sentences, rows, vectors)
-            known = sentences.known[index]
-            if sentences.barred is not None:
-                # From what can be no answer nothing need be told apart.
-                known = torch.cat((known, sentences.barred[index, None]), dim=1)
-            found[index] = wrong_candidates(scores, own, known, k)
+            scores = sentences.permitted(scores, rows, allowed)
+            found[index] = wrong_candidates(scores, sentences.known[index], k)
     return found
 
 

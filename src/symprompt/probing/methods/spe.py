@@ -176,9 +176,9 @@ class SPE(Method):
         loss, count = -tokens.mean_log(), self.config.negatives
         if count:
             index = torch.from_numpy(rows).to(self.backbone.device)
-            allowed = self._problem.allowed[sentences.subject_prompt.relation[index]]
             scores = self.scores(sentences, rows, vectors)
-            wrong = wrong_candidates(scores, allowed, sentences.known[index], self.config.k)
+            scores = sentences.permitted(scores, rows, self._problem.allowed)
+            wrong = wrong_candidates(scores, sentences.known[index], self.config.k)
             order = (wrong < 0).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
             negatives = Negatives(wrong.gather(1, order).cpu().numpy(), np.zeros_like(rows))
             listwise = self._listwise(sentences, rows, vectors, tokens, negatives)
