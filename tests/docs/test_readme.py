@@ -16,6 +16,7 @@ from symprompt.config import load
 from symprompt.pretraining.config import PretrainConfig
 from tiny.labelled import write_entities
 from tiny.models import CITIES, COUNTRIES
+from tiny.runs import write_prompts
 from tiny.text import pretrain_config, write_text
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -51,6 +52,8 @@ def workplace(
     (tmp_path / "my_facts.csv").write_text("subject,relation,object\n" + "\n".join(rows))
     write_text(tmp_path / "my_text.txt")
     write_entities(tmp_path / "ner")
+    words = ("[X] is the capital of [Y] .", "[X] lies in [Y] .")
+    write_prompts(tmp_path / "pararel", {"P36": words})
     (tmp_path / "my_sentences.conll").write_text("Ada\nsings\n\nOslo\nis\nquiet\n")
     monkeypatch.setattr("symprompt.cli.parsing.load", load_tiny)
     tiny = pretrain_config()
@@ -62,13 +65,14 @@ def workplace(
 def test_the_readme_has_commands() -> None:
     assert {words[0] for words in COMMANDS} == {
         *("train", "ask", "table", "data", "configs", "pretrain", "rerank", "prompts", "reproduce"),
-        *("tune", "predict", "runs", "sweep", "examples", "diff", "coherency"),
+        *("tune", "predict", "runs", "sweep", "examples", "diff", "coherency", "consistency"),
     }
 
 
 def test_the_commands_run_as_printed(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in COMMANDS:
-        places = {"$DATA": str(workplace / "data"), "$NER": str(workplace / "ner")}
+        places = {"$DATA": "data", "$NER": "ner", "$PARAREL": "pararel"}
+        places = {name: str(workplace / folder) for name, folder in places.items()}
         main([places.get(word, word) for word in words])
         assert capsys.readouterr().out.strip()
 

@@ -200,6 +200,25 @@ def test_a_causal_models_subjects_and_names_of_any_length(
         assert found.ranks().better[row] == better
 
 
+def test_subjects_that_cannot_be_the_object_are_not_ranked(make: Make, tmp_path: Path) -> None:
+    """As when the subjects of one object are asked for."""
+    method, facts = {"weight": 2.0, "train_weight": 0.0}, {"copies": "off"}
+    run = symprompt.train(make(tmp_path / "run", method=method, facts=facts))
+    found = measure_coherency(run, facts=0, device="cpu")
+    joint = run.predictions()[0].joint(np.full(2, 2.0))
+    texts = load_asked(run.folder, "test").candidates()
+    left_out = 0
+    for row, fact in enumerate(run.predictions()[1]):
+        object = texts[row][int(joint[row].argmax())]
+        answers = run.ask(fact.relation, object=object, top=99, device="cpu")
+        scores = {answer.text: answer.subject_score or 0.0 for answer in answers}
+        names = {own.subject for own in load_facts(run.folder)[fact.relation].all()}
+        left_out += len(names) - len(scores)
+        better = sum(score > scores[fact.subject] for score in scores.values())
+        assert found.ranks().better[row] == better
+    assert left_out
+
+
 def test_a_sample_is_the_same_for_every_run_and_kept(spe: Run, tmp_path: Path) -> None:
     run = copied(spe, tmp_path / "run")
     whole = measure_coherency(run, facts=0, device="cpu")

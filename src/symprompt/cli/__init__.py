@@ -98,6 +98,11 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.facts:run_coherency",
         goes_on="by itself",
     ),
+    "consistency": Command(
+        "measure how often runs answer the same when asked in other words",
+        "symprompt.cli.flags:ConsistencyFlags",
+        "symprompt.cli.facts:run_consistency",
+    ),
     "prompts show": Command(
         "show the words nearest to a run's learned vectors",
         "symprompt.cli.flags:PromptsFlags",

@@ -10,6 +10,7 @@ from symprompt.cli.flags import (
     AskFlags,
     CheckFlags,
     CoherencyFlags,
+    ConsistencyFlags,
     DemoFlags,
     PromptsFlags,
     RerankFlags,
@@ -35,6 +36,7 @@ from symprompt.probing.prepare import (
     unusable_relations,
 )
 from symprompt.probing.rerank import rerank_run
+from symprompt.probing.rewording import measure_consistency
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
 from symprompt.probing.train import train
 from symprompt.report.answers import (
@@ -43,6 +45,7 @@ from symprompt.report.answers import (
     question_table,
     vocabulary_table,
 )
+from symprompt.report.consistency import consistency_tables
 from symprompt.report.demo import show_demo
 from symprompt.report.grid import show
 from symprompt.report.records import run_summary
@@ -131,6 +134,35 @@ def run_coherency(flags: CoherencyFlags) -> None:
             )
     scores = [load_scores(path, split=flags.split, coherency=True) for path in flags.runs]
     found = comparison(scores, draws=flags.draws)
+    if flags.json:
+        print_json(found.values)
+    else:
+        show(found)
+
+
+def run_consistency(flags: ConsistencyFlags) -> None:
+    """Run ``symprompt consistency RUN [RUN ...] --templates FOLDER``."""
+    runs = [Run.load(path) for path in flags.runs]
+    with show_progress() as tick:
+        measured = [
+            measure_consistency(
+                run,
+                flags.templates,
+                facts=flags.facts,
+                split=flags.split,
+                seed=flags.seed,
+                model=flags.model,
+                device=flags.device,
+                tick=tick,
+            )
+            for run in runs
+        ]
+    found = consistency_tables(
+        dict(zip(flags.runs, measured, strict=True)),
+        by_relation=flags.by == "relation",
+        forward=flags.forward,
+        draws=flags.draws,
+    )
     if flags.json:
         print_json(found.values)
     else:

@@ -240,6 +240,31 @@ class CoherencyFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens, SampleFlags):
 
 
 @settings
+class ConsistencyFlags(DeviceFlag, MovedModel, JsonFlag, SampleFlags):
+    """Measure consistency: how often runs give a fact the same first answer in other words.
+
+    Facts are asked by every rewording of their relation's template. Manual templates are replaced
+    by it; learned vectors keep their places around the blanks, and its words join them there.
+    Shown are the share of pairs of rewordings that agree (ParaRel's consistency), P@1 of a
+    rewording, how many facts are right in every one, and how often the answer is that of the run's
+    own prompt. A relation takes facts x rewordings sentences, more where candidates are re-ranked.
+
+      symprompt consistency runs/manual runs/spe --templates $DATA/pararel/pattern_data/graphs_json
+      symprompt consistency runs/manual runs/spe --templates $DATA/paratrex
+    """
+
+    runs: Positional[Several[str]]
+    """Run folders; others are compared with the first."""
+    templates: Several[str] = ()
+    """Folders with a RELATION.jsonl for each relation, a template a line ("template", or ParaRel's
+    "pattern"), or JSONL files (relation, template); none takes those that BEAR's facts bring."""
+    by: Literal["run", "relation"] = "run"
+    """relation adds rows for each relation, with intervals."""
+    forward: bool = False
+    """Add a row with each re-ranked run's first answers by the object prompt alone."""
+
+
+@settings
 class PromptsFlags(MovedModel, JsonFlag):
     """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
 

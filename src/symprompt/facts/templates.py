@@ -70,7 +70,7 @@ def add_templates(facts: FactSet, path: Path, *, insist: bool) -> FactSet:
 
 def template_in(row: Row, path: Path, number: int) -> str:
     """Return a row's template when it holds [X] and [Y] once each, and refuse it otherwise."""
-    template = text_in(row, ("template",), path, number, one_line=True)
+    template = text_in(row, ("template", "pattern"), path, number, one_line=True)
     if template.count("[X]") != 1 or template.count("[Y]") != 1:
         raise DataError(
             f"{path}, line {number}: the template {shorten(template)} must hold [X] and [Y] once "
@@ -80,12 +80,17 @@ def template_in(row: Row, path: Path, number: int) -> str:
 
 
 def _read_entries(
-    path: Path, names: Collection[str], *, lines: int | None = None
+    path: Path,
+    names: Collection[str],
+    *,
+    lines: int | None = None,
+    bad: list[str] | None = None,
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield each named relation's templates, with their labels, files and lines.
 
     Args:
         lines: how many of each file in a folder are read; None reads all.
+        bad: gets what is wrong with templates that cannot be used; None refuses them.
     """
     folder = path.is_dir()
     for file in sorted(path.glob("*.jsonl")) if folder else [path]:
@@ -96,20 +101,30 @@ def _read_entries(
             if not folder:
                 name = text_in(row, ("relation",), file, number, one_line=True)
             if name in names:
-                template, label = template_in(row, file, number), row.get("label")
+                try:
+                    template = template_in(row, file, number)
+                except DataError as error:
+                    if bad is None:
+                        raise
+                    bad.append(str(error))
+                    continue
+                label = row.get("label")
                 label = label.strip() if isinstance(label, str) else ""
                 yield name, template, label, f"{file}, line {number}"
 
 
-def load_prompts(paths: Sequence[Path], names: Collection[str]) -> dict[str, tuple[str, ...]]:
+def load_prompts(
+    paths: Sequence[Path], names: Collection[str], bad: list[str] | None = None
+) -> dict[str, tuple[str, ...]]:
     """Return each named relation's templates, in the order of the files, each once.
 
     Weights in the files are passed by: they were learned for another model.
 
     Args:
-        paths: folders with one ``<relation>.jsonl`` per relation, a template a line, or JSONL
-            files with the keys relation and template.
+        paths: folders with one ``<relation>.jsonl`` per relation, a template (ParaRel: a pattern) a
+            line, or JSONL files with the keys relation and template.
         names: the relations wanted; those without a template are missing in the answer.
+        bad: gets what is wrong with templates that are left out; None refuses them.
 
     Raises:
         DataError: no such file or folder, one without a template for any of the relations, or a
@@ -122,7 +137,9 @@ def load_prompts(paths: Sequence[Path], names: Collection[str]) -> dict[str, tup
                 f"{path} does not exist; give a folder with files such as P36.jsonl, or a JSONL "
                 "file with the keys relation and template."
             )
-        read = list(_read_entries(path, names))
+        read = list(_read_entries(path, names, bad=bad))
+        if not read and bad:
+            raise DataError(bad[0])
         if not read:
             raise DataError(
                 f"{path} holds no prompt for any of the relations; it must name relations such as "

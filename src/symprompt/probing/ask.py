@@ -203,11 +203,18 @@ class Run:
         model: str = "",
         device: str = "auto",
         tick: Tick = silent,
+        wording: Template | None = None,
     ) -> list[Answers]:
-        """Ask for the objects of many subjects; see ``ask``."""
+        """Ask for the objects of many subjects; see ``ask``.
+
+        Args:
+            wording: ask in these words, with the learned vectors around them, if there are any, as
+                ``Template.reworded`` has it.
+        """
         relation = self._check(relation, top)
         refuse_empty(subjects)
-        return _objects(self._question(relation, model, device, tick), subjects, top, tick)
+        question = self._question(relation, model, device, tick, wording)
+        return _objects(question, subjects, top, tick)
 
     def _check(self, relation: str, top: int) -> str:
         """Refuse a bad question; return its relation."""
@@ -227,13 +234,15 @@ class Run:
             )
         return relation
 
-    def _question(self, relation: str, model: str, device: str, tick: Tick) -> _Question:
-        """Return a relation of the run, ready to be asked."""
+    def _question(
+        self, relation: str, model: str, device: str, tick: Tick, wording: Template | None = None
+    ) -> _Question:
+        """Return a relation of the run, ready to be asked, in other words if they are given."""
         config = run_config(self.folder)
         place = list(load_card(self.folder)["relations"]).index(relation)
         method_class(config.method.name).check_stored(self.folder, [place])
         backbone = self.load_backbone(model, device, tick)
-        problem = stored_problem(self.folder, backbone, [relation])
+        problem = stored_problem(self.folder, backbone, [relation], wording=wording)
         method = stored_method(config, problem)
         vectors = method.load_vectors(self.folder, [place])
         weights = load_weights(self.folder)
@@ -558,11 +567,13 @@ def stored_problem(
     relations: Sequence[str] = (),
     *,
     max_tokens: int = 0,
+    wording: Template | None = None,
 ) -> Problem:
     """Return what a finished run is about, to be asked further: facts and answers, no sentences.
 
     Args:
         relations: only these; none means all.
+        wording: its words instead of the templates' own, see ``Template.reworded``.
         max_tokens: most tokens in one pass; 0 chooses by device.
 
     Raises:
@@ -573,6 +584,8 @@ def stored_problem(
     facts = load_stored_facts(folder).select(names)
     about = [card["relations"][name] for name in facts.names]
     templates = tuple(Template.parse(own["template"]) for own in about)
+    if wording is not None:
+        templates = tuple(template.reworded(wording) for template in templates)
     prompts: Prompts = ()
     if method_class(config.method.name).several_prompts:
         with folder.refuse_damage(CARD):

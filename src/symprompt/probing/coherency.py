@@ -110,6 +110,14 @@ def measure_coherency(
         names = sorted({fact.subject for fact in relation.all()})
         objects, which = np.unique(first[:, own], return_inverse=True)
         scores, count = _scores(config, method, problem, vectors, relation, names, objects)
+        if not all(problem.copies[index : index + 1]):
+            # Who cannot be their own object.
+            read = answer_ids(
+                problem.backbone.vocabulary, problem.templates[index], names, problem.spelling
+            )
+            scores[
+                objects[:, None] == np.array([-1 if own is None else own for own in read])
+            ] = -torch.inf
         sentences, subjects[relation.name] = sentences + count, len(names)
         place = {name: number for number, name in enumerate(names)}
         gold = torch.tensor([place[listed[row].subject] for row in rows[own].tolist()])

@@ -393,7 +393,7 @@ def load_ensemble(
     found: dict[str, tuple[Template, ...]] = {}
     for relation in facts.relations:
         manual = (relation.template,) if config.ensemble.with_manual and relation.template else ()
-        written = _distinct(
+        written = distinct_templates(
             vocabulary,
             [Template.parse(text) for text in (*manual, *read.get(relation.name, ()))],
         )
@@ -420,7 +420,9 @@ def _have(names: Sequence[str]) -> str:
     return f"{noun} {', '.join(names)} {verb}"
 
 
-def _distinct(vocabulary: Vocabulary, templates: Sequence[Template]) -> tuple[Template, ...]:
+def distinct_templates(
+    vocabulary: Vocabulary, templates: Sequence[Template]
+) -> tuple[Template, ...]:
     """Return the prompts that the model can be asked by, each once as the model reads it.
 
     Files have "[X] in [Y] ." beside "[X] in [Y].", the same tokens to many a model; a prompt that

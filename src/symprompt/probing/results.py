@@ -373,6 +373,10 @@ def write_facts(folder: Folder, facts: FactSet) -> None:
 
 def load_facts(folder: Folder) -> FactSet:
     """Read the run's facts back, with labels and manual templates from its card."""
+    return folder.read(FACTS, lambda _: _make_facts(folder), "facts")
+
+
+def _make_facts(folder: Folder) -> FactSet:
     card = load_card(folder)
     groups: dict[tuple[str, str], list[Fact]] = {}
     relations = []

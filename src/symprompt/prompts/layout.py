@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Literal
 
 import numpy as np
@@ -111,6 +111,41 @@ class Template:
         return Template(
             tuple(replace(piece, kind=other.get(piece.kind, piece.kind)) for piece in self.pieces)
         )
+
+    def reworded(self, words: Template) -> Template:
+        """Return other words, with this template's vectors in their places around the blanks.
+
+        Vectors stand before the first blank, between the two or after the second as they did, and
+        the words follow them there; which blank comes first is up to the words. Words of this
+        template are gone.
+
+        Example:
+            >>> own = Template.parse("<3> [X] <2> [Y] <1> .")
+            >>> str(own.reworded(Template.parse("[Y], the capital of [X]")))
+            '<3> [Y] <2> , the capital of [X] <1>'
+        """
+        pieces: list[Piece] = []
+        before, after = self._gaps(), words._gaps()
+        blanks = [piece for piece in words.pieces if piece.kind in ("subject", "object")]
+        for count, own, blank in zip_longest(
+            (sum(piece.count for piece in gap) for gap in before), after, blanks
+        ):
+            if count:
+                pieces.append(Piece("vectors", bool(pieces), count=count))
+            for piece in (*own, *([blank] if blank else ())):
+                learned = bool(pieces) and pieces[-1].kind == "vectors"
+                pieces.append(replace(piece, space=piece.space or learned))
+        return Template(tuple(pieces))
+
+    def _gaps(self) -> list[list[Piece]]:
+        """Return what stands before the first blank, between the two and after the second."""
+        gaps: list[list[Piece]] = [[]]
+        for piece in self.pieces:
+            if piece.kind in ("subject", "object"):
+                gaps.append([])
+            else:
+                gaps[-1].append(piece)
+        return gaps
 
     @property
     def ends_with_object(self) -> bool:

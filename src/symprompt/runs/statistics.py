@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,24 +130,50 @@ def paired_bootstrap(
         seed: seed of ``numpy.random.default_rng``.
         level: share of the draws inside the interval.
     """
-    first, groups = _prepare(rank_a, relation)
-    second, _ = _prepare(rank_b, relation)
-    change = second - first
+    change = _prepare(rank_b, relation)[0] - _prepare(rank_a, relation)[0]
+    values = dict(zip(METRICS, change, strict=True))
+    return bootstrap_means(values, relation, draws=draws, seed=seed, level=level)
+
+
+def bootstrap_means(
+    values: Mapping[str, npt.NDArray[Any]],
+    relation: npt.NDArray[Any],
+    *,
+    draws: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, dict[str, Difference]]:
+    """Return the means of any values per averaging, with intervals and p-values of being zero.
+
+    Args:
+        values: ``[facts]`` each, by name, such as differences in percent.
+        relation: ``[facts]`` integers; facts are resampled within relation.
+        draws: number of resamplings.
+        seed: seed of ``numpy.random.default_rng``.
+        level: share of the draws inside the interval.
+    """
+    each = np.stack(list(values.values()))
+    groups = _groups(relation)
     observed = {
-        OVER_RELATIONS: np.stack([change[:, f].mean(axis=1) for f in groups.values()]).mean(axis=0),
-        OVER_FACTS: change.mean(axis=1),
+        OVER_RELATIONS: np.stack([each[:, f].mean(axis=1) for f in groups.values()]).mean(axis=0),
+        OVER_FACTS: each.mean(axis=1),
     }
     return {
         averaging: {
-            metric: Difference(
+            name: Difference(
                 float(observed[averaging][index]),
                 *_bounds(means[index], level),
                 _two_sided(means[index]),
             )
-            for index, metric in enumerate(METRICS)
+            for index, name in enumerate(values)
         }
-        for averaging, means in _resample(change, groups, draws, seed).items()
+        for averaging, means in _resample(each, groups, draws, seed).items()
     }
+
+
+def _groups(relation: npt.NDArray[Any]) -> dict[int, npt.NDArray[np.intp]]:
+    """Return the facts of each relation, by ascending relation."""
+    return {int(number): np.flatnonzero(relation == number) for number in np.unique(relation)}
 
 
 def sign_test(more: int, fewer: int) -> float:
@@ -194,8 +220,7 @@ def _prepare(
     if not (np.isfinite(rank) & (rank >= 1)).all():
         raise SympromptError("rank holds a number that is below 1 or not finite.")
     per_fact = [hits(rank, 1).mean(axis=0), hits(rank, 10).mean(axis=0), (1 / rank).mean(axis=0)]
-    groups = {int(number): np.flatnonzero(relation == number) for number in np.unique(relation)}
-    return 100 * np.stack(per_fact), groups
+    return 100 * np.stack(per_fact), _groups(relation)
 
 
 def _summary(means: FloatArray) -> Summary:
