@@ -115,7 +115,7 @@ def assert_one_sentence(said: Said) -> str:
         (["data"], ["data check"]),
         (["configs"], ["NAME"]),
         (["demo"], ["--out"]),
-        (["reproduce"], ["reproduce spe", "reproduce ptuning-v2"]),
+        (["reproduce"], ["reproduce spe", "reproduce bear", "reproduce ptuning-v2"]),
         ([], ["train", "pretrain", "ask", "table", "data", "reproduce", "configs"]),
     ],
 )

@@ -161,6 +161,12 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.reproduce:run_spe",
         goes_on="by itself",
     ),
+    "reproduce bear": Command(
+        "make BEAR's table, and learned prompts beside it, on your models",
+        "symprompt.cli.paper_flags:BearFlags",
+        "symprompt.cli.reproduce:run_bear",
+        goes_on="by itself",
+    ),
     "reproduce ptuning": Command(
         "make P-tuning's tables of SuperGLUE on your models",
         "symprompt.cli.paper_flags:LabelledFlags",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symprompt.config import Common, Several, settings
-from symprompt.papers.settings import FactSettings, SweepSettings, TaskOptions
+from symprompt.papers.settings import BearSettings, FactSettings, SweepSettings, TaskOptions
 
 
 @settings
@@ -15,6 +15,21 @@ class ReproduceFlags(FactSettings):
     command goes on where it was and ends with the same tables. A run that fails is named in the
     tables, the others go on, and the exit code is 1. The papers' own figures stand in columns of
     their own.
+    """
+
+    dry_run: Common[bool] = False
+    """Print the runs that would be made, and stop."""
+
+
+@settings
+class BearFlags(BearSettings):
+    """Make BEAR's table on your models: whole sentences, P-tuning and SPE over its answer spaces.
+
+    BEAR's protocol on all facts by each of the three templates, then on the test facts beside
+    P-tuning and SPE, which learn from 40 % of the subjects; then OUT/report.md, report.html and
+    results.json (symprompt table prints it again). Stop it whenever you like: the same command goes
+    on where it was. A run that fails is named in the tables, the others go on, and the exit code is
+    1. The figures of BEAR's authors stand in a column of their own.
     """
 
     dry_run: Common[bool] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from symprompt.cli.paper_flags import LabelledFlags, ReproduceFlags, SweepFlags
+from symprompt.cli.paper_flags import BearFlags, LabelledFlags, ReproduceFlags, SweepFlags
 from symprompt.errors import ConfigError
 from symprompt.files.progress import show_progress
 from symprompt.papers.report import (
@@ -14,13 +14,24 @@ from symprompt.papers.report import (
     show_plan,
     show_reproduction,
 )
-from symprompt.papers.settings import FactSettings, TaskOptions, TaskPaper, TaskSettings
+from symprompt.papers.settings import (
+    BearSettings,
+    FactSettings,
+    TaskOptions,
+    TaskPaper,
+    TaskSettings,
+)
 from symprompt.papers.sweep import make_sweep_plan, sweep
 from symprompt.report.grid import show
 
 
 def run_spe(flags: ReproduceFlags) -> None:
     """Run ``symprompt reproduce spe --models A B --data FOLDER``."""
+    _run(flags, dry_run=flags.dry_run)
+
+
+def run_bear(flags: BearFlags) -> None:
+    """Run ``symprompt reproduce bear --models A B --data FOLDER``."""
     _run(flags, dry_run=flags.dry_run)
 
 
@@ -43,7 +54,7 @@ def _run_tasks(flags: LabelledFlags, paper: TaskPaper) -> None:
     _run(TaskSettings(paper=paper, **values), dry_run=flags.dry_run)
 
 
-def _run(settings: FactSettings | TaskSettings, *, dry_run: bool) -> None:
+def _run(settings: FactSettings | BearSettings | TaskSettings, *, dry_run: bool) -> None:
     if dry_run:
         show_plan(make_plan(settings))
         return

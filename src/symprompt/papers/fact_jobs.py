@@ -15,7 +15,7 @@ from symprompt.facts import FactSet
 from symprompt.files.atomic import to_json_lines
 from symprompt.models import load_vocabulary
 from symprompt.papers.jobs import Job, Model, Plan, find_models
-from symprompt.papers.settings import FactSettings
+from symprompt.papers.settings import BearSettings, FactSettings
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.prepare import drop_unusable, load_config_facts, make_templates
 from symprompt.prompts import Template
@@ -203,12 +203,12 @@ def _row_jobs(settings: FactSettings, model: Model, row: Row) -> list[Job]:
     base = load_config(row.causal if model.source.causal else row.config)
     if row.needs_prompts:
         base = override(base, prompts=settings.prompts)
-    base = _facts_config(settings, _for_model(base, model))
+    base = _facts_config(settings, for_model(base, model))
     if settings.epochs:
         base = override(base, **{"learning.epochs": settings.epochs})
     jobs = []
     for seed in settings.seeds if row.seeded else settings.seeds[:1]:
-        config = _placed(settings, model, base, f"{row.config}-{seed}", seed)
+        config = place_run(settings, model, base, f"{row.config}-{seed}", seed)
         jobs.append(Job(model.name, row.config, config))
         if row.config == SPE and settings.pool > config.method.k:
             name = f"{row.config}-k{settings.pool}-{seed}"
@@ -216,7 +216,7 @@ def _row_jobs(settings: FactSettings, model: Model, row: Row) -> list[Job]:
             if config.method.choose_weight != "dev-fit":
                 # Only test is looked at, with the weight that was chosen for the run itself.
                 changes |= {"facts.dev_limit": 1, "method.choose_weight": "fixed"}
-            larger = override(_placed(settings, model, base, name, seed), **changes)
+            larger = override(place_run(settings, model, base, name, seed), **changes)
             jobs.append(Job(model.name, pool_row(settings), larger, jobs[-1]))
     return jobs
 
@@ -243,7 +243,7 @@ def _paraphrase_jobs(
         rows = ({"relation": relation, "template": text} for relation, text in templates.items())
         inputs[path] = to_json_lines(rows)
         own = {"facts.relations": tuple(templates), "facts.templates": str(path)}
-        config = _placed(settings, model, override(base, **own), name, settings.seeds[0])
+        config = place_run(settings, model, override(base, **own), name, settings.seeds[0])
         jobs.append(Job(model.name, name, config))
     return jobs
 
@@ -252,7 +252,7 @@ def _names_job(
     settings: FactSettings, model: Model, facts: FactSet, inputs: dict[Path, bytes]
 ) -> list[Job]:
     """Return the job that queries what people's names give away, if the facts name people."""
-    of_run = _facts_config(settings, _for_model(RunConfig(), model))
+    of_run = _facts_config(settings, for_model(RunConfig(), model))
     vocabulary = load_vocabulary(model.place, model.source)
     templates = make_templates(of_run, vocabulary, facts)
     names = list_names(drop_unusable(of_run, vocabulary, facts, templates))
@@ -266,12 +266,12 @@ def _names_job(
     inputs[path] = text.getvalue().encode()
     # The names are those of the facts that are left, so no limit is put on them.
     own = override(load_config(MANUAL), **{"facts.vocabulary": settings.vocabulary})
-    config = _placed(settings, model, own, NAMES_RUN, settings.seeds[0], data=str(path))
+    config = place_run(settings, model, own, NAMES_RUN, settings.seeds[0], data=str(path))
     return [Job(model.name, NAMES_RUN, config)]
 
 
-def _placed(
-    settings: FactSettings,
+def place_run(
+    settings: FactSettings | BearSettings,
     model: Model,
     base: RunConfig,
     name: str,
@@ -301,7 +301,7 @@ def _facts_config(settings: FactSettings, config: RunConfig) -> RunConfig:
     return override(config, **changes)
 
 
-def _for_model(config: RunConfig, model: Model) -> RunConfig:
+def for_model(config: RunConfig, model: Model) -> RunConfig:
     """Return the config with a template that ends with the object, where the model is causal."""
     prompt = config.prompt
     if not model.source.causal or prompt.template == "manual":

@@ -20,7 +20,7 @@ from symprompt.errors import ConfigError, RunError
 from symprompt.facts import FactSet
 from symprompt.files.atomic import read_json
 from symprompt.papers.jobs import Job, Model, Plan
-from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
+from symprompt.papers.settings import PTUNING_V2, TaskPaper, TaskSettings
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_facts
 from symprompt.report.grid import DASH, Grid
@@ -125,7 +125,7 @@ class Loaded:
         failed: job -> why it failed.
     """
 
-    plan: Plan[FactSettings]
+    plan: Plan[Any]
     rows: tuple[Row, ...]
     groups: dict[tuple[str, str], Group]
     missing: dict[tuple[str, str], str]
@@ -144,9 +144,7 @@ class Loaded:
         return {model: group for (model, own), group in self.groups.items() if own == config}
 
 
-def load_groups(
-    plan: Plan[FactSettings], rows: tuple[Row, ...], failed: Mapping[str, str]
-) -> Loaded:
+def load_groups(plan: Plan[Any], rows: tuple[Row, ...], failed: Mapping[str, str]) -> Loaded:
     """Read the ranks of every finished run of the rows.
 
     Raises:
@@ -166,7 +164,7 @@ def load_groups(
     return Loaded(plan, rows, groups, missing, dict(sorted(failed.items())))
 
 
-def _load_group(plan: Plan[FactSettings], model: Model, row: Row) -> Group | None:
+def _load_group(plan: Plan[Any], model: Model, row: Row) -> Group | None:
     jobs = plan.of_row(model.name, row.config)
     done = [job for job in jobs if job.finished]
     if not done:

@@ -11,13 +11,20 @@ from typing import Any
 from symprompt.errors import RunError, counted
 from symprompt.files.atomic import read_json, to_json, write_file
 from symprompt.files.progress import Tick, silent
+from symprompt.papers.bear import bear_page, make_bear_plan
 from symprompt.papers.executor import Executor, run_plan
 from symprompt.papers.fact_jobs import make_fact_plan
 from symprompt.papers.jobs import Outcome, Plan, load_metrics
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
 from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
 from symprompt.papers.records import Entries, load_entries, load_results
-from symprompt.papers.settings import PTUNING_V2, FactSettings, TaskPaper, TaskSettings
+from symprompt.papers.settings import (
+    PTUNING_V2,
+    BearSettings,
+    FactSettings,
+    TaskPaper,
+    TaskSettings,
+)
 from symprompt.papers.spe import fact_page
 from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
@@ -25,7 +32,8 @@ from symprompt.report.grid import show
 from symprompt.report.pages import Page, Section
 from symprompt.runs.folder import CONFIG, LOCK, Folder
 
-AnyPlan = Plan[FactSettings] | Plan[TaskSettings]
+AnySettings = FactSettings | BearSettings | TaskSettings
+AnyPlan = Plan[FactSettings] | Plan[BearSettings] | Plan[TaskSettings]
 TITLES = {
     "ptuning": "P-tuning on SuperGLUE: the paper's Tables 3 to 6",
     "ptuning-v2": "P-tuning v2: the paper's Tables 1 to 4",
@@ -51,7 +59,7 @@ class Reproduction:
     files: tuple[Path, ...]
 
 
-def make_plan(settings: FactSettings | TaskSettings) -> AnyPlan:
+def make_plan(settings: AnySettings) -> AnyPlan:
     """Look at models and data, and list the jobs; nothing is written.
 
     Raises:
@@ -59,11 +67,13 @@ def make_plan(settings: FactSettings | TaskSettings) -> AnyPlan:
     """
     if isinstance(settings, FactSettings):
         return make_fact_plan(settings)
+    if isinstance(settings, BearSettings):
+        return make_bear_plan(settings)
     return make_task_plan(settings)
 
 
 def reproduce(
-    settings: FactSettings | TaskSettings,
+    settings: AnySettings,
     *,
     executor: Executor | None = None,
     tick: Tick = silent,
@@ -91,7 +101,7 @@ def reproduce(
     plan = make_plan(settings)  # what is wrong is found before a folder is made
     pages = partial(make_page, plan)
     outcome, files = run_plan(plan, pages, executor=executor, tick=tick)
-    if isinstance(settings, FactSettings):
+    if not isinstance(settings, TaskSettings):
         files.append(_write_times(plan, outcome))
     return Reproduction(settings.out, outcome, tuple(files))
 
@@ -105,6 +115,8 @@ def make_page(plan: AnyPlan, outcome: Outcome) -> Page:
     settings = plan.settings
     if isinstance(settings, FactSettings):
         return fact_page(plan, outcome)  # type: ignore[arg-type]
+    if isinstance(settings, BearSettings):
+        return bear_page(plan, outcome)  # type: ignore[arg-type]
     parts = [
         f"Models: {', '.join(model.name for model in plan.models)}.",
         f"Seeds: {', '.join(map(str, settings.all_seeds))}.",

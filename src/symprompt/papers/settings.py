@@ -58,8 +58,8 @@ class Settings(Machine):
     """Every method x model x seed of a paper; the base of facts' and tasks' settings."""
 
     data: Common[str] = ""
-    """LAMA folder: P*/{train,dev,test}.jsonl; or the folder of the tasks' folders: rte, boolq,
-    conll2003, squad, FewGLUE_32dev and so on."""
+    """LAMA folder: P*/{train,dev,test}.jsonl; BEAR's; or the folder of the tasks' folders: rte,
+    boolq, conll2003, squad, FewGLUE_32dev and so on."""
     models: Common[Several[str]] = ("shipped",)
     """Folders, hub names or GGUF files; NAME=PLACE calls a model otherwise than its folder."""
     out: Common[str] = "reproduced"
@@ -83,8 +83,8 @@ class Settings(Machine):
         """
         if not self.data:
             raise ConfigError(
-                "--data is missing; name the LAMA folder (spe) or the folder of the tasks' folders "
-                "(ptuning, ptuning-v2, which also take --from-results)."
+                "--data is missing; name the LAMA folder (spe), BEAR's (bear) or the folder of the "
+                "tasks' folders (ptuning, ptuning-v2, which also take --from-results)."
             )
         if not self.models:
             raise ConfigError("--models is empty; name at least one.")
@@ -124,6 +124,37 @@ class FactSettings(Settings):
         values = {key: getattr(self, key) for key in (*keys, "dtype")}
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+        }
+
+
+@settings
+class BearSettings(Settings):
+    """BEAR's protocol, P-tuning and SPE, model by model."""
+
+    seeds: Common[Different[Seed]] = (34, 35, 36)
+    """Seeds of P-tuning and SPE; whole sentences need none."""
+    relations: Common[Several[str]] = ()
+    """Only these relations, such as P36 P1376; empty takes all."""
+    compile: Compile = "auto"
+    """Compile layers and record training steps as CUDA graphs; auto does so on a GPU where it
+    pays, off never."""
+    draws: Positive = 10_000
+    """Bootstrap draws behind intervals and differences."""
+
+    def check(self) -> None:
+        """Refuse settings that name nothing, and methods: the table has all of its own."""
+        super().check()
+        if self.methods:
+            raise ConfigError("--methods is not for BEAR's table, which has four rows; drop it.")
+
+    def kept(self) -> dict[str, Any]:
+        """Return the settings that every run depends on; the others add runs."""
+        return {
+            "data": self.data,
+            "relations": list(self.relations),
+            "limit": self.limit,
+            "epochs": self.epochs,
+            "dtype": self.dtype,
         }
 
 
