@@ -297,10 +297,13 @@ def test_a_run_answers_by_its_own_rule_of_what_cannot_be(make: Make, tmp_path: P
     assert {own.text for own in run.ask(subject="Rome")} == {"Paris", "Madrid", "Lima"}
     assert {own.text for own in run.ask(subject="Peru")} == {"Paris", "Rome", "Madrid", "Lima"}
     assert {own.text for own in run.ask(object="Rome")} == {"Paris", "Madrid", "Lima"}
-    many = run.ask_all(["Rome", "Peru"])
-    assert [own[0].text for own in many] == [
-        run.ask(subject=name)[0].text for name in ("Rome", "Peru")
-    ]
+    # Whoever else is asked.
+    names = ["Rome", "Peru", "Paris", "Cuba"]
+    together, alone = run.ask_all(names), [run.ask(subject=name) for name in names]
+    assert [own.subject for own in together] == names
+    for many, one in zip(together, alone, strict=True):
+        assert [own.text for own in many] == [own.text for own in one]
+        assert [own.joint for own in many] == pytest.approx([own.joint for own in one], abs=1e-4)
     (note,) = candidate_notes(run.metrics)
     assert note == "never an answer: the subject itself in 1 relation"
     again = rerank_run(run.folder.path, run.folder.path, tmp_path / "again")

@@ -432,11 +432,17 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = problem.facts.relations[0].all()[0].object
     sentences = question.tensorise(names, placeholder)
-    size = replace(problem, sentences={"test": sentences}).candidates(problem.allowed.shape[1])
-    asked = min(question.k, size) if method.has_subject_prompt else 0
-    known, found = question.names("subject"), []
-    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
-        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
+    # Those that may not be their own answer have one fewer; they are asked apart.
+    fewer = sentences.lack_one(problem.allowed).cpu().numpy()
+    groups = (np.flatnonzero(~fewer), np.flatnonzero(fewer))
+    known, found = question.names("subject"), dict[int, Answers]()
+    for rows in (
+        group[start : start + _SUBJECTS_AT_ONCE]
+        for group in groups
+        for start in range(0, len(group), _SUBJECTS_AT_ONCE)
+    ):
+        size = int(problem.allowed.sum()) - int(fewer[rows[0]])
+        asked = min(question.k, size) if method.has_subject_prompt else 0
         scores = method.scores(sentences, rows, question.vectors)
         scores = sentences.permitted(scores, rows, problem.allowed)
         object_score, tokens = top_k(scores, min(max(asked, top), size))
@@ -445,7 +451,7 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
             subject_score = method.subject_scores(
                 sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
             ).float()
-        for row, subject in enumerate(names[start : start + len(rows)]):
+        for row, place in enumerate(rows.tolist()):
             texts = [problem.text(answer) for answer in tokens[row].tolist()]
             ranked: list[Answer] = []
             if subject_score is not None:
@@ -454,19 +460,17 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
                     texts[:asked], object_score[row, :asked], subject_score[row], terms
                 )
             ranked += question.answers(texts[asked:], object_score[row, asked:])
-            found.append(
-                Answers(
-                    ranked[:top],
-                    relation=problem.relations[0],
-                    subject=subject,
-                    names=known,
-                    weight=question.weight,
-                    shares=question.shares,
-                )
+            found[place] = Answers(
+                ranked[:top],
+                relation=problem.relations[0],
+                subject=names[place],
+                names=known,
+                weight=question.weight,
+                shares=question.shares,
             )
         if len(names) > 1:
-            tick("asking", int(rows[-1]) + 1, len(names), "")
-    return found
+            tick("asking", len(found), len(names), "")
+    return [found[place] for place in range(len(names))]
 
 
 @torch.no_grad()

@@ -102,6 +102,13 @@ class Sentences:
         at = barred.clamp(min=0)
         return scores.scatter(1, at, scores.gather(1, at).masked_fill(barred >= 0, -torch.inf))
 
+    def lack_one(self, allowed: Tensor) -> Tensor:
+        """Return which facts have an answer fewer than their relation, [n] bool; see above."""
+        relation = self.object_prompt.relation
+        if self.barred is None:
+            return torch.zeros_like(relation, dtype=torch.bool)
+        return (self.barred >= 0) & allowed[relation, self.barred.clamp(min=0)]
+
     @cached_property
     def relations(self) -> np.ndarray:
         """Each fact's relation, [n] on the CPU."""
@@ -159,10 +166,7 @@ class Problem:
         counts = self.allowed.sum(1)
         less = torch.zeros_like(counts)
         for sentences in self.sentences.values():
-            if sentences.barred is not None:
-                relation, barred = sentences.object_prompt.relation, sentences.barred
-                fewer = (barred >= 0) & self.allowed[relation, barred.clamp(min=0)]
-                less[relation[fewer]] = 1
+            less[sentences.object_prompt.relation[sentences.lack_one(self.allowed)]] = 1
         return counts - less
 
     def object_counts(self) -> Tensor:
