@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.torch import load_file
 
 from symprompt.pretraining.folder import load_training
-from symprompt.probing.results import load_asked, load_metrics, load_weights, to_records
+from symprompt.probing.results import load_asked, load_combination, load_metrics, to_records
 from symprompt.runs.folder import Folder
 from symprompt.tasks import predict as tasks
 
@@ -60,19 +60,19 @@ def learned(files: Iterable[Path]) -> Plain:
 def facts_run(folder: Path) -> Plain:
     """Return a run of train or rerank: per fact its ranks, candidates and their scores."""
     run = Folder(folder)
-    weights = load_weights(run)
+    combination = load_combination(run)
     items = []
     for split in ("dev", "test"):
         asked = load_asked(run, split)  # type: ignore[arg-type]
         predictions, facts, candidates = asked.predictions, asked.facts(), asked.candidates()
         joint = None
-        if weights is not None and predictions.asked_back:
-            joint = predictions.joint(weights)
+        if combination is not None:
+            joint = predictions.joint(combination)
         ranks = {
             "by object score": predictions.ranks(),
             "by object score, filtered": predictions.ranks(filtered=True),
-            "final": predictions.final(weights),
-            "final, filtered": predictions.final(weights, filtered=True),
+            "final": predictions.final(combination),
+            "final, filtered": predictions.final(combination, filtered=True),
         }
         for place, fact in enumerate(facts):
             item = {
@@ -86,17 +86,18 @@ def facts_run(folder: Path) -> Plain:
                 "object scores": [_shortest(value) for value in predictions.object_score[place]],
             }
             if joint is not None:
-                weighed = predictions.weighed_score[place]
-                item["subject scores"] = [_shortest(value) for value in weighed]
+                asked_back = predictions.subject_score[place]
+                item["subject scores"] = [_shortest(value) for value in asked_back]
                 item["joint scores"] = [_shortest(value) for value in joint[place]]
             items.append(item)
     metrics = load_metrics(run)
+    weights = metrics["weights"] or {}
     measured = {split: metrics[split] for split in ("dev", "test")}
     assert run.manifest.records == tuple(to_records(measured))
     found: Plain = {
         "metrics": {split: numbers(metrics[split]) for split in ("dev", "test")},
-        "weights": numbers(metrics["weights"]),
-        "frequency shares": numbers(metrics.get("frequency_shares")),
+        "weights": numbers(weights.get("subject")),
+        "frequency shares": numbers(weights.get("frequency")),
         "counts": numbers({key: metrics.get(key) for key in ("candidates", "dropped", "k")}),
         "items": items,
     }

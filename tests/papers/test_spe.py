@@ -34,7 +34,7 @@ from symprompt.papers.spe import (
     training_shares,
     uhn_keys,
 )
-from symprompt.probing.results import load_asked, load_metrics, load_weights
+from symprompt.probing.results import load_asked, load_combination, load_metrics
 from symprompt.report.records import load_results
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import MANIFEST, Folder
@@ -113,12 +113,12 @@ def test_pools_re_rank_the_stored_candidates(loaded: Loaded, spe: Group) -> None
 def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe: Group) -> None:
     ranks = []
     for path, seed in zip(spe.paths, spe.seeds, strict=True):
-        weights = load_weights(Folder(path))
+        combination = load_combination(Folder(path))
         larger = Folder(Path(path).parent / f"lama-spe-k20-{seed}")
         found = load_asked(larger, "test").predictions
-        assert weights is not None
+        assert combination is not None
         for row in range(len(found)):
-            weight = float(weights[found.relation[row]])
+            weight = float(combination.weights["subject"][found.relation[row]])
             joint = found.object_score[row] + weight * found.subject_score[row]
             (gold,) = (found.candidates[row] == found.gold[row]).nonzero()
             if len(gold):

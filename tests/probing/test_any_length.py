@@ -238,7 +238,7 @@ def test_the_way_back_has_the_whole_candidate_in_place(
     lengths = set()
     for row, fact in enumerate(listed):
         for token, score in zip(
-            found.candidates[row].tolist(), found.weighed_score[row].tolist(), strict=True
+            found.candidates[row].tolist(), found.subject_score[row].tolist(), strict=True
         ):
             lengths.add(len(loops.tokens(texts[token])))
             assert score == pytest.approx(loops.back(fact, texts[token]), abs=1e-4)
@@ -562,7 +562,7 @@ def test_a_run_answers_as_it_did_when_it_was_made(spe: Run) -> None:
         for place, name in enumerate(shown[row]):
             forward, backward = answers[name].object_score, answers[name].subject_score
             assert forward == pytest.approx(float(predictions.object_score[row, place]), abs=1e-5)
-            assert backward == pytest.approx(float(predictions.weighed_score[row, place]), abs=1e-5)
+            assert backward == pytest.approx(float(predictions.subject_score[row, place]), abs=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

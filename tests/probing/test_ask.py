@@ -19,14 +19,14 @@ from symprompt.probing import ask as answering
 from symprompt.probing import prepare as problem
 from symprompt.probing.inspect import describe_prompts, write_template
 from symprompt.probing.rerank import rerank_run
-from symprompt.probing.results import load_card, load_facts, load_prompts
+from symprompt.probing.results import Combination, load_card, load_facts, load_prompts
 from symprompt.report.records import candidate_notes
 from tiny.runs import SEPARATE, Make, other_model
 
 
 def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> None:
     predictions, facts = finished.predictions("test")
-    weights = finished.metrics["weights"]
+    weights = finished.metrics["weights"]["subject"]
     for row, fact in enumerate(facts):
         answers = finished.ask(fact.relation, subject=fact.subject, top=5)
         assert len(answers) == predictions.candidates.shape[1]
@@ -36,11 +36,11 @@ def test_a_subject_gives_the_stored_answers_in_joint_order(finished: Run) -> Non
             sorted(predictions.object_score[row].tolist()), abs=1e-5
         )
         weight = weights[fact.relation]
-        stored = predictions.object_score[row] + weight * predictions.weighed_score[row]
+        stored = predictions.object_score[row] + weight * predictions.subject_score[row]
         assert joints == pytest.approx(sorted(stored.tolist(), reverse=True), abs=1e-5)
         by_forward = sorted(answers, key=lambda answer: -answer.object_score)
         assert [answer.subject_score for answer in by_forward] == pytest.approx(
-            predictions.weighed_score[row].tolist(), abs=1e-5
+            predictions.subject_score[row].tolist(), abs=1e-5
         )
 
 
@@ -56,7 +56,7 @@ def test_an_object_gives_the_known_subjects_in_joint_order(finished: Run) -> Non
     assert len(answers) == len(known)
     joints = [answer.joint for answer in answers]
     assert joints == sorted(joints, reverse=True)
-    weight = finished.metrics["weights"]["in"]
+    weight = finished.metrics["weights"]["subject"]["in"]
     for answer in answers:
         assert answer.subject_score is not None
         assert answer.joint == pytest.approx(
@@ -243,29 +243,29 @@ def test_prompts_that_lack_a_part_are_one_sentence(finished: Run, tmp_path: Path
 
 
 def test_fitted_frequencies_are_part_of_the_answers_too(
-    make: Make, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On facts as few as these a fit finds nothing to weigh, so one is put in its place.
-    fitted = np.array([0.5, 2.0]), np.array([0.75, 1.25])
-    monkeypatch.setattr("symprompt.probing.evaluate.fit_combination", lambda *_: fitted)
+    weights = {"subject": [0.5, 2.0], "frequency": [0.75, 1.25], "copy": [-1.0, -2.0]}
+    fitted = Combination({name: np.array(own) for name, own in weights.items()})
+    monkeypatch.setattr("symprompt.probing.evaluate.fit_combination", lambda *_, **__: fitted)
     method = {**SEPARATE, "choose_weight": "dev-fit"}
     run = symprompt.train(make(tmp_path / "run", method=method))
-    assert run.metrics["frequency_shares"] == {"capital": 0.75, "in": 1.25}
+    assert run.metrics["weights"]["frequency"] == {"capital": 0.75, "in": 1.25}
     predictions, facts = run.predictions("test")
-    plain, _ = finished.predictions("test")
-    assert not np.allclose(predictions.weighed_score, plain.weighed_score)
     width = predictions.candidates.shape[1]
     for row, fact in enumerate(facts):
         answers = run.ask(fact.relation, subject=fact.subject, top=width)
         by_forward = sorted(answers, key=lambda answer: -answer.object_score)
-        joint = predictions.joint(fitted[0])
+        joint = predictions.joint(fitted)
         for name, wanted in {"subject_score": predictions.subject_score, "joint": joint}.items():
             scores = [getattr(answer, name) for answer in by_forward]
             assert scores == pytest.approx(wanted[row].tolist(), abs=1e-5)
-        terms = [answer.terms["frequency"] for answer in by_forward]
-        assert terms == pytest.approx(predictions.terms["frequency"][row].tolist(), abs=1e-5)
-        weight, share = (own[["capital", "in"].index(fact.relation)] for own in fitted)
-        assert (answers.weight, answers.shares) == (weight, {"frequency": share})
+        for name, term in predictions.terms.items():
+            terms = [answer.terms[name] for answer in by_forward]
+            assert terms == pytest.approx(term[row].tolist(), abs=1e-5)
+        place = ["capital", "in"].index(fact.relation)
+        assert answers.weights == {name: own[place] for name, own in weights.items()}
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])

@@ -23,12 +23,13 @@ from symprompt.probing.queries import subject_likelihoods
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import (
     Array,
+    Combination,
     load_asked,
     load_card,
     load_coherency,
+    load_combination,
     load_facts,
     load_prompts,
-    load_weights,
     run_config,
 )
 from symprompt.prompts import Template
@@ -77,16 +78,16 @@ def slow_ranks(run: Run, way_back: Run, *, forward: bool, filtered: bool) -> Arr
     config, card = run_config(way_back.folder), load_card(way_back.folder)["relations"]
     parts = load_prompts(way_back.folder, load_card(way_back.folder)["parts"])
     vectors = parts.get("back", parts["forth"])
-    facts, weights = load_facts(run.folder), load_weights(run.folder)
-    assert weights is not None
+    facts, combination = load_facts(run.folder), load_combination(run.folder)
+    assert combination is not None
     names = list(card)
     templates = [Template.parse(card[name]["template"]) for name in names]
     found = []
     for row, fact in enumerate(listed):
         joint = predictions.object_score[row].astype(float)
         if not forward:
-            weight = weights[facts.names.index(fact.relation)]
-            joint = joint + weight * predictions.weighed_score[row]
+            weight = combination.weights["subject"][facts.names.index(fact.relation)]
+            joint = joint + weight * predictions.subject_score[row]
         token = int(predictions.candidates[row][max(range(len(joint)), key=joint.__getitem__)])
         answer = backbone.vocabulary.text(token).strip()
         scores = {}
@@ -139,7 +140,7 @@ def test_ranks_are_those_of_slow_loops(
     assert plain.tolist() != found.ranks(filtered=True).better.tolist()
     predictions, _ = run.predictions()
     first = predictions.candidates[:, 0]
-    best = predictions.first_answer(load_weights(run.folder))
+    best = predictions.first_answer(load_combination(run.folder))
     tokens = 0
     for index, relation in enumerate(load_facts(run.folder).relations):
         own = predictions.relation == index
@@ -188,7 +189,7 @@ def test_a_causal_models_subjects_and_names_of_any_length(
     run = symprompt.train(config)
     found = measure_coherency(run, facts=0, device="cpu")
     # As one asks for the subjects of one object by hand, the object score left out.
-    joint = run.predictions()[0].joint(np.full(2, 2.0))
+    joint = run.predictions()[0].joint(Combination({"subject": np.full(2, 2.0)}))
     texts = load_asked(run.folder, "test").candidates()
     for row, fact in enumerate(run.predictions()[1]):
         object = texts[row][int(joint[row].argmax())]

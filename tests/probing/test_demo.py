@@ -20,7 +20,7 @@ from symprompt.probing.demo import (
     demo_questions,
     make_demo,
 )
-from symprompt.probing.results import load_facts, load_weights
+from symprompt.probing.results import load_combination, load_facts
 from symprompt.probing.results import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report.demo import write_figures
@@ -145,7 +145,7 @@ def test_questions_are_about_facts_that_rose_to_the_top(made: Demo) -> None:
     run = made.runs[-1]
     predictions, facts = run.predictions()
     before = predictions.ranks().realistic
-    after = predictions.final(load_weights(run.folder)).realistic
+    after = predictions.final(load_combination(run.folder)).realistic
     rose = {
         fact.relation: max(
             float(before[row] - 1)
@@ -185,7 +185,7 @@ def test_moves_to_and_from_the_top_are_counted(made: Demo) -> None:
     pairs = list(
         zip(
             predictions.ranks().realistic.tolist(),
-            predictions.final(load_weights(run.folder)).realistic.tolist(),
+            predictions.final(load_combination(run.folder)).realistic.tolist(),
             strict=True,
         )
     )

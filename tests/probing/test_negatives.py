@@ -293,7 +293,7 @@ def test_the_subject_prompt_learns_to_tell_candidates_apart(knowing_bert: Langua
         )
         run = train(config, knowing_bert, world_facts())
         found = run.predict("test")
-        scores, true = found.weighed_score, found.candidates == found.gold[:, None]
+        scores, true = found.subject_score, found.candidates == found.gold[:, None]
         rows = true.any(1)
         logs = scores[rows] - np.logaddexp.reduce(scores[rows], axis=1, keepdims=True)
         first = scores[rows].argmax(1) == true[rows].argmax(1)

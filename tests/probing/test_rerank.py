@@ -21,7 +21,7 @@ from symprompt.probing.evaluate import choose_weights
 from symprompt.probing.problem import tensorise
 from symprompt.probing.queries import ranks, subject_likelihoods
 from symprompt.probing.rerank import rerank_run
-from symprompt.probing.results import load_card, load_prompts, load_weights
+from symprompt.probing.results import load_card, load_combination, load_prompts
 from symprompt.probing.results import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report.tables import load_scores
@@ -98,8 +98,8 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
     found, listed = run.predictions("test")
     card, names = load_card(spe.folder), ["capital", "in"]
     vectors = load_prompts(spe.folder, ["forth", "back"])["back"]
-    weights = load_weights(run.folder)
-    assert weights is not None
+    combination = load_combination(run.folder)
+    assert combination is not None
     templates = [Template.parse(card["relations"][name]["template"]) for name in names]
     for row, fact in enumerate(listed):
         known = {(fact.relation, fact.subject): [fact.object]}
@@ -113,18 +113,18 @@ def test_the_joint_order_is_forward_and_backward_by_loops(
                 masking="one",
                 objects=torch.tensor([token]),
             )
-            assert float(found.weighed_score[row, place]) == pytest.approx(
+            assert float(found.subject_score[row, place]) == pytest.approx(
                 float(asked.sum_log()), abs=1e-5
             )
         scores = torch.full((1, backbone.vocabulary_size), -50.0)
         scores[0, found.candidates[row]] = torch.from_numpy(found.object_score[row])
-        weight = float(weights[names.index(fact.relation)])
+        weight = float(combination.weights["subject"][names.index(fact.relation)])
         joint = found.object_score[row] + np.float32(weight) * found.subject_score[row]
         gold = torch.from_numpy(found.gold[row : row + 1])
         if int(gold) in found.candidates[row]:
             candidates = torch.from_numpy(found.candidates[row : row + 1])
             wanted = reranked_ranks(scores, gold, candidates, torch.from_numpy(joint)[None])
-            assert float(wanted.realistic) == float(found.final(weights).realistic[row])
+            assert float(wanted.realistic) == float(found.final(combination).realistic[row])
         else:
             assert float(ranks(scores, gold).better) == found.candidates.shape[1]
 
@@ -141,7 +141,7 @@ def test_candidates_are_asked_back_later_as_right_after_training(
     assert later.metrics["test"]["forward"] == base.metrics["test"]["raw"]
     # The weight is chosen on this run's own dev predictions, as the SPE run chose its own.
     wanted = choose_weights(later.predictions("dev")[0], 2, per_relation=True)
-    assert list(later.metrics["weights"].values()) == wanted.tolist()
+    assert list(later.metrics["weights"]["subject"].values()) == wanted.tolist()
     dev = later.metrics["dev"]
     better = [dev[kind]["realistic"]["mean over relations"]["mrr"] for kind in ("raw", "forward")]
     assert better[0] >= better[1]
@@ -178,7 +178,7 @@ def test_a_causal_models_runs_are_reranked(
     again = rerank_run(spe.folder.path, spe.folder.path, tmp_path / "again", device="cpu")
     assert metrics_of(again) == metrics_of(spe)
     run = rerank_run(manual.folder.path, spe.folder.path, tmp_path / "run", device="cpu")
-    assert set(run.metrics["weights"].values()) == {2.0}
+    assert set(run.metrics["weights"]["subject"].values()) == {2.0}
 
 
 def test_fewer_candidates_are_those_that_come_first(
@@ -189,9 +189,9 @@ def test_fewer_candidates_are_those_that_come_first(
     run = rerank_run(base, back, tmp_path / "few", k=3, choose_weight="fixed", device="cpu")
     few, _ = run.predictions()
     assert np.array_equal(few.candidates, all_of_them.candidates[:, :3])
-    np.testing.assert_allclose(few.weighed_score, all_of_them.weighed_score[:, :3], rtol=1e-5)
+    np.testing.assert_allclose(few.subject_score, all_of_them.subject_score[:, :3], rtol=1e-5)
     assert run.metrics["k"] == 3
-    assert set(run.metrics["weights"].values()) == {1.7}
+    assert set(run.metrics["weights"]["subject"].values()) == {1.7}
 
 
 # ------------------------------------------------------------------------------------ refusals
@@ -246,7 +246,7 @@ def test_other_relations_and_facts_are_refused(
         make(tmp_path / "part", facts={"relations": ["in"]}, method={"name": "manual"})
     )
     run = rerank_run(part.folder.path, spe.folder.path, tmp_path / "part again", device="cpu")
-    assert list(run.metrics["weights"]) == ["in"]
+    assert list(run.metrics["weights"]["subject"]) == ["in"]
     limited = symprompt.train(
         make(tmp_path / "limited", facts={"train_limit": 2}, learning={"epochs": 0})
     )

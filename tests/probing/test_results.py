@@ -22,13 +22,14 @@ from symprompt.probing.results import (
     CARD,
     FACTS,
     PROMPTS,
+    Combination,
     Predictions,
     joint_scores,
     load_asked,
     load_card,
+    load_combination,
     load_facts,
     load_prompts,
-    load_weights,
     measure,
     run_config,
     write_facts,
@@ -128,20 +129,26 @@ def test_weight_zero_is_the_forward_order_for_any_k() -> None:
 def test_weights_per_fact_and_final_ranks_per_relation() -> None:
     predictions = distinct(5)
     weights = np.array([0.0, 0.8, 5.0])
-    found = predictions.final(weights).realistic
+    found = predictions.final(Combination({"subject": weights})).realistic
     for relation, weight in enumerate(weights.tolist()):
         mine = predictions.relation == relation
         assert np.array_equal(found[mine], predictions.reranked(weight).realistic[mine])
     assert np.array_equal(predictions.final(None).realistic, predictions.ranks().realistic)
 
 
-def test_final_ranks_of_a_run_that_never_asked_back_are_forward() -> None:
+def test_terms_count_as_they_are_weighed() -> None:
     predictions = distinct(6)
     silent = replace(predictions, subject_score=predictions.subject_score * np.nan)
     assert not silent.asked_back
     assert predictions.asked_back
-    found = silent.final(np.full(3, 0.8))
-    assert np.array_equal(found.realistic, predictions.ranks().realistic)
+    term = predictions.subject_score * 2
+    silent = replace(silent, terms={"frequency": term})
+    # A run that never asked back may have other terms.
+    found = silent.final(Combination({"frequency": np.full(3, 0.4)}))
+    assert np.array_equal(found.realistic, predictions.reranked(0.8).realistic)
+    both = replace(predictions, terms={"frequency": term})
+    joint = both.joint(Combination({"subject": np.full(3, 0.5), "frequency": np.full(3, 0.25)}))
+    np.testing.assert_allclose(joint, both.object_score + both.subject_score, rtol=1e-6)
 
 
 def test_take_and_concatenate_are_inverse() -> None:
@@ -262,7 +269,9 @@ def values(p1: float, p10: float, mrr: float) -> Any:
 
 
 def test_forward_numbers_are_those_of_the_forward_ranks() -> None:
-    found = measure(make_predictions(), NAMES, np.array([1.0, 1.0, 1.0]))["forward"]
+    found = measure(make_predictions(), NAMES, Combination({"subject": np.array([1.0, 1.0, 1.0])}))[
+        "forward"
+    ]
     # Ranks 2, 1, 20 and a tie of two at the top, which is 1, 1.5 or 2.
     mean_a = (1 / 2 + 1 + 1 / 20) / 3
     assert found["realistic"]["mean over facts"] == values(25, 75, 100 * (3 * mean_a + 1 / 1.5) / 4)
@@ -274,20 +283,24 @@ def test_forward_numbers_are_those_of_the_forward_ranks() -> None:
 
 
 def test_raw_numbers_are_those_after_asking_back_with_each_relations_weight() -> None:
-    found = measure(make_predictions(), NAMES, np.array([1.0, 0.0, 0.0]))["raw"]
+    found = measure(make_predictions(), NAMES, Combination({"subject": np.array([1.0, 0.0, 0.0])}))[
+        "raw"
+    ]
     # Fact 0: -1 - 9 falls behind -2 - 1, so its gold comes first.
     assert found["realistic"]["mean over facts"] == values(50, 75, 25 * (1 + 1 + 1 / 20 + 1 / 1.5))
-    before = measure(make_predictions(), NAMES, np.array([0.0, 1.0, 0.0]))
+    before = measure(make_predictions(), NAMES, Combination({"subject": np.array([0.0, 1.0, 0.0])}))
     assert before["raw"] == before["forward"]
 
 
 def test_filtered_numbers_leave_other_true_objects_out() -> None:
-    found = measure(make_predictions(), NAMES, np.array([0.0, 0.0, 0.0]))["filtered"]
+    found = measure(make_predictions(), NAMES, Combination({"subject": np.array([0.0, 0.0, 0.0])}))[
+        "filtered"
+    ]
     assert found["realistic"]["mean over facts"] == values(50, 100, 25 * (1 + 1 + 1 / 4 + 1 / 1.5))
 
 
 def test_relations_without_facts_are_left_out_and_the_others_counted() -> None:
-    found = measure(make_predictions(), NAMES, np.array([0.0, 0.0, 0.0]))
+    found = measure(make_predictions(), NAMES, Combination({"subject": np.array([0.0, 0.0, 0.0])}))
     assert found["facts"] == 4
     assert list(found["relations"]) == ["a", "b"]
     assert found["relations"]["a"]["facts"] == 3
@@ -296,11 +309,8 @@ def test_relations_without_facts_are_left_out_and_the_others_counted() -> None:
     )
 
 
-@pytest.mark.parametrize("weights", [None, np.array([1.0, 1.0, 1.0])])
-def test_without_asking_back_raw_is_forward_whatever_the_weights(
-    weights: np.ndarray | None,
-) -> None:
-    found = measure(make_predictions(asked_back=False), NAMES, weights)
+def test_without_asking_back_raw_is_forward() -> None:
+    found = measure(make_predictions(asked_back=False), NAMES, None)
     assert found["raw"] == found["forward"]
 
 
@@ -476,9 +486,11 @@ def test_a_damaged_card_is_named_with_what_is_wrong(
 
 def test_a_weight_that_is_missing_is_one_sentence(folder: Folder, facts: FactSet) -> None:
     write_card(folder, facts)
-    folder.write(MANIFEST, Manifest(command="train", details={"weights": {"in": 1}}).to_json())
+    folder.write(
+        MANIFEST, Manifest(command="train", details={"weights": {"subject": {"in": 1}}}).to_json()
+    )
     with pytest.raises(RunError, match=r"symprompt\.json is damaged: 'capital' is missing"):
-        load_weights(folder)
+        load_combination(folder)
 
 
 def test_a_config_of_another_kind_is_one_sentence(folder: Folder) -> None:

@@ -19,7 +19,14 @@ from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.facts import Fact, FactSet, Relation
 from symprompt.probing.config import RunConfig
-from symprompt.probing.results import load_asked, load_card, load_facts, measure, to_records
+from symprompt.probing.results import (
+    load_asked,
+    load_card,
+    load_combination,
+    load_facts,
+    measure,
+    to_records,
+)
 from symprompt.probing.results import run_config as stored_config
 from symprompt.probing.train import PromptTraining
 from symprompt.runs.folder import Folder
@@ -68,12 +75,12 @@ def test_a_run_leaves_all_its_files_and_no_other(finished: Run) -> None:
 
 def test_stored_metrics_are_those_of_the_stored_predictions(finished: Run) -> None:
     metrics = finished.metrics
-    names = list(metrics["weights"])
+    names = list(metrics["weights"]["subject"])
     assert names == ["capital", "in"]
-    weights = np.array(list(metrics["weights"].values()))
+    combination = load_combination(finished.folder)
     for split in ("dev", "test"):
         predictions, facts = finished.predictions(split)
-        assert metrics[split] == measure(predictions, names, weights)
+        assert metrics[split] == measure(predictions, names, combination)
         stored = [record for record in finished.folder.manifest.records if record.split == split]
         assert stored == list(to_records({split: metrics[split]}))
         wanted = [

@@ -48,16 +48,18 @@ def test_questions_state_their_weights_and_the_names_that_are_not_known() -> Non
         names = ["France", "Siemens"]
         return Answers(answers, relation="in", subject=subject, names=names, **more).to_dict()
 
-    one = render(question_table([asked("siemens", weight=1.5, shares={"frequency": -0.25})]))
+    one = render(question_table([asked("siemens", weights={"subject": 1.5, "frequency": -0.25})]))
     assert one[0] == "in: siemens ?"
-    assert one[-4:] == [
+    assert one[-3:] == [
         "probability: of the object given the subject; object score: its logarithm.",
-        "joint = object score + 1.5 x (subject score + frequency).",
-        "frequency = -0.25 x log of the object's share of the training facts.",
+        "joint = object score + 1.5 x subject score - 0.25 x frequency (log of the object's "
+        "share of the training facts).",
         "not among the subjects that the run has facts about: siemens (did you mean Siemens?); "
         "asked as written.",
     ]
-    many = render(question_table([asked("France", weight=2.0), asked("Xyz"), asked("FRANCE")]))
+    many = render(
+        question_table([asked("France", weights={"subject": 2.0}), asked("Xyz"), asked("FRANCE")])
+    )
     assert [line.split()[:4] for line in many[4:7]] == [
         [subject, "Paris", "29.00", "%"] for subject in ("France", "Xyz", "FRANCE")
     ]
@@ -89,7 +91,7 @@ def metrics(**changed: Any) -> dict[str, Any]:
         "method": "spe",
         "seed": 34,
         "k": 15,
-        "weights": {"a": 0.8, "b": 0.8},
+        "weights": {"subject": {"a": 0.8, "b": 0.8}, "copy": {"a": -1.0, "b": -2.5}},
         "dropped": {"duplicate": 3},
         "candidates": None,
         "unfilled": [],
@@ -113,7 +115,7 @@ def test_a_run_is_summed_up_with_both_means_and_what_was_left_out() -> None:
     assert "filtered, mean over facts 33.50 34.50 35.50" in text
     assert "7 facts, 2 relations, seed 34" in text
     assert "left out: 3 facts, duplicate" in text
-    assert "asked back: K = 15, weight 0.8" in text
+    assert "asked back: K = 15; weights: subject 0.8, copy -2.5 to -1" in text
     assert "leakage" not in text
     leaks = {"test_pairs_in_train_or_dev": 2, "test_subjects_in_train": 3}
     lost = {"object is not one token of the model": 9}
@@ -126,8 +128,8 @@ def test_a_run_is_summed_up_with_both_means_and_what_was_left_out() -> None:
     assert any("(--objects any-length --vocabulary objects keeps" in line for line in lines)
     assert "training: 12.3 s" in text
 
-    text = "\n".join(render(run_summary(metrics(weights={"a": 2.0, "b": 0.05}))))
-    assert "weight 0.05 to 2" in text
+    text = "\n".join(render(run_summary(metrics(weights={"subject": {"a": 2.0, "b": 0.05}}))))
+    assert "weights: subject 0.05 to 2" in text
     # Without subject scores there are no rows of object scores.
     text = "\n".join(render(run_summary(metrics(weights=None, k=None))))
     assert "forward" not in text

@@ -18,7 +18,7 @@ from rich.console import Console
 import symprompt
 from symprompt import Run
 from symprompt.errors import ConfigError, RunError
-from symprompt.probing.results import load_asked, load_weights, write_predictions
+from symprompt.probing.results import load_asked, load_combination, write_predictions
 from symprompt.report.diff import diff_runs
 from symprompt.report.grid import show
 from symprompt.runs.folder import Folder, Manifest
@@ -29,12 +29,12 @@ from tiny.runs import Call
 def slow(run: Run, *, filtered: bool = False) -> dict[tuple[str, str, str], Any]:
     """Fact -> (rank, first answer), by sorting candidates and counting, one fact at a time."""
     asked = load_asked(run.folder, "test")
-    own, weights, found = asked.predictions, load_weights(run.folder), {}
+    own, combination, found = asked.predictions, load_combination(run.folder), {}
     for row, key in enumerate(asked.keys()):
         scores = own.object_score[row].astype(np.float32)
-        if weights is not None:
-            weight = np.float32(weights[own.relation[row]])
-            scores = scores + weight * own.weighed_score[row] if weight else scores
+        if combination is not None:
+            weight = np.float32(combination.weights["subject"][own.relation[row]])
+            scores = scores + weight * own.subject_score[row] if weight else scores
         kept = [place for place in range(len(scores)) if not (filtered and own.known[row, place])]
         best = max(kept, key=lambda place: (scores[place], -place))
         right = np.flatnonzero(own.candidates[row] == own.gold[row])

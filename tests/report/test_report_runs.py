@@ -160,7 +160,10 @@ def test_a_damaged_run_is_one_sentence_that_names_the_file(
         load_scores(str(tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("weights", [None, {}, {"capital": 1.0}, {"capital": "much"}])
+@pytest.mark.parametrize(
+    "weights",
+    [None, {"subject": {}}, {"subject": {"capital": 1.0}}, {"subject": {"capital": "much"}}],
+)
 def test_weights_that_are_not_there_are_one_sentence(
     runs: dict[str, Run], tmp_path: Path, weights: Any
 ) -> None:

@@ -32,7 +32,7 @@ from symprompt.papers.jobs import Outcome, Plan
 from symprompt.papers.ptuning import paraphrase_section, prompt_type_section
 from symprompt.papers.records import Group, Key, Loaded, load_groups, published
 from symprompt.papers.settings import FactSettings
-from symprompt.probing.results import load_asked, load_card, load_weights, run_config
+from symprompt.probing.results import SUBJECT, load_asked, load_card, load_combination, run_config
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve
 from symprompt.report.grid import DASH, Grid
@@ -241,7 +241,7 @@ def about_groups(loaded: Loaded) -> dict[str, Any]:
             "facts": len(group.keys),
             "relations": len(set(group.relation.tolist())),
             "seeds": list(group.seeds),
-            "weights": [sorted(set(one.values())) for one in weights],
+            "weights": [sorted(set(one.get("subject", {}).values())) for one in weights],
             "environment": {key: environment[key] for key in _ENVIRONMENT if key in environment},
             "by_seed": [
                 {name: asdict(one) for name, one in summarise(rank, group.relation).items()}
@@ -276,7 +276,7 @@ def pool_means(loaded: Loaded) -> dict[str, Pools]:
 def _pool_ranks(loaded: Loaded, group: Group, place: int) -> dict[int, np.ndarray]:
     """Return one seed's ranks [facts] for every K, those beyond the run's own queried apart."""
     folder = Folder(group.paths[place])
-    weights = load_weights(folder)
+    combination = load_combination(folder)
     jobs = loaded.plan.of_row(group.model, pool_row(loaded.plan.settings))
     larger = [
         Folder(job.config.out)
@@ -287,15 +287,14 @@ def _pool_ranks(loaded: Loaded, group: Group, place: int) -> dict[int, np.ndarra
     for source in (folder, *(other for other in larger if other.finished)):
         asked = load_asked(source, "test")
         predictions, keys = asked.predictions, tuple(asked.keys())
-        if weights is None or not predictions.asked_back or keys != group.keys:
+        if combination is None or not predictions.asked_back or keys != group.keys:
             continue
         if run_config(source).method.choose_weight == "dev-fit":
-            # Backward scores that hold frequencies go with the weights they were fitted with.
-            weights = load_weights(source)
-            assert weights is not None
-        each = weights[predictions.relation].astype(np.float32)
+            # Terms are stored only where weights were fitted.
+            combination = load_combination(source)
+            assert combination is not None
         for k in range(max(ranks, default=0) + 1, predictions.candidates.shape[1] + 1):
-            ranks[k] = predictions.reranked(each, k=k).realistic
+            ranks[k] = predictions.reranked(combination, k=k).realistic
     return ranks
 
 
@@ -341,8 +340,8 @@ def pool_curve(group: Group, found: Pools) -> KCurve:
     """Return the metrics against K of a model's SPE runs, for a figure."""
     before = np.stack([load_scores(path, forward=True).rank for path in group.paths])
     start = summarise(before, group.relation)[OVER_RELATIONS]
-    weights = [load_weights(Folder(path)) for path in group.paths]
-    every = np.concatenate([weight for weight in weights if weight is not None])
+    found_weights = [load_combination(Folder(path)) for path in group.paths]
+    every = np.concatenate([own.weights[SUBJECT] for own in found_weights if own is not None])
     return KCurve(
         tuple(found),
         {
@@ -375,14 +374,14 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
     the candidates are passed over: an answer that overtook a right one proves nothing.
     """
     folder = Folder(path)
-    weights, asked = load_weights(folder), load_asked(folder, "test")
+    combination, asked = load_combination(folder), load_asked(folder, "test")
     predictions, facts, texts = asked.predictions, asked.facts(), asked.candidates()
-    if weights is None:
+    if combination is None:
         return []
     before = predictions.ranks().realistic
-    after = predictions.final(weights).realistic
+    after = predictions.final(combination).realistic
     moved = np.where(predictions.known.any(1), 0.0, before - after)
-    joint = predictions.joint(weights)
+    joint = predictions.joint(combination)
     card = load_card(folder)["relations"]
 
     def example(row: int) -> Example:
@@ -521,11 +520,11 @@ def majority_answers(group: Group) -> float:
 def first_answers(path: str) -> list[str]:
     """Return the first answer of every test fact of a run, re-ranked where the run re-ranks."""
     folder = Folder(path)
-    asked, weights = load_asked(folder, "test"), load_weights(folder)
+    asked, combination = load_asked(folder, "test"), load_combination(folder)
     predictions, texts = asked.predictions, asked.candidates()
     best = np.zeros(len(predictions), dtype=np.int64)
-    if weights is not None and predictions.asked_back:
-        best = predictions.joint(weights).argmax(1)
+    if combination is not None:
+        best = predictions.joint(combination).argmax(1)
     return [row[place].strip() for row, place in zip(texts, best.tolist(), strict=True)]
 
 

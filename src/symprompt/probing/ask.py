@@ -40,15 +40,18 @@ from symprompt.probing.problem import (
 from symprompt.probing.queries import top_k
 from symprompt.probing.results import (
     CARD,
+    COPY,
     FREQUENCY,
+    SUBJECT,
     VOCABULARY,
     Array,
+    Combination,
     Predictions,
     joint_scores,
     load_asked,
     load_card,
+    load_combination,
     load_metrics,
-    load_weights,
     open_run,
     run_config,
 )
@@ -69,9 +72,10 @@ class Answer:
         object_score: log-likelihood of the object given the subject.
         subject_score: log-likelihood of the subject given the object, over its tokens as the run
             averages them.
-        joint: object score + weight * (subject score + terms), by which answers are ranked.
-        terms: what counts with the subject score in a run that was fitted ("dev-fit"): "frequency",
-            the weighed log of the object's share of the training facts. May be above 0.
+        joint: object score + the weighed subject score and terms, by which answers are ranked.
+        terms: what else counts in a run that was fitted ("dev-fit"), before its weight:
+            "frequency", the log of the object's share of the training facts; "copy", 1 where the
+            answer is the subject itself.
         probability: of the object given the subject; None where the object score is no logarithm of
             one, as that of names of any length.
     """
@@ -92,8 +96,7 @@ class Answers(list[Answer]):
         subject, object: what was asked about; the other is None.
         known: whether the run has facts about it; None where there is no run.
         nearest: the name that was probably meant by one that is not known, if any is like it.
-        weight: of the subject score and further terms in the joint score; None where there is none.
-        shares: what the further terms were weighed by before.
+        weights: of the subject score and further terms in the joint score; empty without one.
     """
 
     def __init__(
@@ -104,15 +107,14 @@ class Answers(list[Answer]):
         subject: str | None = None,
         object: str | None = None,
         names: Collection[str] | None = None,
-        weight: float | None = None,
-        shares: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(answers)
         self.relation, self.subject, self.object = relation, subject, object
         asked = subject if subject is not None else object or ""
         self.known = None if names is None else asked in names
         self.nearest = nearest_name(asked, names or ()) if self.known is False else ""
-        self.weight, self.shares = weight, dict(shares or {})
+        self.weights = dict(weights or {})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the question and its answers as plain values, ready for JSON."""
@@ -186,7 +188,8 @@ class Run:
             )
             return answers
         relation = self._check(relation, top)
-        if load_weights(self.folder) is None:
+        combination = load_combination(self.folder)
+        if combination is None or combination.subject is None:
             raise ConfigError(
                 f"this run's method, {load_card(self.folder)['method']}, learned no subject "
                 "prompt; ask for objects, or train spe."
@@ -245,20 +248,18 @@ class Run:
         problem = stored_problem(self.folder, backbone, [relation], wording=wording)
         method = stored_method(config, problem)
         vectors = method.load_vectors(self.folder, [place])
-        weights = load_weights(self.folder)
-        shares = load_weights(self.folder, "frequency_shares")
+        combination = load_combination(self.folder) or Combination({})
         terms: dict[str, Tensor] = {}
-        if shares is not None:
-            found = log_frequencies(problem.object_counts())[0]
-            terms[FREQUENCY] = (float(shares[place]) * found).float().to(backbone.device)
+        if FREQUENCY in combination.weights:
+            frequencies = log_frequencies(problem.object_counts())[0]
+            terms[FREQUENCY] = frequencies.float().to(backbone.device)
         return _Question(
             config,
             problem,
             method,
             vectors,
-            weight=None if weights is None else float(weights[place]),
+            weights={name: float(own[place]) for name, own in combination.weights.items()},
             terms=terms,
-            shares={} if shares is None else {FREQUENCY: float(shares[place])},
             k=self.folder.manifest.details.get("k") or 0,
             known=True,
         )
@@ -365,8 +366,8 @@ class _Question:
     """One relation, ready to be asked.
 
     Attributes:
-        weight, shares: see ``Answers``.
-        terms: [v] what counts with each answer's subject score, by name.
+        weights: see ``Answers``.
+        terms: [v] what counts whatever the subject is, by name.
         k: how many candidates the subject prompt re-ranks.
         known: whether the facts are those of a run.
     """
@@ -375,9 +376,8 @@ class _Question:
     problem: Problem
     method: Method
     vectors: dict[str, Tensor]
-    weight: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, Tensor] = field(default_factory=dict)
-    shares: Mapping[str, float] = field(default_factory=dict)
     k: int = 0
     known: bool = False
 
@@ -402,22 +402,19 @@ class _Question:
         return {getattr(fact, kind) for fact in facts} if self.known else None
 
     def answers(
-        self,
-        texts: Sequence[str],
-        object_score: Tensor,
-        subject_score: Tensor | None = None,
-        terms: Mapping[str, Tensor] | None = None,
+        self, texts: Sequence[str], object_score: Tensor, terms: Mapping[str, Tensor] | None = None
     ) -> list[Answer]:
-        """Return answers, by joint score where there is one."""
+        """Return answers, by joint score where there are terms, the subject score among them."""
         plain = self.problem.spelling is None
         scores = object_score.cpu().numpy()
-        if subject_score is None:
+        if terms is None:
             return rank_answers(texts, scores, plain=plain)
-        extra = {name: term.cpu().numpy() for name, term in (terms or {}).items()}
-        back = subject_score.cpu().numpy()
-        weighed = sum(extra.values(), back)
-        joint = joint_scores(scores[None], weighed[None], weight=self.weight or 0.0)[0]
-        return rank_answers(texts, scores, back, joint, extra, plain=plain)
+        found = {name: term.float().cpu().numpy() for name, term in terms.items()}
+        joint = scores[None]
+        for name, term in found.items():
+            joint = joint_scores(joint, term[None], weight=self.weights.get(name, 0.0))
+        back = found.pop(SUBJECT, None)
+        return rank_answers(texts, scores, back, joint[0], found, plain=plain)
 
 
 @torch.no_grad()
@@ -442,31 +439,31 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
         for start in range(0, len(group), _SUBJECTS_AT_ONCE)
     ):
         size = int(problem.allowed.sum()) - int(fewer[rows[0]])
-        asked = min(question.k, size) if method.has_subject_prompt else 0
+        asked = min(question.k, size) if question.weights else 0
         scores = method.scores(sentences, rows, question.vectors)
         scores = sentences.permitted(scores, rows, problem.allowed)
         object_score, tokens = top_k(scores, min(max(asked, top), size))
-        first, subject_score = tokens[:, :asked], None
-        if asked:
-            subject_score = method.subject_scores(
+        first = tokens[:, :asked]
+        terms = {name: own[first] for name, own in question.terms.items()}
+        if COPY in question.weights:
+            terms[COPY] = first == torch.from_numpy(sentences.copy[rows, None]).to(first.device)
+        if asked and method.has_subject_prompt:
+            terms[SUBJECT] = method.subject_scores(
                 sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
-            ).float()
+            )
         for row, place in enumerate(rows.tolist()):
             texts = [problem.text(answer) for answer in tokens[row].tolist()]
             ranked: list[Answer] = []
-            if subject_score is not None:
-                terms = {name: own[first[row]] for name, own in question.terms.items()}
-                ranked = question.answers(
-                    texts[:asked], object_score[row, :asked], subject_score[row], terms
-                )
+            if asked:
+                own_terms = {name: own[row] for name, own in terms.items()}
+                ranked = question.answers(texts[:asked], object_score[row, :asked], own_terms)
             ranked += question.answers(texts[asked:], object_score[row, asked:])
             found[place] = Answers(
                 ranked[:top],
                 relation=problem.relations[0],
                 subject=names[place],
                 names=known,
-                weight=question.weight,
-                shares=question.shares,
+                weights=question.weights,
             )
         if len(names) > 1:
             tick("asking", len(found), len(names), "")
@@ -503,13 +500,14 @@ def _subjects(question: _Question, object: str, top: int, tick: Tick) -> Answers
         )
         subject_score.append(score[:, 0])
         tick("asking back", int(rows[-1]) + 1, len(names), "")
-    ranked = question.answers(names, torch.cat(object_score), torch.cat(subject_score))
+    terms = {SUBJECT: torch.cat(subject_score)}
+    ranked = question.answers(names, torch.cat(object_score), terms)
     return Answers(
         ranked[:top],
         relation=problem.relations[0],
         object=object,
         names=objects,
-        weight=question.weight,
+        weights={SUBJECT: question.weights[SUBJECT]},
     )
 
 

@@ -36,7 +36,7 @@ from symprompt.probing.results import (
     CoherencyNote,
     load_asked,
     load_coherency,
-    load_weights,
+    load_combination,
     predictions_digest,
     run_config,
     write_coherency,
@@ -77,8 +77,8 @@ def measure_coherency(
     folder = run.folder
     asked = load_asked(folder, split)
     predictions, listed = asked.predictions, asked.facts()
-    weights = load_weights(folder)
-    if weights is None or not predictions.asked_back:
+    combination = load_combination(folder)
+    if combination is None or not predictions.asked_back:
         raise ConfigError(
             f"{folder.path} was made by {folder.manifest.method}, which has no subject prompt to "
             "ask back with; take a run of spe, or re-rank this one first: symprompt rerank "
@@ -99,7 +99,7 @@ def measure_coherency(
     begun = time.perf_counter()
     kept = set(at_most(problem.facts, {split: facts}, seed=seed).facts(split))
     rows = np.array([row for row, fact in enumerate(listed) if fact in kept], dtype=np.int64)
-    first = np.stack([predictions.first_answer(own)[rows] for own in (weights, None)])
+    first = np.stack([predictions.first_answer(own)[rows] for own in (combination, None)])
     better, equal = (np.zeros((2, 2, len(rows)), dtype=np.int64) for _ in range(2))
     sentences, subjects = 0, {}
     for index, relation in enumerate(problem.facts.relations):

@@ -131,7 +131,10 @@ class MethodConfig:
     """One set of vectors for both directions (the paper), or one for each."""
     choose_weight: Literal["fixed", "dev", "dev-relation", "dev-fit"] = "fixed"
     """Where the re-ranking weight comes from: as given, best dev MRR for all or per relation, or a
-    fit on dev that also weighs how frequent an object is in training."""
+    fit on dev that weighs ``terms`` and uses them no further than held-out facts gain by them."""
+    terms: Several[Literal["subject", "frequency", "copy"]] = ("subject", "frequency", "copy")
+    """What the fit weighs beside the object score: the subject score, how frequent an object is in
+    training, whether it is the subject itself. Without a subject prompt the others alone."""
     object_masking: Literal["name", "word", "one"] = "name"
     """Objects of several tokens: mask the token asked for and what follows it in the name, what
     follows it in its word, or it alone; causal models mask nothing."""

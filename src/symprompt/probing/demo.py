@@ -16,7 +16,7 @@ from symprompt.models import SHIPPED, LanguageModel
 from symprompt.probing.ask import Answer, Run, rank_answers
 from symprompt.probing.config import RunConfig, load_config
 from symprompt.probing.prepare import load_config_facts
-from symprompt.probing.results import load_asked, load_weights
+from symprompt.probing.results import load_asked, load_combination
 from symprompt.probing.train import train
 from symprompt.runs.folder import Folder
 
@@ -111,14 +111,14 @@ def demo_questions(run: Run, count: int = 3) -> list[Question]:
     object among the candidates are passed over: an answer that overtook a right one proves nothing.
     """
     asked = load_asked(run.folder, "test")
-    predictions, weights = asked.predictions, load_weights(run.folder)
-    if weights is None:
+    predictions, combination = asked.predictions, load_combination(run.folder)
+    if combination is None:
         return []
     before = predictions.ranks().realistic
-    after = predictions.final(weights).realistic
+    after = predictions.final(combination).realistic
     passed = (after != 1) | predictions.known.any(1)
     rise = np.where(passed, -math.inf, before - after)
-    joint = predictions.joint(weights)
+    joint = predictions.joint(combination)
     facts, texts = asked.facts(), asked.candidates()
     questions: dict[str, Question] = {}
     for row in np.argsort(-rise, kind="stable").tolist():
@@ -145,7 +145,7 @@ def count_moves(run: Run) -> Moves:
     """Count what re-ranking did to the first place."""
     predictions, facts = run.predictions("test")
     before = predictions.ranks().realistic == 1
-    after = predictions.final(load_weights(run.folder)).realistic == 1
+    after = predictions.final(load_combination(run.folder)).realistic == 1
     return Moves(int((after & ~before).sum()), int((before & ~after).sum()), len(facts))
 
 

@@ -1,20 +1,15 @@
-"""Query a split's facts, choose the weights of the joint score on dev, write a run's results.
+"""Query a split's facts, choose the weights of the joint score, write a run's results.
 
 The subject prompt scores how likely the subject is given an object; by Bayes' rule the object's own
 frequency belongs beside it: log P(object | subject) = log P(subject | object) + log P(object) +
-constant. So candidates are ranked by
-
-    object_score + w_r * (subject_score + c_r * log P(object)),
-
-with P(object) from the relation's training facts, and w_r, c_r of each relation r fitted by
-likelihood on dev: the candidates' softmax is to give the true object. What relations differ by is
-penalised, because dev facts are few. The paper has one weight and no frequencies (equation 10).
+constant. The paper has one weight and no further terms (equation 10); ``combine`` fits weights of
+all terms.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +22,7 @@ from symprompt.engine.batches import make_batches
 from symprompt.errors import DataError
 from symprompt.facts import Split, count_inverses, count_leakage
 from symprompt.files.progress import Tick, silent
+from symprompt.probing.combine import fit_combination
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import Method, Vectors
 from symprompt.probing.problem import (
@@ -39,9 +35,12 @@ from symprompt.probing.queries import APART, OBJECT_PART, ranks, top_k
 from symprompt.probing.results import (
     ASKED,
     CARD,
+    COPY,
     FREQUENCY,
     PROMPTS,
+    SUBJECT,
     Array,
+    Combination,
     Predictions,
     load_card,
     measure,
@@ -60,15 +59,6 @@ WEIGHTS: tuple[float, ...] = (
     *(2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
 )
 """The re-ranking weights tried on dev."""
-_PENALTY = 0.01
-"""Of a relation's squared distance from the shared weights; the best of 3e-4 to 3e-2 on dev."""
-_FACTS = 10
-"""So many facts' worth is the penalty of the shared weights' distance from where they start, and
-that of a relation's where there are less than a thousand facts: a few may not move them far."""
-_START = (1.0, 0.1, 0.0)
-_LEAST = 1e-6
-_FORWARD = 0.2
-"""An object score that weighs less is noise of few facts."""
 
 
 @torch.no_grad()
@@ -273,95 +263,20 @@ def choose_weights(predictions: Predictions, relations: int, *, per_relation: bo
     return np.array(best, dtype=np.float64)
 
 
-def fit_combination(
-    predictions: Predictions, frequencies: Tensor, relations: int
-) -> tuple[Array, Array]:
-    """Fit w and c of each relation on facts whose true object is among the candidates.
-
-    Every relation counts the same, however many facts it has. A relation that the subject
-    prompt does not help gets the weight 0, and its frequencies count nothing either.
-
-    Args:
-        predictions: of dev facts, with subject scores.
-        frequencies: [relation, v], see ``log_frequencies``.
-        relations: how many relations there are.
-
-    Returns:
-        [relation] float64 each: w of the subject score, c of log P(object) beside it.
-    """
-    is_gold = predictions.candidates == predictions.gold[:, None]
-    rows = is_gold.any(1).nonzero()[0]
-    if not len(rows):
-        return np.zeros(relations), np.zeros(relations)
-    found = predictions.take(rows)
-    features = torch.stack(
-        [
-            _centred(torch.from_numpy(found.object_score)),
-            _centred(torch.from_numpy(found.subject_score)),
-            _centred(_of_candidates(found, frequencies)),
-        ],
-        dim=-1,
-    )
-    gold = torch.from_numpy(is_gold[rows].argmax(1))
-    theta = _fit(features, gold, torch.from_numpy(found.relation), relations)
-    helps = theta[:, 1] > _LEAST * theta[:, 0]
-    nothing = torch.zeros(relations, dtype=torch.float64)
-    weights = torch.where(helps, theta[:, 1] / theta[:, 0], nothing)
-    shares = torch.where(helps, theta[:, 2] / theta[:, 1], nothing)
-    return weights.numpy(), shares.numpy()
-
-
-def add_frequencies(predictions: Predictions, frequencies: Tensor, shares: Array) -> Predictions:
-    """Return predictions with a further term: the candidates' frequencies, c * log P."""
-    each = torch.from_numpy(shares[predictions.relation, None])
-    term = (each * _of_candidates(predictions, frequencies)).float().numpy()
-    return replace(predictions, terms={**predictions.terms, FREQUENCY: term})
-
-
-def _of_candidates(predictions: Predictions, frequencies: Tensor) -> Tensor:
-    relation = torch.from_numpy(predictions.relation[:, None])
-    found: Tensor = frequencies[relation, torch.from_numpy(predictions.candidates)]
-    return found
-
-
-def _centred(scores: Tensor) -> Tensor:
-    """Return float64 scores less each fact's mean, which its softmax does not see."""
-    wide = scores.double()
-    # Candidates that a relation does not allow have no score, and no chance.
-    wide = wide.masked_fill(wide.isinf(), float(wide[wide.isfinite()].min()) - 1.0)
-    return wide - wide.mean(1, keepdim=True)
-
-
-def _fit(features: Tensor, gold: Tensor, relation: Tensor, relations: int) -> Tensor:
-    """Return the weights [relation, 3] of greatest penalised likelihood; the first is positive."""
-    start = torch.tensor(_START, dtype=torch.float64)
-    shared = start.clone().requires_grad_()
-    own = torch.zeros(relations, 3, dtype=torch.float64, requires_grad=True)
-    count = torch.bincount(relation, minlength=relations).double()
-    weight = (1 / count.clamp(min=1))[relation] / int((count > 0).sum())
-    few = _FACTS / len(gold)
-    optimizer = torch.optim.LBFGS(
-        [shared, own], max_iter=200, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
-    )
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        scores = (features * (shared + own)[relation, None]).sum(-1)
-        losses = functional.cross_entropy(scores, gold, reduction="none")
-        total = (losses * weight).sum() + max(_PENALTY, few) * own.square().sum()
-        total = total + few * (shared - start).square().sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        return total
-
-    step: Callable[[Callable[[], Tensor]], object] = optimizer.step
-    step(loss)
-    with torch.no_grad():
-        theta = shared + own
-        theta = torch.where(theta[:, :1] > _FORWARD, theta, shared.expand_as(theta))
-        # Where even the shared weights leave the object score aside, nothing is learned.
-        if float(shared[0]) > _FORWARD:
-            return theta
-        return torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand_as(theta)
+def add_terms(
+    predictions: Predictions, problem: Problem, split: Split, terms: Sequence[str]
+) -> Predictions:
+    """Return predictions with further terms of their candidates, those that are not there."""
+    relation, candidates = torch.from_numpy(predictions.relation), predictions.candidates
+    found = dict(predictions.terms)
+    if FREQUENCY in terms and FREQUENCY not in found:
+        frequencies = log_frequencies(problem.object_counts())
+        shares = frequencies[relation[:, None], torch.from_numpy(candidates)]
+        found[FREQUENCY] = shares.float().numpy()
+    if COPY in terms and COPY not in found:
+        copies = problem.subjects_as_answers(problem.facts.facts(split), relation)
+        found[COPY] = (candidates == copies[:, None]).astype(np.float32)
+    return replace(predictions, terms=found)
 
 
 def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
@@ -413,25 +328,21 @@ def write_results(
     """
     relations, names = len(problem.relations), problem.relations
     asked_back = all(predictions.asked_back for predictions in found.values())
-    weights: Array | None = np.full(relations, config.method.weight, dtype=np.float64)
-    choose = config.method.choose_weight
-    shares: Array | None = None
-    if not asked_back:
-        weights = None
-    elif choose == "dev-fit":
-        frequencies = log_frequencies(problem.object_counts())
-        weights, shares = fit_combination(found["dev"], frequencies, relations)
-        found = {
-            split: add_frequencies(predictions, frequencies, shares)
-            for split, predictions in found.items()
-        }
-    elif choose != "fixed":
-        weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
+    choose, combination = config.method.choose_weight, None
+    if choose == "dev-fit":
+        terms = [name for name in config.method.terms if asked_back or name != SUBJECT]
+        found = {split: add_terms(own, problem, split, terms) for split, own in found.items()}
+        combination = fit_combination(found["dev"], terms, relations, seed=config.seed)
+    elif asked_back:
+        weights = np.full(relations, config.method.weight, dtype=np.float64)
+        if choose != "fixed":
+            weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
+        combination = Combination({SUBJECT: weights})
     for split, predictions in found.items():
         answers = np.unique(predictions.candidates).tolist()
         texts = {answer: problem.text(answer) for answer in answers}
         write_predictions(folder, split, predictions, problem.facts.facts(split), names, texts)
-    measured = {split: measure(own, names, weights) for split, own in found.items()}
+    measured = {split: measure(own, names, combination) for split, own in found.items()}
     card = load_card(folder)
     if folder.has(PROMPTS):
         # The words that were found and the weights of manual templates, as they are stored.
@@ -448,19 +359,19 @@ def write_results(
     card["metrics"] = {split: figures["raw"]["realistic"] for split, figures in measured.items()}
     folder.write_json(CARD, card)
     stored = found["test"].candidates.shape[1]
-    lowered = asked_back and stored < config.method.k
-    by_name = {
-        key: None if values is None else dict(zip(names, values.tolist(), strict=True))
-        for key, values in {"weights": weights, "frequency_shares": shares}.items()
+    lowered = combination is not None and stored < config.method.k
+    weights_by_name = combination and {
+        term: dict(zip(names, own.tolist(), strict=True))
+        for term, own in combination.weights.items()
     }
     details = {
         "vocabulary": config.facts.vocabulary,
         "objects": config.facts.objects,
         "candidates": problem.counts(),
         "excluded": excluded_answers(config, problem),
-        "k": stored if asked_back else None,
+        "k": None if combination is None else stored,
         "k_lowered_by": problem.smallest_relation() if lowered else None,
-        **by_name,
+        "weights": weights_by_name,
         "dropped": dict(dropped),
         **({"skipped": dict(problem.facts.skipped)} if problem.facts.skipped else {}),
         "unfilled": list(unfilled),

@@ -33,8 +33,9 @@ PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
 VOCABULARY = "vocabulary.txt"
-FREQUENCY = "frequency"
-"""The name of the further term that holds a candidate's weighed frequency."""
+SUBJECT, FREQUENCY, COPY, PRIOR = "subject", "frequency", "copy", "prior"
+"""Terms beside the object score: the subject score; log P(object) among the training facts; 1 where
+the candidate is the subject itself; the object score with the subject masked."""
 ASKED: tuple[Split, ...] = ("dev", "test")
 ORDERS = ("raw", "filtered", "forward")
 """The final ranks, those without other true objects, and those by object score alone."""
@@ -112,6 +113,22 @@ def joint_scores(
 
 
 @dataclass(frozen=True, eq=False)
+class Combination:
+    """What counts beside the object score, and how much: joint = object score + sum of w * term.
+
+    Attributes:
+        weights: term -> its weight of each relation, [relation] float64.
+    """
+
+    weights: Mapping[str, Array]
+
+    @property
+    def subject(self) -> Array | None:
+        """The weights of the subject score, [relation]; None if it does not count."""
+        return self.weights.get(SUBJECT)
+
+
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """Per fact: the gold object's place by object score, and the top candidates' scores.
 
@@ -119,7 +136,7 @@ class Predictions:
     filtered twins [n] int64 (see ``Ranks``); candidates [n, k] int64 and object_score [n, k]
     float32, best first; subject_score [n, k] float32, NaN where the run has no subject prompt;
     known [n, k] bool, candidates that are other true objects of the same subject; terms, further
-    scores [n, k] float32 by name, which count with the subject score.
+    scores [n, k] float32 by name, as they are before any weight.
     """
 
     relation: Array
@@ -143,18 +160,17 @@ class Predictions:
         """Whether subject scores are there."""
         return len(self) > 0 and not bool(np.isnan(self.subject_score).any())
 
-    @property
-    def weighed_score(self) -> Array:
-        """What is weighed and added to the object score: the subject score and further terms."""
-        total = self.subject_score
-        for term in self.terms.values():
-            total = total + term
-        return total
+    def term(self, name: str) -> Array:
+        """Return a term's scores [n, k]; ``SUBJECT`` names the subject scores."""
+        return self.subject_score if name == SUBJECT else self.terms[name]
 
-    def joint(self, weights: Array) -> Array:
-        """Return the joint scores [n, k] with a weight per relation."""
-        each = weights[self.relation].astype(np.float32)
-        return joint_scores(self.object_score, self.weighed_score, weight=each)
+    def joint(self, combination: Combination) -> Array:
+        """Return the joint scores [n, k]."""
+        total = self.object_score
+        for name, weights in combination.weights.items():
+            each = weights[self.relation].astype(np.float32)
+            total = joint_scores(total, self.term(name), weight=each)
+        return total
 
     def columns(self) -> dict[str, Array]:
         """Return all arrays by name; a further term's name begins with ``terms/``."""
@@ -209,14 +225,15 @@ class Predictions:
         return Ranks(self.better, self.equal)
 
     def reranked(
-        self, weight: float | Array, *, k: int | None = None, filtered: bool = False
+        self, combination: Combination | float, *, k: int | None = None, filtered: bool = False
     ) -> Ranks[Array]:
         """Return the ranks after re-ranking the first k candidates (SPE, equation 10).
 
         The candidates come first by joint score, all others follow by object score.
 
         Args:
-            weight: of the subject score; a number, or one per fact [n].
+            combination: the weights of the subject score and of further terms; a number is the
+                subject score's in every relation.
             k: how many candidates are re-ranked; None takes all that are stored.
         """
         stored = self.candidates.shape[1]
@@ -224,7 +241,10 @@ class Predictions:
         if not 1 <= k <= stored:
             raise SympromptError(f"k is {k}; {stored} candidates are stored, so 1 to {stored} go.")
         kept = self.first(k)
-        joint = joint_scores(kept.object_score, kept.weighed_score, weight=weight)
+        if not isinstance(combination, Combination):
+            relations = 1 + int(self.relation.max(initial=0))
+            combination = Combination({SUBJECT: np.full(relations, combination)})
+        joint = kept.joint(combination)
         is_gold = kept.candidates == self.gold[:, None]
         counted = ~is_gold & ~kept.known if filtered else ~is_gold
         gold_joint = np.where(is_gold, joint, 0).sum(1, keepdims=True, dtype=joint.dtype)
@@ -237,20 +257,20 @@ class Predictions:
             np.where(inside, ((joint == gold_joint) & counted).sum(1), before.equal - level),
         )
 
-    def final(self, weights: Array | None, *, filtered: bool = False) -> Ranks[Array]:
-        """Return the ranks the run stands for: re-ranked with its weight per relation, if any."""
-        if weights is None or not self.asked_back:
+    def final(self, combination: Combination | None, *, filtered: bool = False) -> Ranks[Array]:
+        """Return the ranks the run stands for: re-ranked by its combination, if it has one."""
+        if combination is None:
             return self.ranks(filtered=filtered)
-        return self.reranked(weights[self.relation].astype(np.float32), filtered=filtered)
+        return self.reranked(combination, filtered=filtered)
 
-    def first_answer(self, weights: Array | None, *, filtered: bool = False) -> Array:
+    def first_answer(self, combination: Combination | None, *, filtered: bool = False) -> Array:
         """Return the first candidate in the order the run stands for, [n] as in ``candidates``.
 
         Ties take the one that is better by object score.
         """
         score = self.object_score
-        if weights is not None and self.asked_back:
-            score = self.joint(weights)
+        if combination is not None:
+            score = self.joint(combination)
         if filtered:
             score = np.where(self.known, -np.inf, score)
         found: Array = self.candidates[np.arange(len(self)), score.argmax(1)]
@@ -332,18 +352,19 @@ def load_card(folder: Folder) -> Card:
     return card
 
 
-def load_weights(folder: Folder, key: str = "weights") -> Array | None:
-    """Return a weight per relation, [relation] float64; None if the run has none.
-
-    Args:
-        key: ``weights`` of the subject score, or ``frequency_shares``, of the objects' frequencies
-            beside it.
-    """
-    weights = folder.manifest.details.get(key)
+def load_combination(folder: Folder) -> Combination | None:
+    """Return how a run combines its scores; None if it ranks by object score alone."""
+    weights = folder.manifest.details.get("weights")
     if weights is None:
         return None
     with folder.refuse_damage(MANIFEST):
-        return np.array([weights[name] for name in load_card(folder)["relations"]], dtype=float)
+        names = load_card(folder)["relations"]
+        return Combination(
+            {
+                term: np.array([own[name] for name in names], dtype=float)
+                for term, own in weights.items()
+            }
+        )
 
 
 def load_prompts(folder: Folder, parts: Iterable[str]) -> dict[str, Tensor]:
@@ -594,17 +615,17 @@ def predictions_digest(folder: Folder, split: Split) -> str:
 
 
 def measure(
-    predictions: Predictions, relations: Sequence[str], weights: Array | None
+    predictions: Predictions, relations: Sequence[str], combination: Combination | None
 ) -> dict[str, Any]:
     """Return P@1, P@10 and MRR in percent, as plain values for JSON.
 
     "raw" and "filtered" are the run's final ranks, each optimistic, realistic and pessimistic;
     "forward" is the order by object score alone; "relations" has realistic raw ranks.
     """
-    raw, owner = predictions.final(weights), predictions.relation
+    raw, owner = predictions.final(combination), predictions.relation
     table = by_relation(raw.realistic, owner)
     counts = np.bincount(owner, minlength=len(relations)).tolist()
-    filtered = predictions.final(weights, filtered=True)
+    filtered = predictions.final(combination, filtered=True)
     orders = {"raw": raw, "filtered": filtered, "forward": predictions.ranks()}
     figures = {
         order: {
@@ -647,9 +668,9 @@ def to_records(measured: Mapping[Split, Mapping[str, Any]]) -> list[Record]:
 def load_metrics(folder: Folder) -> dict[str, Any]:
     """Return what a finished run states and all its figures, these from stored predictions."""
     names = list(load_card(folder)["relations"])
-    weights = load_weights(folder)
+    combination = load_combination(folder)
     measured: dict[str, Any] = {
-        split: measure(load_asked(folder, split).predictions, names, weights)
+        split: measure(load_asked(folder, split).predictions, names, combination)
         for split in ASKED
         if folder.has(predictions_file(split))
     }

@@ -19,6 +19,11 @@ from symprompt.runs.statistics import ABOUT_P
 if TYPE_CHECKING:
     from rich.console import Group
 
+_TERMS = {
+    "subject": "subject score",
+    "frequency": "frequency (log of the object's share of the training facts)",
+    "copy": "copy (1 where the answer is the subject itself)",
+}
 _UNKNOWN = 20
 """So many names that are not known are listed."""
 
@@ -82,14 +87,9 @@ def _answer_notes(asked: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     if first["answers"][0]["probability"] is not None:
         notes.append("probability: of the object given the subject; object score: its logarithm.")
-    if first["weight"] is not None:
-        terms = "".join(f" + {name}" for name in first["shares"])
-        back = f"(subject score{terms})" if terms else "subject score"
-        notes.append(f"joint = object score + {first['weight']:.3g} x {back}.")
-        notes += [
-            f"{name} = {share:.3g} x log of the object's share of the training facts."
-            for name, share in first["shares"].items()
-        ]
+    if first["weights"]:
+        added = (f" + {weight:.3g} x {_TERMS[name]}" for name, weight in first["weights"].items())
+        notes.append(f"joint = object score{''.join(added)}.".replace("+ -", "- "))
     unknown = [own for own in asked if own["known"] is False]
     if unknown:
         kind = "subjects" if first["object"] is None else "objects"

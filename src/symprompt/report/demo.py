@@ -10,7 +10,7 @@ from typing import Any
 from symprompt.errors import counted
 from symprompt.facts import Fact, check
 from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
-from symprompt.probing.results import load_card, load_facts, load_weights
+from symprompt.probing.results import load_card, load_combination, load_facts
 from symprompt.report import figures
 from symprompt.report.answers import answer_table
 from symprompt.report.figures import k_curve, method_bars, question_panels
@@ -99,9 +99,7 @@ def write_figures(
     )
     curve = k_curve(run.folder)
     draws = found.values["bootstrap"]["draws"]
-    weights = load_weights(run.folder)
-    fitted = load_weights(run.folder, "frequency_shares") is not None
-    holds = "; asked back, an answer's frequency in training counts too" if fitted else ""
+    combination = load_combination(run.folder)
     drawn = {
         "methods.png": figures.draw_methods(
             method_bars(found.values["runs"]),
@@ -119,14 +117,15 @@ def write_figures(
     }
     for question in questions[:1]:
         fact = question.fact
-        assert weights is not None
-        weight = float(weights[list(load_card(run.folder)["relations"]).index(fact.relation)])
+        assert combination is not None
+        place = list(load_card(run.folder)["relations"]).index(fact.relation)
+        weights = ", ".join(f"{term} {own[place]:.3g}" for term, own in combination.weights.items())
         drawn["question.png"] = figures.draw_question(
             question_panels(question.answers),
             right=fact.object,
             title=f"{fact.relation}: {fact.subject} → {fact.object}, found by asking back",
             caption=f"The question whose right answer rose most. {about} The "
-            f"{len(question.answers)} candidates with their places; weight {weight:.3g}{holds}.",
+            f"{len(question.answers)} candidates with their places; weights: {weights}.",
         )
     return [figures.save_figure(figure, folder / name) for name, figure in drawn.items()]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.atomic import to_json_lines, write_file
-from symprompt.probing.results import COMMANDS, load_asked, load_weights, open_run
+from symprompt.probing.results import COMMANDS, load_asked, load_combination, open_run
 from symprompt.report.grid import Grid, Grids
 from symprompt.report.records import reported_split
 from symprompt.report.tables import (
@@ -154,7 +154,7 @@ def _of_facts(path: Path, split: str, top: int, ranks: RankKind, *, filtered: bo
     scores = load_scores(str(path), split=of, kind=ranks, filtered=filtered)
     folder = open_run(path)
     asked = load_asked(folder, of)
-    found = asked.predictions.first_answer(load_weights(folder), filtered=filtered)
+    found = asked.predictions.first_answer(load_combination(folder), filtered=filtered)
     return _Answered(
         path,
         asked.keys(),

@@ -20,7 +20,7 @@ import numpy as np
 from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
 from symprompt.files.atomic import reason, write_file
-from symprompt.probing.results import Array, Ranks, load_asked, load_weights
+from symprompt.probing.results import Array, Ranks, load_asked, load_combination
 from symprompt.report.records import METRIC_NAMES, is_share
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
@@ -267,22 +267,21 @@ def k_curve(folder: Folder, split: Split = "test") -> KCurve:
     Raises:
         RunError: the run did not ask back.
     """
-    predictions, weights = load_asked(folder, split).predictions, load_weights(folder)
-    if weights is None or not predictions.asked_back:
+    predictions, combination = load_asked(folder, split).predictions, load_combination(folder)
+    if combination is None or combination.subject is None:
         raise RunError(f"{folder.path} did not ask back, so it has no curve over K.")
-    each = weights[predictions.relation].astype(np.float32)
     numbers = tuple(range(1, predictions.candidates.shape[1] + 1))
 
     def means(ranks: Ranks[Array]) -> dict[str, float]:
         found = summarise(ranks.realistic, predictions.relation)[OVER_RELATIONS]
         return {METRIC_NAMES[metric]: getattr(found, metric) for metric in METRICS}
 
-    found = [means(predictions.reranked(each, k=k)) for k in numbers]
+    found = [means(predictions.reranked(combination, k=k)) for k in numbers]
     return KCurve(
         numbers,
         {name: tuple(entry[name] for entry in found) for name in METRIC_NAMES.values()},
         means(predictions.ranks()),
-        (float(weights.min()), float(weights.max())),
+        (float(combination.subject.min()), float(combination.subject.max())),
     )
 
 

@@ -408,13 +408,15 @@ def run_summary(metrics: Mapping[str, Any]) -> Group:
         for why, count in metrics["dropped"].items()
     ]
     notes += leakage_notes(metrics)
-    weights = sorted(set((metrics["weights"] or {}).values()))
-    if weights:
-        shown = " to ".join(f"{weight:.3g}" for weight in dict.fromkeys((weights[0], weights[-1])))
-        more = ", objects' frequencies counted" if metrics.get("frequency_shares") else ""
+    if metrics["weights"]:
         small = metrics.get("k_lowered_by")
         lowered = f" (lowered: relation {small} has no more answers)" if small else ""
-        notes.append(f"asked back: K = {metrics['k']}{lowered}, weight {shown}{more}")
+        ranges = []
+        for term, own in metrics["weights"].items():
+            values = dict.fromkeys((min(own.values()), max(own.values())))
+            ranges.append(f"{term} {' to '.join(f'{weight:.3g}' for weight in values)}")
+        asked = "asked back" if "subject" in metrics["weights"] else "re-ranked"
+        notes.append(f"{asked}: K = {metrics['k']}{lowered}; weights: {', '.join(ranges)}")
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return stack(grid, *notes)
 

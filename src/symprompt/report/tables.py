@@ -17,12 +17,14 @@ import numpy.typing as npt
 from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
 from symprompt.probing.results import (
+    SUBJECT,
+    Combination,
     Predictions,
     coherency_file,
     load_asked,
     load_card,
     load_coherency,
-    load_weights,
+    load_combination,
     open_run,
 )
 from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
@@ -412,23 +414,22 @@ def load_scores(
     card = load_card(folder)
     names = tuple(card["relations"])
     _check_options(path, predictions, k, weight)
-    each: Any = None
-    if predictions.asked_back and not forward:
-        own = load_weights(folder) if weight is None else np.full(len(names), weight)
-        if own is None:
-            raise RunError(
-                f"{folder.path / MANIFEST} is damaged: weights is missing, and the run asked back."
-            )
-        each = own[predictions.relation].astype(np.float32)
+    combination = None if forward else load_combination(folder)
+    if combination is None and predictions.asked_back and not forward:
+        raise RunError(
+            f"{folder.path / MANIFEST} is damaged: weights is missing, and the run asked back."
+        )
+    if weight is not None and combination is not None:
+        combination = Combination({SUBJECT: np.full(len(names), weight)})
 
     def ranked(*, filtered: bool) -> npt.NDArray[Any]:
         ranks = predictions.ranks(filtered=filtered)
-        if each is not None:
-            ranks = predictions.reranked(each, k=k or None, filtered=filtered)
+        if combination is not None:
+            ranks = predictions.reranked(combination, k=k or None, filtered=filtered)
         found: npt.NDArray[Any] = getattr(ranks, kind).astype(np.float64)
         return found
 
-    suffix = " forward" if forward and predictions.asked_back else ""
+    suffix = " forward" if forward and details["weights"] else ""
     with folder.refuse_damage(MANIFEST):
         notes = [
             *candidate_notes(details),

@@ -110,7 +110,7 @@ def test_one_and_chain_are_the_same_to_a_causal_model(gpt2: LanguageModel, facts
     for masking in ("one", "chain"):
         config = causal_config(method={"name": "spe", "masking": masking}, dtype="float64")
         run = train(config, gpt2, facts)
-        learned.append((run.vectors()["forth"], run.predict().weighed_score))
+        learned.append((run.vectors()["forth"], run.predict().subject_score))
     assert torch.equal(learned[0][0], learned[1][0])
     assert np.array_equal(learned[0][1], learned[1][1])
 

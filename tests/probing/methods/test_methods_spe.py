@@ -96,7 +96,7 @@ def test_asking_back_equals_the_paper_written_as_loops(
         candidates, forward, backward = ask(loops, fact)
         assert found.candidates[row].tolist() == candidates
         assert found.object_score[row].tolist() == pytest.approx(forward, abs=1e-5)
-        assert found.weighed_score[row].tolist() == pytest.approx(backward, abs=1e-5)
+        assert found.subject_score[row].tolist() == pytest.approx(backward, abs=1e-5)
         assert max(backward) - min(backward) > 1e-2
     for weight in (0.0, 0.8, 8.0):
         wanted = [rank(loops, fact, weight) for fact in listed]
@@ -232,7 +232,7 @@ def test_all_masking_is_the_same_for_subjects_of_one_token(
     capital = facts.select(["capital"])
     one = free_run(bert, capital, masking="one")[0].predict()
     other = free_run(bert, capital, masking=masking)[0].predict()
-    np.testing.assert_allclose(one.weighed_score, other.weighed_score, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(one.subject_score, other.subject_score, rtol=1e-6, atol=1e-6)
 
 
 def test_asking_back_with_a_vector_per_relation_uses_the_relations_own(
@@ -245,5 +245,5 @@ def test_asking_back_with_a_vector_per_relation_uses_the_relations_own(
     with torch.no_grad():
         encoder.vectors[1] = encoder.vectors[1].flip(0)
     after = run.predict()
-    changed = (before.weighed_score != after.weighed_score).any(1)
+    changed = (before.subject_score != after.subject_score).any(1)
     assert np.array_equal(changed, before.relation == 1)
