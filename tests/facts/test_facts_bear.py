@@ -65,6 +65,13 @@ def test_a_stated_answer_space_comes_first_and_may_be_larger(tmp_path: Path) -> 
     assert answers == ("Nowhere", "City 1", "City 0", "City 2", "City 3")
 
 
+def test_a_template_that_stands_twice_counts_twice(tmp_path: Path) -> None:
+    twice = [TEMPLATES[0], TEMPLATES[1], TEMPLATES[0]]
+    facts = load_facts(str(write_bear(tmp_path, PAIRS, {"P36": {"templates": twice}})))
+    assert [own.template for own in facts.worded(0).relations] == twice
+    assert facts.worded(3)["P36"].rewordings == (TEMPLATES[0], TEMPLATES[1])
+
+
 def test_a_line_without_a_subject_is_left_out_counted_and_named(tmp_path: Path) -> None:
     folder = write_bear(tmp_path, [*PAIRS[:3], ("", "Lima"), *PAIRS[3:]])
     facts = load_facts(str(folder))

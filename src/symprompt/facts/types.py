@@ -210,9 +210,9 @@ class FactSet:
                     f"has {counted(len(known), 'manual template')}; take 1 to {len(known)}."
                 )
             if number or len(known) == 1:
-                template = known[max(0, number - 1)]
-                others = tuple(own for own in known if own != template)
-                relations.append(replace(relation, template=template, rewordings=others))
+                place = max(0, number - 1)
+                others = known[:place] + known[place + 1 :]
+                relations.append(replace(relation, template=known[place], rewordings=others))
                 continue
             for place, template in enumerate(known, 1):
                 name = f"{relation.name}.{place}"

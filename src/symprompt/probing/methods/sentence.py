@@ -11,10 +11,10 @@ first letter is written large, both as in lm-pub-quiz. Its figure for a model is
 facts and all three templates (``facts.wording`` = 0, *mean over facts*).
 
 A masked model reads facts x answers x tokens sentences: BEAR's 7,731 facts with 25 answers (60 in
-one-to-one relations) and some 12 tokens make 2.7 million sentences of 14 tokens for each template,
-37 million tokens; BEAR-big ten times as many. A causal model reads one sentence for each answer, a
-twelfth of that. Batches are made by tokens, the head runs at the tokens asked for alone, and on
-CUDA sentences are packed into rows.
+one-to-one relations) and some 14 tokens make 2.8 million sentences for each template, 46 million
+tokens; BEAR-big has fifteen times as many (the shipped model's tokenizer). A causal model reads one
+sentence for each answer, a fourteenth of that. Batches are made by tokens, the head runs at the
+tokens asked for alone, and on CUDA sentences are packed into rows.
 """
 
 from __future__ import annotations
