@@ -121,10 +121,8 @@ def plan_passes(
         offset = np.concatenate([ask.offset for ask in asks])
         share = np.concatenate([ask.share * weight[ask.owner] for ask in asks])
         lengths = np.concatenate([ask.layout.lengths[ask.rows] for ask in asks])
-        kept = [np.full(len(ask.rows), -1) for ask in asks]
-        given = zip(asks, kept, strict=True)
         objects = np.concatenate(
-            [own if ask.objects is None else ask.objects for ask, own in given]
+            [np.full(len(ask.rows), -1) if ask.objects is None else ask.objects for ask in asks]
         )
         groups, group_weight = _join_groups(asks, weight)
         # A group's sentences follow its first one.
@@ -143,17 +141,8 @@ def plan_passes(
         for shape, chosen in split:
             owner, place = tokens_of(count[chosen])
             members = order[start[chosen][owner] + place]
-            at = np.full(len(rows) + 1, -1)
-            at[members] = np.arange(len(members))
-            # The last entry is what -1, no sentence, becomes.
-            own = at[groups[:, 0]] >= 0
-            room = room_for(int(own.sum())) if own.any() else 0
-            own_groups = np.pad(
-                at[groups[own]], ((0, room - own.sum()), (0, 0)), constant_values=-1
-            )
-            own_groups[own.sum() :, :1] = 0
-            grouped.append((own_groups, np.pad(group_weight[own], (0, room - own.sum()))))
-            shape = replace(shape, groups=room)
+            grouped.append(_groups_within(members, len(rows), groups, group_weight))
+            shape = replace(shape, groups=len(grouped[-1][0]))
             passes.append(Pass(shape, filled, filled_groups))
             more = shape.sentences - len(members)
             table.append(
@@ -165,7 +154,7 @@ def plan_passes(
                 )
             )
             filled += shape.sentences
-            filled_groups += room
+            filled_groups += shape.groups
         found.append(passes)
     return EpochPasses(
         found,
@@ -186,6 +175,21 @@ def _join_groups(asks: Sequence[Queries], weight: np.ndarray) -> tuple[np.ndarra
             counts = ask.group_weight * weight[ask.owner[ask.groups[:, 0]]]
             return np.where(ask.groups >= 0, ask.groups + at, -1), counts
     return np.zeros((0, 1), dtype=np.int64), np.zeros(0)
+
+
+def _groups_within(
+    members: np.ndarray, sentences: int, groups: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the groups [g, m] of a pass by the places of its sentences, filled up, and weights."""
+    # One entry more than sentences: what -1, no sentence, becomes.
+    at = np.full(sentences + 1, -1)
+    at[members] = np.arange(len(members))
+    own = at[groups[:, 0]] >= 0
+    count = int(own.sum())
+    more = room_for(count) - count if count else 0
+    found = np.pad(at[groups[own]], ((0, more), (0, 0)), constant_values=-1)
+    found[count:, :1] = 0
+    return found, np.pad(weight[own], (0, more))
 
 
 def split_packed(
