@@ -493,6 +493,14 @@ def test_a_weight_that_is_missing_is_one_sentence(folder: Folder, facts: FactSet
         load_combination(folder)
 
 
+def test_weights_of_an_earlier_version_are_one_sentence(folder: Folder, facts: FactSet) -> None:
+    write_card(folder, facts)
+    weights = {"capital": 0.8, "in": 0.8}
+    folder.write(MANIFEST, Manifest(command="train", details={"weights": weights}).to_json())
+    with pytest.raises(RunError, match="made by an earlier version of symprompt"):
+        load_combination(folder)
+
+
 def test_a_config_of_another_kind_is_one_sentence(folder: Folder) -> None:
     folder.write(CONFIG, b"sed = 1")
     with pytest.raises(RunError, match=r"holds no readable run: .*unknown key sed"):
