@@ -410,7 +410,7 @@ def test_an_unknown_config_name_is_refused_with_a_suggestion(refused: Callable[.
 
 def test_no_config_name_is_refused(call: Call) -> None:
     message = assert_one_sentence(call("train", "--model", "x"))
-    assert "no config was named; give a TOML file, or one of: lama-" in message
+    assert "no config was named; give a TOML file, or one of: bear-" in message
     assert "my-facts" in message
 
 
@@ -552,7 +552,7 @@ def test_k_is_lowered_to_the_answers_of_a_small_relation_and_that_is_said(
     flags = ("--vocabulary", "objects", "--k", 50, "--epochs", 0)
     said = train("my-facts", *flags)
     assert said.code == 0, said.err
-    assert "asked back: K = 5 (lowered: relation capital has no more answers), weight" in said.out
+    assert "asked back: K = 5 (lowered: relation capital has no more answers); weights" in said.out
     # A relation with more answers is asked as the run was made.
     asked = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--json")
     answers = json.loads(call("ask", tmp_path / "run", *asked).out)["answers"]
@@ -635,7 +635,7 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
     said = call("ask", runs["spe"], *flags, "--top", 3)
     assert said.code == 0
     asked = json.loads(call("ask", runs["spe"], *flags, "--top", 5, "--json").out)
-    assert f"joint = object score + {asked['weight']:.3g} x subject score." in said.out
+    assert f"joint = object score + {asked['weights']['subject']:.3g} x subject score." in said.out
     plain = asked["answers"]
     assert len(plain) == 5
     assert plain == sorted(plain, key=lambda answer: -answer["joint"])
@@ -672,7 +672,7 @@ def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str
     assert "joint" not in said.out
     plain = json.loads(call("ask", runs["ptuning"], *flags, "--json").out)
     assert plain["answers"][0]["joint"] is None
-    assert plain["weight"] is None
+    assert plain["weights"] == {}
 
 
 @pytest.mark.parametrize("name", ["names.txt", "names.csv"])

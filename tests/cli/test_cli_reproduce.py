@@ -79,7 +79,7 @@ def test_an_interrupted_command_says_how_to_go_on(
 def test_a_paper_that_is_not_known_is_told_all_that_are(call: Call) -> None:
     code, _, error = call("reproduce", "ptuning-v3", "--data", "x")
     assert code == 2
-    assert "takes one of the commands spe, ptuning, ptuning-v2, got ptuning-v3" in error
+    assert "takes one of the commands spe, bear, ptuning, ptuning-v2, got ptuning-v3" in error
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_missing_data_and_results_are_told(call: Call, tmp_path: Path) -> None:
     code, _, error = call("reproduce", "ptuning-v2")
     assert code == 2
     assert (
-        "--data is missing; name the LAMA folder (spe) or the folder of the tasks' folders" in error
+        "--data is missing; name the LAMA folder (spe), BEAR's (bear) or the folder of the" in error
     )
     code, _, error = call("reproduce", "ptuning-v2", "--from-results", tmp_path / "no.json")
     assert code == 2

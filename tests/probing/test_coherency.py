@@ -206,7 +206,7 @@ def test_subjects_that_cannot_be_the_object_are_not_ranked(make: Make, tmp_path:
     method, facts = {"weight": 2.0, "train_weight": 0.0}, {"copies": "off"}
     run = symprompt.train(make(tmp_path / "run", method=method, facts=facts))
     found = measure_coherency(run, facts=0, device="cpu")
-    joint = run.predictions()[0].joint(np.full(2, 2.0))
+    joint = run.predictions()[0].joint(Combination({"subject": np.full(2, 2.0)}))
     texts = load_asked(run.folder, "test").candidates()
     left_out = 0
     for row, fact in enumerate(run.predictions()[1]):

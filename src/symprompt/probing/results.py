@@ -357,7 +357,7 @@ def load_combination(folder: Folder) -> Combination | None:
     weights = folder.manifest.details.get("weights")
     if weights is None:
         return None
-    if any(isinstance(own, float) for own in weights.values()):
+    if isinstance(weights, dict) and any(isinstance(own, float) for own in weights.values()):
         raise RunError(
             f"{folder.path} was made by an earlier version of symprompt, which stored weights "
             "otherwise; make the run again in another folder."

@@ -94,7 +94,7 @@ def measure_consistency(
     folder, config = run.folder, run_config(run.folder)
     card, every = load_card(folder)["relations"], load_facts(folder)
     kind = method_class(config.method.name)
-    if kind.several_prompts or config.method.name == "majority":
+    if kind.several_prompts or not kind.has_prompt:
         raise ConfigError(
             f"{folder.path} was made by {config.method.name}, which has no prompt of its own or "
             "several at once, so it is not reworded; take a run of manual, ptuning, spe, finetune "

@@ -46,6 +46,7 @@ class Method:
         manual_templates: it asks by each relation's manual template, whatever the config has.
         several_prompts: it asks by several manual templates of each relation, or where it has
             ``manual_templates`` too by that one as a whole sentence, of causal models too.
+        has_prompt: it asks the model at all.
         in_stacks: its weights are too large to hold for all relations, so these are trained and
             asked in stacks, one after the other.
         epoch_state: what later steps and ``after_epoch`` need of those so far, for a checkpoint.
@@ -54,6 +55,7 @@ class Method:
     has_subject_prompt: ClassVar[bool] = False
     manual_templates: ClassVar[bool] = False
     several_prompts: ClassVar[bool] = False
+    has_prompt: ClassVar[bool] = True
     in_stacks: ClassVar[bool] = False
 
     def __init__(

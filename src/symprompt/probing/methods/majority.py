@@ -8,7 +8,7 @@ a gold object among them ties with the others instead of having no rank.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 class Majority(Method):
     """Answer every subject with the relation's most frequent training objects; final."""
+
+    has_prompt: ClassVar[bool] = False
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         super().__init__(config, problem)
