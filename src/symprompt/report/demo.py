@@ -94,7 +94,7 @@ def write_figures(
     about = (
         f"Model {Path(metrics['model']).name}; world facts (GeoNames), "
         f"{counted(len(metrics['test']['relations']), 'relation')}, {metrics['test']['facts']} "
-        f"test facts (at most {demo.size.test_limit} of each); full vocabulary, realistic ranks; "
+        f"test facts (at most {demo.size.test_limit} of each); all words, realistic ranks; "
         f"seed {metrics['seed']}."
     )
     curve = k_curve(run.folder)

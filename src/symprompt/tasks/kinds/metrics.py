@@ -36,7 +36,8 @@ def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     right = Counter(left for left, other in zip(gold, predicted, strict=True) if left == other)
     given, found = Counter(gold), Counter(predicted)
     names = given.keys() | found.keys()
-    total = sum(f1(right[name], found[name], given[name])["f1"] for name in names)
+    # Exact, as a set has another order in every process.
+    total = math.fsum(f1(right[name], found[name], given[name])["f1"] for name in names)
     return total / max(1, len(names))
 
 
