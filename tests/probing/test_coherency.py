@@ -17,7 +17,6 @@ from symprompt import Run
 from symprompt.errors import ConfigError, RunError
 from symprompt.probing import coherency
 from symprompt.probing.coherency import measure_coherency
-from symprompt.probing.config import RunConfig
 from symprompt.probing.problem import tensorise
 from symprompt.probing.queries import subject_likelihoods
 from symprompt.probing.rerank import rerank_run
@@ -34,21 +33,14 @@ from symprompt.probing.results import (
 )
 from symprompt.prompts import Template
 from symprompt.report.tables import comparison, load_scores
-from tiny.models import CAUSAL_TEMPLATE, CITIES, COUNTRIES
-from tiny.runs import SEPARATE, Call, Make
+from tiny.models import CAUSAL_TEMPLATE
+from tiny.runs import SEPARATE, Call, Make, few_answers
 
 
 @pytest.fixture(scope="module")
 def make(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Configs with few allowed answers, so that some are objects of other subjects."""
-    words, plain = tmp_path_factory.mktemp("words") / "words.txt", make
-    words.write_text("\n".join((*COUNTRIES, *CITIES)))
-
-    def config(out: Path, **sections: Any) -> RunConfig:
-        facts = {"vocabulary": str(words), **sections.pop("facts", {})}
-        return plain(out, **sections, facts=facts)
-
-    return config
+    return few_answers(make, tmp_path_factory.mktemp("words"))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ import torch
 import symprompt
 from symprompt import LanguageModel, Run, cli
 from symprompt.errors import ConfigError, RunError, SympromptError
-from symprompt.probing.config import RunConfig
 from symprompt.probing.evaluate import choose_weights
 from symprompt.probing.problem import tensorise
 from symprompt.probing.queries import ranks, subject_likelihoods
@@ -25,9 +24,9 @@ from symprompt.probing.results import load_card, load_combination, load_prompts
 from symprompt.probing.results import run_config as stored_config
 from symprompt.prompts import Template
 from symprompt.report.tables import load_scores
-from tiny.models import CAUSAL_TEMPLATE, CITIES, COUNTRIES, run_config
+from tiny.models import CAUSAL_TEMPLATE, run_config
 from tiny.oracles import reranked_ranks
-from tiny.runs import SEPARATE, Make, metrics_of, other_model, unfinish
+from tiny.runs import SEPARATE, Make, few_answers, metrics_of, other_model, unfinish
 
 OTHERS = ("manual", "ptuning", "finetune")
 
@@ -35,14 +34,7 @@ OTHERS = ("manual", "ptuning", "finetune")
 @pytest.fixture(scope="module")
 def make(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Configs with few allowed answers, so that gold objects are among the candidates and move."""
-    words, plain = tmp_path_factory.mktemp("words") / "words.txt", make
-    words.write_text("\n".join((*COUNTRIES, *CITIES)))
-
-    def config(out: Path, **sections: Any) -> RunConfig:
-        facts = {"vocabulary": str(words), **sections.pop("facts", {})}
-        return plain(out, **sections, facts=facts)
-
-    return config
+    return few_answers(make, tmp_path_factory.mktemp("words"))
 
 
 def method_sections(name: str) -> dict[str, Any]:

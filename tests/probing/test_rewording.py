@@ -18,13 +18,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import symprompt
 from symprompt import Run
 from symprompt.errors import ConfigError, DataError
-from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_card, load_prompts
 from symprompt.probing.rewording import MEASURES, measure_consistency
 from symprompt.prompts import Template
 from symprompt.report.consistency import consistency_tables
 from tiny.models import CITIES, COUNTRIES
-from tiny.runs import Call, Make, write_prompts
+from tiny.runs import Call, Make, few_answers, write_prompts
 
 WORDS = {
     "capital": ("[X] is the old [Y].", "[Y] is the capital of [X] .", "The city of [X] is [Y] ."),
@@ -35,14 +34,7 @@ WORDS = {
 @pytest.fixture(scope="module")
 def make(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Configs with few allowed answers, so that rewordings agree now and then."""
-    words, plain = tmp_path_factory.mktemp("words") / "words.txt", make
-    words.write_text("\n".join((*COUNTRIES, *CITIES)))
-
-    def config(out: Path, **sections: Any) -> RunConfig:
-        facts = {"vocabulary": str(words), **sections.pop("facts", {})}
-        return plain(out, **sections, facts=facts)
-
-    return config
+    return few_answers(make, tmp_path_factory.mktemp("words"))
 
 
 @pytest.fixture(scope="module")

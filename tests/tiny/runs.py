@@ -39,6 +39,18 @@ SEPARATE = {"vectors": "separate", "weight": 1.7}
 Make = Callable[..., RunConfig]
 
 
+def few_answers(make: Make, folder: Path) -> Make:
+    """Return what makes configs with few allowed answers: golds are candidates, and they move."""
+    words = folder / "words.txt"
+    words.write_text("\n".join((*COUNTRIES, *CITIES)))
+
+    def config(out: Path, **sections: Any) -> RunConfig:
+        facts = {"vocabulary": str(words), **sections.pop("facts", {})}
+        return make(out, **sections, facts=facts)
+
+    return config
+
+
 def write_csv(facts: FactSet, path: Path) -> Path:
     """Write facts as a table with splits and templates."""
     with path.open("w", newline="") as stream:

@@ -274,8 +274,8 @@ def add_terms(
         shares = frequencies[relation[:, None], torch.from_numpy(candidates)]
         found[FREQUENCY] = shares.float().numpy()
     if COPY in terms and COPY not in found:
-        copies = problem.subjects_as_answers(problem.facts.facts(split), relation)
-        found[COPY] = (candidates == copies[:, None]).astype(np.float32)
+        copies = problem.sentences[split].copy[:, None]
+        found[COPY] = (candidates == copies).astype(np.float32)
     return replace(predictions, terms=found)
 
 

@@ -181,16 +181,6 @@ class Problem:
             counts[row] = torch.bincount(torch.tensor(known, dtype=torch.long), minlength=size)
         return counts
 
-    def subjects_as_answers(self, facts: Sequence[Fact], relation: Tensor) -> np.ndarray:
-        """Return the answer that is each fact's subject itself, [n] int64; -1 if there is none."""
-        vocabulary, found = self.backbone.vocabulary, np.full(len(facts), -1, dtype=np.int64)
-        for index, template in enumerate(self.templates):
-            rows = (relation == index).nonzero()[:, 0].tolist()
-            subjects = [facts[row].subject for row in rows]
-            answers = answer_ids(vocabulary, template, subjects, self.spelling)
-            found[rows] = [-1 if answer is None else answer for answer in answers]
-        return found
-
     @property
     def relations(self) -> tuple[str, ...]:
         """The relations' names, in the order of every leading axis."""

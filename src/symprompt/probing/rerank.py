@@ -241,7 +241,7 @@ def rerank_run(
     write_results(
         folder,
         config,
-        problem,
+        loaded.problem,
         asked,
         dropped=before["dropped"],
         seconds=seconds,
