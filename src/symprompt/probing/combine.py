@@ -1,8 +1,8 @@
 """Combine a candidate's scores into one: a model of which candidate is the true object.
 
 A fact f of relation r has K candidates c; each has an object score x_0 and further terms x_1, x_2,
-...: its subject score (asking back), log P(object) in training, the template's prior, whether it
-is a copy of the subject. With weights theta the candidates' softmax is to give the true object c*:
+...: its subject score (asking back), log P(object) in training, whether it is a copy of the
+subject. With weights theta the candidates' softmax is to give the true object c*:
 
     P(c | f) = softmax_c sum_t theta_rt x_t(f, c)                                             (1)
     theta_rt ~ Normal(mu_t, tau^2),  mu_t ~ Normal(m_t, 1)                                    (2)

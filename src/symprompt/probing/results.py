@@ -33,9 +33,9 @@ PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
 VOCABULARY = "vocabulary.txt"
-SUBJECT, FREQUENCY, COPY, PRIOR = "subject", "frequency", "copy", "prior"
+SUBJECT, FREQUENCY, COPY = "subject", "frequency", "copy"
 """Terms beside the object score: the subject score; log P(object) among the training facts; 1 where
-the candidate is the subject itself; the object score with the subject masked."""
+the candidate is the subject itself."""
 ASKED: tuple[Split, ...] = ("dev", "test")
 ORDERS = ("raw", "filtered", "forward")
 """The final ranks, those without other true objects, and those by object score alone."""
