@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from symprompt.errors import ConfigError, RunError
+from symprompt.files.grid import Grid
 from symprompt.papers.ptuning import (
     FULL_MODELS,
     METHODS,
@@ -26,7 +27,6 @@ from symprompt.papers.records import FEW, FULL, Entries, load_results
 from symprompt.papers.report import report_results
 from symprompt.papers.settings import TaskPaper
 from symprompt.report.figures import BarPanel, draw_bar_panels
-from symprompt.report.grid import Grid
 from symprompt.report.records import plain_results
 from symprompt.runs.folder import Record
 

@@ -20,7 +20,7 @@ from symprompt import Run
 from symprompt.errors import ConfigError, RunError
 from symprompt.probing.results import load_asked, load_combination, write_predictions
 from symprompt.report.diff import diff_runs
-from symprompt.report.grid import show
+from symprompt.report.printing import show
 from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import sign_test
 from tiny.runs import Call

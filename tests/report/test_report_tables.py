@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from symprompt.errors import SympromptError
-from symprompt.report.grid import Grids, show
+from symprompt.files.grid import Grids
+from symprompt.report.printing import show
 from symprompt.report.tables import RunScores, comparison
 from symprompt.runs import statistics as averages
 

@@ -18,6 +18,7 @@ from symprompt.embeddings import (
 from symprompt.embeddings.isotropy import Standardiser, measure_model
 from symprompt.embeddings.similarity import Comparer, read_pairs, spearman
 from symprompt.errors import ConfigError, counted
+from symprompt.files.grid import Grid
 from symprompt.files.progress import show_progress
 from symprompt.models import SHIPPED, LanguageModel
 from symprompt.report.answers import (
@@ -34,7 +35,7 @@ from symprompt.report.figures import (
     draw_isotropy,
     save_figure,
 )
-from symprompt.report.grid import Grid, show
+from symprompt.report.printing import show
 from symprompt.runs.folder import Folder
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from symprompt.report.answers import (
 )
 from symprompt.report.consistency import consistency_tables
 from symprompt.report.demo import show_demo
-from symprompt.report.grid import show
+from symprompt.report.printing import show
 from symprompt.report.records import run_summary
 from symprompt.report.tables import comparison, load_scores
 

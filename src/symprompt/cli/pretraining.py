@@ -14,7 +14,7 @@ from symprompt.pretraining.folder import prepare_pretraining, refuse_contradicti
 from symprompt.pretraining.parent import refuse_shape
 from symprompt.pretraining.train import pretrain
 from symprompt.report.figures import can_draw, save_loss_curve
-from symprompt.report.grid import show
+from symprompt.report.printing import show
 from symprompt.report.records import prepared_summary, pretrain_summary
 
 

@@ -22,7 +22,7 @@ from symprompt.papers.settings import (
     TaskSettings,
 )
 from symprompt.papers.sweep import make_sweep_plan, sweep
-from symprompt.report.grid import show
+from symprompt.report.printing import show
 
 
 def run_spe(flags: ReproduceFlags) -> None:

@@ -36,8 +36,8 @@ from symprompt.report.figures import (
     map_caption,
     save_figure,
 )
-from symprompt.report.grid import show
 from symprompt.report.pages import map_page
+from symprompt.report.printing import show
 from symprompt.runs.folder import records_to_json
 
 

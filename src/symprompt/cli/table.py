@@ -13,7 +13,8 @@ from symprompt.cli.output import print_json
 from symprompt.config import TABLES, nearest, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.files.atomic import write_file
-from symprompt.report.grid import Grids, show
+from symprompt.files.grid import Grids
+from symprompt.report.printing import show
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
 from symprompt.runs.folder import Folder, Record
 

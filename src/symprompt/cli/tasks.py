@@ -12,7 +12,7 @@ from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.files.reading import decode_text, parse_row
 from symprompt.report.answers import prediction_grid
-from symprompt.report.grid import show
+from symprompt.report.printing import show
 from symprompt.report.records import load_runs, run_notes
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import PatternRunConfig, TuneConfig

@@ -15,13 +15,13 @@ import numpy as np
 
 from symprompt.config import override
 from symprompt.errors import counted
+from symprompt.files.grid import DASH, Grid, difference_cell, interval_cell
 from symprompt.papers.fact_jobs import Row, for_model, place_run
 from symprompt.papers.jobs import Job, Outcome, Plan, find_models
 from symprompt.papers.records import Group, Loaded, load_groups, published, show
 from symprompt.papers.settings import BearSettings
 from symprompt.probing.config import load_config
 from symprompt.probing.prepare import load_config_facts
-from symprompt.report.grid import DASH, Grid, difference_cell, interval_cell
 from symprompt.report.pages import Page, Section
 from symprompt.runs.folder import Manifest, Record
 from symprompt.runs.statistics import (

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
+from symprompt.files.grid import DASH, Grid
 from symprompt.papers.fact_jobs import MANUAL, PARAPHRASES, ROWS, paraphrase_row
 from symprompt.papers.records import (
     FEW,
@@ -24,7 +25,6 @@ from symprompt.papers.records import (
 )
 from symprompt.probing.results import load_card
 from symprompt.report.figures import BarPanel, draw_bar_panels
-from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Picture, Section, save_picture
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder

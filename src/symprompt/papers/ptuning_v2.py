@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from symprompt.files.grid import Grid
 from symprompt.papers.records import (
     FULL,
     NOT_MEASURED,
@@ -19,7 +20,6 @@ from symprompt.papers.records import (
 )
 from symprompt.papers.settings import CLASSES, QUESTIONS
 from symprompt.report.figures import BarPanel, draw_bar_panels
-from symprompt.report.grid import Grid
 from symprompt.report.pages import Picture, Section, save_picture
 
 NAMES = {

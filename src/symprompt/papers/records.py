@@ -19,11 +19,11 @@ from symprompt.config import read_toml, shipped_configs
 from symprompt.errors import ConfigError, RunError
 from symprompt.facts import FactSet
 from symprompt.files.atomic import read_json
+from symprompt.files.grid import DASH, Grid
 from symprompt.papers.jobs import Job, Model, Plan
 from symprompt.papers.settings import PTUNING_V2, TaskPaper, TaskSettings
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_facts
-from symprompt.report.grid import DASH, Grid
 from symprompt.report.records import SECONDS, TRAINED, deviation, run_records
 from symprompt.report.records import load_results as load_stored
 from symprompt.report.tables import load_scores

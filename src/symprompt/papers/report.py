@@ -28,8 +28,8 @@ from symprompt.papers.settings import (
 from symprompt.papers.spe import fact_page
 from symprompt.papers.task_jobs import make_task_plan
 from symprompt.report.figures import NEED, can_draw
-from symprompt.report.grid import show
 from symprompt.report.pages import Page, Section
+from symprompt.report.printing import show
 from symprompt.runs.folder import CONFIG, LOCK, Folder
 
 AnySettings = FactSettings | BearSettings | TaskSettings

@@ -18,6 +18,7 @@ import numpy as np
 
 from symprompt.errors import counted
 from symprompt.facts.quality import easy_facts
+from symprompt.files.grid import DASH, Grid
 from symprompt.papers.fact_jobs import (
     NAMES,
     NAMES_RUN,
@@ -35,7 +36,6 @@ from symprompt.papers.settings import FactSettings
 from symprompt.probing.results import SUBJECT, load_asked, load_card, load_combination, run_config
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve
-from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Picture, Section, save_picture
 from symprompt.report.records import METRIC_NAMES, figure_cell, unfilled_notes
 from symprompt.report.tables import load_scores

@@ -13,13 +13,13 @@ from typing import Any
 
 from symprompt.config import flatten, full_key, nearest, override, shipped_configs
 from symprompt.errors import ConfigError
+from symprompt.files.grid import DASH, Grid
 from symprompt.files.progress import Tick, silent
 from symprompt.papers.executor import Executor, run_plan
 from symprompt.papers.jobs import Config, Job, Outcome, Plan, find_models, load_metrics
 from symprompt.papers.records import show_values
 from symprompt.papers.settings import SweepSettings
 from symprompt.probing.config import RunConfig, load_config
-from symprompt.report.grid import DASH, Grid
 from symprompt.report.pages import Page, Section
 from symprompt.report.records import METRIC_NAMES
 from symprompt.runs.folder import Manifest, Record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import counted
 from symprompt.facts.types import with_advice
-from symprompt.report.grid import Grid, stack
+from symprompt.files.grid import Grid, stack
 from symprompt.report.records import skipped_notes
 from symprompt.runs.statistics import ABOUT_P
 

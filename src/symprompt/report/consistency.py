@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
+from symprompt.files.grid import DASH, Grid, Grids, difference_cell, interval_cell
 from symprompt.report.tables import shared_facts, shared_notes
 from symprompt.runs.statistics import ABOUT_P, OVER_FACTS, OVER_RELATIONS, bootstrap_means
 

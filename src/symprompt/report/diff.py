@@ -16,8 +16,8 @@ from typing import Any
 
 from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.atomic import to_json_lines, write_file
+from symprompt.files.grid import Grid, Grids
 from symprompt.probing.results import COMMANDS, load_asked, load_combination, open_run
-from symprompt.report.grid import Grid, Grids
 from symprompt.report.records import reported_split
 from symprompt.report.tables import (
     RankKind,

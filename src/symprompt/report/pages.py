@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import counted, escape
 from symprompt.files.atomic import to_json, write_file
+from symprompt.files.grid import Grid, Grids
 from symprompt.report.figures import (
     MAP_COLOURS,
     figure_bytes,
@@ -19,7 +20,6 @@ from symprompt.report.figures import (
     map_caption,
     save_figure,
 )
-from symprompt.report.grid import Grid, Grids
 from symprompt.report.records import plain_results
 from symprompt.runs.folder import Record
 

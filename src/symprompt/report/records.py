@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.atomic import read_json
-from symprompt.report.grid import Grid, Grids, difference_cell, interval_cell, stack
+from symprompt.files.grid import Grid, Grids, difference_cell, interval_cell, stack
 from symprompt.runs.folder import MANIFEST, Folder, Manifest, Record, validated
 
 if TYPE_CHECKING:

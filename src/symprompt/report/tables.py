@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from symprompt.errors import ConfigError, RunError, SympromptError, counted
 from symprompt.facts.types import Split
+from symprompt.files.grid import DASH, Grid, Grids, difference_cell, interval_cell
 from symprompt.probing.results import (
     SUBJECT,
     Combination,
@@ -27,7 +28,6 @@ from symprompt.probing.results import (
     load_combination,
     open_run,
 )
-from symprompt.report.grid import DASH, Grid, Grids, difference_cell, interval_cell
 from symprompt.report.records import METRIC_NAMES, candidate_notes, skipped_notes, unfilled_notes
 from symprompt.runs import statistics as averages
 from symprompt.runs.folder import MANIFEST

@@ -1,4 +1,4 @@
-"""A table of text cells that becomes Markdown, HTML or a rich table, and the way to print one.
+"""A table of text cells that becomes Markdown, CSV, LaTeX, HTML or a rich table.
 
 rich is imported when a terminal table is made: machines that only compute do not have it.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from symprompt.errors import escape
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, Group, RenderableType
+    from rich.console import Console, ConsoleOptions, Group
     from rich.table import Table
 
 # What stands in a cell without a value.
@@ -238,16 +238,3 @@ def difference_cell(difference: float, low: float, high: float, p: float) -> str
 def _markdown_row(cells: Sequence[str]) -> str:
     shown = (escape(cell, "markdown").replace("|", "\\|").replace("\n", " ") for cell in cells)
     return f"| {' | '.join(shown)} |"
-
-
-def show(table: RenderableType, console: Console | None = None) -> None:
-    """Print a table, any rich renderable or a line of text to the terminal, or to the console.
-
-    A line is printed as it is, so that commands and paths in it can be copied.
-    """
-    if isinstance(table, str):
-        print(escape(table))
-        return
-    from rich.console import Console
-
-    (console or Console()).print(table)

@@ -10,8 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from symprompt.errors import counted
-from symprompt.report.grid import Grid, Grids, show
+from symprompt.files.grid import Grid, Grids
 from symprompt.report.pages import Page, Picture, Section
+from symprompt.report.printing import show
 
 GRID = Grid(
     "A <title>",
