@@ -26,6 +26,7 @@ from symprompt.facts import (
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.config import FactsConfig, MethodConfig, RunConfig, model_dtype
+from symprompt.probing.evaluate import prior_scores
 from symprompt.probing.methods.base import Method, Vectors, method_class
 from symprompt.probing.problem import (
     Problem,
@@ -42,6 +43,7 @@ from symprompt.probing.results import (
     CARD,
     COPY,
     FREQUENCY,
+    PRIOR,
     SUBJECT,
     VOCABULARY,
     Array,
@@ -75,7 +77,7 @@ class Answer:
         joint: object score + the weighed subject score and terms, by which answers are ranked.
         terms: what else counts in a run that was fitted ("dev-fit"), before its weight:
             "frequency", the log of the object's share of the training facts; "copy", 1 where the
-            answer is the subject itself.
+            answer is the subject itself; "prior", the object score where the subject is masked.
         probability: of the object given the subject; None where the object score is no logarithm of
             one, as that of names of any length.
     """
@@ -447,6 +449,10 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
         terms = {name: own[first] for name, own in question.terms.items()}
         if COPY in question.weights:
             terms[COPY] = first == torch.from_numpy(sentences.copy[rows, None]).to(first.device)
+        if PRIOR in question.weights:
+            terms[PRIOR] = prior_scores(
+                method, sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
+            )
         if asked and method.has_subject_prompt:
             terms[SUBJECT] = method.subject_scores(
                 sentences, rows, first, question.vectors, max_tokens=problem.max_tokens

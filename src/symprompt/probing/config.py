@@ -132,14 +132,24 @@ class MethodConfig:
     choose_weight: Literal["fixed", "dev", "dev-relation", "dev-fit"] = "fixed"
     """Where the re-ranking weight comes from: as given, best dev MRR for all or per relation, or a
     fit on dev that weighs ``terms`` and uses them no further than held-out facts gain by them."""
-    terms: Several[Literal["subject", "frequency", "copy"]] = ("subject", "frequency", "copy")
+    terms: Several[Literal["subject", "frequency", "copy", "prior"]] = (
+        "subject",
+        "frequency",
+        "copy",
+    )
     """What the fit weighs beside the object score: the subject score, how frequent an object is in
-    training, whether it is the subject itself. Without a subject prompt the others alone."""
+    training, whether it is the subject itself, and the template prior, the object score where the
+    subject is masked (masked models). Without a subject prompt the others alone."""
     object_masking: Literal["name", "word", "one"] = "name"
     """Objects of several tokens: mask the token asked for and what follows it in the name, what
     follows it in its word, or it alone; causal models mask nothing."""
     object_average: Literal["mean", "sum"] = "mean"
     """Score of an object of several tokens: mean or sum of their log-likelihoods."""
+
+    @property
+    def weighs_prior(self) -> bool:
+        """Whether the template prior is a term of the fit."""
+        return self.choose_weight == "dev-fit" and "prior" in self.terms
 
 
 @settings

@@ -37,6 +37,7 @@ from symprompt.probing.results import (
     CARD,
     COPY,
     FREQUENCY,
+    PRIOR,
     PROMPTS,
     SUBJECT,
     Array,
@@ -100,8 +101,14 @@ def predict_splits(
     k: int,
     tick: Tick,
     seconds: dict[str, float],
+    *,
+    prior: bool = False,
 ) -> dict[Split, Predictions]:
-    """Return the predictions of dev and test, and note how long each took."""
+    """Return the predictions of dev and test, and note how long each took.
+
+    Args:
+        prior: with the template prior of each candidate as a term.
+    """
     found: dict[Split, Predictions] = {}
     for split in ASKED:
         if split in problem.sentences:
@@ -116,7 +123,64 @@ def predict_splits(
                 tick=tick,
                 stage=f"asking {split}",
             )
+            if prior:
+                found[split] = _add_prior(method, problem, split, vectors, found[split])
             seconds[f"asking {split}"] = time.perf_counter() - begun
+    return found
+
+
+def _add_prior(
+    method: Method, problem: Problem, split: Split, vectors: Vectors, found: Predictions
+) -> Predictions:
+    """Return a split's predictions with the template prior of their candidates."""
+    candidates = torch.from_numpy(found.candidates).to(method.backbone.device)
+    scores = prior_scores(
+        method,
+        problem.sentences[split],
+        np.arange(len(found)),
+        candidates,
+        vectors,
+        max_tokens=problem.max_tokens,
+    )
+    return replace(found, terms={**found.terms, PRIOR: scores.cpu().numpy()})
+
+
+@torch.no_grad()
+def prior_scores(
+    method: Method,
+    sentences: Sentences,
+    rows: np.ndarray,
+    candidates: Tensor,
+    vectors: Vectors,
+    *,
+    max_tokens: int,
+) -> Tensor:
+    """Return each candidate's object score where every token of the subject is masked, [b, k].
+
+    It says what the prompt answers whatever it is asked about, and depends on the relation and on
+    the subject's length alone, so one sentence is read for each pair of these.
+
+    Args:
+        rows: [b] facts.
+        candidates: [b, k] tokens, or ids of names.
+    """
+    layout, mask_id = sentences.object_prompt, method.backbone.vocabulary.mask_id
+    assert mask_id is not None  # see ``check_terms``
+    pairs = np.stack([layout.relations[rows], layout.subject_lengths[rows]])
+    _, first, kind = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+    kind = kind.reshape(-1)
+    masked = replace(sentences, object_prompt=layout.without_subjects(rows[first], mask_id))
+    found = torch.zeros(candidates.shape, dtype=torch.float32, device=candidates.device)
+    lengths = masked.object_prompt.lengths
+    for asked, _ in make_batches(lengths, max_tokens, apart=APART, most=_FACTS_AT_ONCE):
+        scores = method.scores(masked, asked, vectors)
+        line = np.full(len(first), -1)
+        line[asked] = np.arange(len(asked))
+        own = np.flatnonzero(line[kind] >= 0)
+        here, there = (
+            torch.from_numpy(index).to(candidates.device) for index in (own, line[kind[own]])
+        )
+        found[here] = scores[there[:, None], candidates[here]]
     return found
 
 
@@ -145,7 +209,9 @@ def add_subject_scores(
         subject_score[rows] = scores.float().cpu().numpy()
         done += len(rows)
         tick(stage, done, len(sentences), "")
-    return replace(found, subject_score=subject_score, terms={})
+    # Of the terms only the prior is of whoever found the candidates.
+    terms = {name: own for name, own in found.terms.items() if name == PRIOR}
+    return replace(found, subject_score=subject_score, terms=terms)
 
 
 def _query_passes(

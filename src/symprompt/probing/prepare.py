@@ -102,6 +102,7 @@ def prepare(
     """
     kind = method_class(config.method.name)
     kind.check_model(config, backbone)
+    _check_terms(config, backbone)
     written: Prompts = ()
     if config.facts.skip_unusable:
         facts = facts.leave_out(_without_template(config, backbone.vocabulary, facts))
@@ -160,6 +161,20 @@ def prepare(
     return Problem(
         backbone, usable, templates, allowed, sentences, tokens, written, spelling, copies
     )
+
+
+def _check_terms(config: RunConfig, backbone: LanguageModel) -> None:
+    """Refuse a template prior where no subject can be masked in one prompt."""
+    kind, why = method_class(config.method.name), ""
+    if backbone.causal:
+        why = f"{config.model} is a causal model, which has no mask"
+    elif kind.several_prompts or not kind.has_prompt:
+        why = f'method.name = "{config.method.name}" has not one prompt'
+    if config.method.weighs_prior and why:
+        raise ConfigError(
+            "method.terms has prior, the object score of a prompt whose subject is masked, and "
+            f"{why}; leave prior out (--terms subject,frequency,copy)."
+        )
 
 
 def make_method(config: RunConfig, problem: Problem) -> Method:

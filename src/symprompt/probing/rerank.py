@@ -29,6 +29,7 @@ from symprompt.probing.results import (
     CARD,
     COMMANDS,
     FACTS,
+    PRIOR,
     PROMPTS,
     VOCABULARY,
     Predictions,
@@ -214,6 +215,11 @@ def rerank_run(
             "smaller k, or train again with a larger one."
         )
     require_dev(config, found)
+    if config.method.weighs_prior and any(PRIOR not in own.terms for own in found.values()):
+        raise ConfigError(
+            f"{way_back} weighs the template prior, which {source.path} does not store; choose "
+            "another weight (--choose-weight dev), or train the first again with that term."
+        )
     folder = Folder(out)
     data = source.manifest.data_fingerprint
     if folder.check("rerank", config, resume=True, data_fingerprint=data):

@@ -33,9 +33,9 @@ PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
 VOCABULARY = "vocabulary.txt"
-SUBJECT, FREQUENCY, COPY = "subject", "frequency", "copy"
+SUBJECT, FREQUENCY, COPY, PRIOR = "subject", "frequency", "copy", "prior"
 """Terms beside the object score: the subject score; log P(object) among the training facts; 1 where
-the candidate is the subject itself."""
+the candidate is the subject itself; the object score where the subject is masked."""
 ASKED: tuple[Split, ...] = ("dev", "test")
 ORDERS = ("raw", "filtered", "forward")
 """The final ranks, those without other true objects, and those by object score alone."""

@@ -504,7 +504,8 @@ def train(
     else:
         vectors = _learn(folder, config, problem, method, tick, seconds)
         k = problem.candidates(config.method.k)
-        found = predict_splits(method, problem, vectors, k, tick, seconds)
+        prior = config.method.weighs_prior
+        found = predict_splits(method, problem, vectors, k, tick, seconds, prior=prior)
     if subject_prompt is not None:
         found = subject_prompt.ask(found, tick=tick, seconds=seconds)
     history = folder.read_json(HISTORY) if folder.has(HISTORY) else {}

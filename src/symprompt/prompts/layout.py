@@ -310,6 +310,14 @@ class Layout:
             relations=relations,
         )
 
+    def without_subjects(self, rows: np.ndarray, mask_id: int) -> Layout:
+        """Return some facts' sentences with a mask in the place of each subject token."""
+        found = self.take(rows, self.relations[rows])
+        steps = torch.arange(found.ids.shape[1], device=found.ids.device)
+        place = steps - found.subject_at[:, None]
+        inside = (place >= 0) & (place < found.subject_length[:, None])
+        return replace(found, ids=found.ids.masked_fill(inside, mask_id))
+
     def width(self, rows: np.ndarray) -> int:
         """Return a width that holds these rows: theirs if all are as long, else one of a few."""
         lengths = self.lengths[rows]

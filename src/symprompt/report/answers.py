@@ -23,6 +23,7 @@ _TERMS = {
     "subject": "subject score",
     "frequency": "frequency (log of the object's share of the training facts)",
     "copy": "copy (1 where the answer is the subject itself)",
+    "prior": "prior (object score where the subject is masked)",
 }
 _UNKNOWN = 20
 """So many names that are not known are listed."""

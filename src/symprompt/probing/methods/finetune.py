@@ -371,7 +371,8 @@ def _run_stack(
         note["epochs"], note["best_epoch"] = progress.history, training.best_epochs[OBJECT_PART]
     note["seconds"]["training"] = time.perf_counter() - begun
     weights = {name: value.detach() for name, value in method.vectors().items()}
-    found = predict_splits(method, part, weights, k, tick, note["seconds"])
+    prior = config.method.weighs_prior
+    found = predict_splits(method, part, weights, k, tick, note["seconds"], prior=prior)
     tuning = method.stacked.tuning
     lora = isinstance(tuning, LoraTuning)
     if lora or config.tuning.save_weights:
