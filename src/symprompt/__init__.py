@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from symprompt.prompts.exchange import read_peft as read_peft
     from symprompt.prompts.exchange import write_peft as write_peft
     from symprompt.report.diff import diff_runs as diff_runs
+    from symprompt.report.tables import compare_runs as compare_runs
     from symprompt.tasks.config import TuneConfig as TuneConfig
     from symprompt.tasks.config import load_tune_config as load_tune_config
     from symprompt.tasks.predict import StoredPrompt as StoredPrompt
@@ -93,6 +94,7 @@ _PUBLIC = {
         "write_peft",
     ),
     "symprompt.report.diff": ("diff_runs",),
+    "symprompt.report.tables": ("compare_runs",),
     "symprompt.tasks.config": (
         "TuneConfig",
         "load_tune_config",

@@ -53,7 +53,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return of_device or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
-Medium = Literal["terminal", "markdown", "html"]
+Medium = Literal["terminal", "markdown", "html", "latex"]
 # Control characters but the line break; half characters; and marks that turn the text after them
 # around or part lines. They are shown by their codes, as JSON writes them.
 _UNSEEN = re.compile(
@@ -61,13 +61,20 @@ _UNSEEN = re.compile(
 )
 # What opens a tag or an entity in Markdown; a sign before a space or a number is no tag.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+_LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
 
 
 def escape(text: str, medium: Medium = "terminal") -> str:
     """Return a text that may hold names from anywhere, safe to show.
 
     Args:
-        medium: where it is shown; in Markdown and HTML it is no markup.
+        medium: where it is shown; in Markdown, HTML and LaTeX it is no markup.
 
     Example:
         >>> escape("a\\x1b[31m <b>", "html")
@@ -76,6 +83,8 @@ def escape(text: str, medium: Medium = "terminal") -> str:
     shown = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     if medium == "html":
         return html.escape(shown)
+    if medium == "latex":
+        return "".join(_LATEX.get(sign, sign) for sign in shown)
     if medium == "markdown":
         return _TAG.sub(lambda found: html.escape(found[0]), shown).replace("](", "]\\(")
     return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -110,7 +111,7 @@ def assert_one_sentence(said: Said) -> str:
         (["pretrain"], ["--text", "--out", "--resume", "pretrain-medium", "--corpus.alpha"]),
         (["pretrain", "pretrain-tiny"], ["--size INT", "(default: 4000)", "torchrun"]),
         (["ask"], ["--relation", "--subject", "--object", "--json"]),
-        (["table"], ["--by", "--filtered", "--weight", "--markdown", "--json"]),
+        (["table"], ["--by", "--filtered", "--weight", "--format", "--json"]),
         (["data", "check"], ["--model", "--layout", "--json", "world"]),
         (["data"], ["data check"]),
         (["configs"], ["NAME"]),
@@ -493,7 +494,7 @@ def test_unusable_relations_are_left_out_named_and_shown_under_every_table(
     manifest = json.loads((spe / "symprompt.json").read_text())
     assert list(manifest["details"]["skipped"]) == ["tongue", "twin"]
     assert call("rerank", spe, "--with", spe, "--out", back, "--device", "cpu").code == 0
-    for words in (["table", spe], ["table", back, "--markdown"], ["diff", spe, plain]):
+    for words in (["table", spe], ["table", back, "--format", "markdown"], ["diff", spe, plain]):
         assert note in call(*words).out
     assert any(note in own for own in json.loads(call("table", spe, "--json").out)["notes"])
     checked = call("data", "check", path, "--model", spe_model(spe))
@@ -803,14 +804,42 @@ def test_own_runs_become_a_page_and_a_figure(
     text = page.read_text()
     assert "<td>spe</td>" in text
     assert 'src="data:image/png;base64,iVBOR' in text
-    message = assert_one_sentence(call("table", *paths, "--figure", "table.pdf"))
-    assert "give a name in .png" in message
+    message = assert_one_sentence(call("table", *paths, "--figure", "table.gif"))
+    assert "give a name that ends in .png, .svg, .pdf" in message
 
 
 def test_a_table_in_markdown_is_markdown(call: Call, runs: dict[str, Path]) -> None:
-    said = call("table", runs["spe"], "--markdown", *FEW)
+    said = call("table", runs["spe"], "--format", "markdown", *FEW)
     assert "| run | facts | P@1 | P@10 | MRR |" in said.out
     assert "|---|---:|---:|---:|---:|" in said.out
+
+
+def test_every_format_has_the_figures_of_the_values(call: Call, runs: dict[str, Path]) -> None:
+    paths = (runs["ptuning"], runs["spe"])
+    plain = json.loads(call("table", *paths, *FEW, "--format", "json").out)
+    assert plain == json.loads(call("table", *paths, *FEW, "--json").out)
+    written = call("table", *paths, *FEW, "--by", "relation", "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(written)))
+    for own in plain["runs"]:
+        for mean in ("mean over relations", "mean over facts"):
+            (row,) = (
+                row
+                for row in rows
+                if row["run"] == own["label"] and row["table"].lower().startswith(mean)
+            )
+            assert float(row["P@1"]) == pytest.approx(own[mean]["p1"]["value"], abs=0.005)
+            assert float(row["MRR high"]) == pytest.approx(own[mean]["mrr"]["high"], abs=0.005)
+    (change,) = (
+        row for row in rows if "minus" in row["run"] and row["table"].startswith("Mean over f")
+    )
+    assert 0 <= float(change["P@1 p"]) <= 1
+    assert {row["relation"] for row in rows if row["table"].startswith("By relation")}
+    assert "& P@1 & P@10 & MRR" in call("table", *paths, *FEW, "--format", "latex").out
+    refused = call("table", *paths, "--json", "--format", "csv")
+    assert "give one of them" in assert_one_sentence(refused)
+    assert "text, markdown, csv, latex, json" in assert_one_sentence(
+        call("table", *paths, "--format", "word")
+    )
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ _OF_A_SEED = ("value", "seeds", "n")
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_committed_results_print_again(call: Call, path: Path) -> None:
     stored = json.loads(path.read_text())
-    code, said, error = call("table", path, "--markdown")
+    code, said, error = call("table", path, "--format", "markdown")
     assert code == 0, error
     groups: dict[str, list[float]] = {}
     for record in stored["records"]:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from symprompt import cli
-from symprompt.report.answers import prediction_grid
-from symprompt.report.records import run_notes
+from symprompt.tasks.tables import prediction_grid, run_notes
 from tiny.labelled import write_toy
 
 CONFIG = """
@@ -75,13 +74,13 @@ def test_tune_predict_and_table(
     values = json.loads(capsys.readouterr().out)
     assert {tuple(record["seeds"]) for record in values["records"]} == {(1,), (2,)}
     assert {record["split"] for record in values["records"]} == {"test"}
-    cli.main(["table", *runs, "--split", "dev", "--markdown"])
+    cli.main(["table", *runs, "--split", "dev", "--format", "markdown"])
     assert "| PT-2 | 2 |" in capsys.readouterr().out
     stored = root / "stored.json"
     stored.write_text(json.dumps({"about": {"note": "a note"}, "records": values["records"]}))
     cli.main(["table", str(stored)])
     assert "a note" in capsys.readouterr().out
-    cli.main(["table", str(stored), "--markdown"])
+    cli.main(["table", str(stored), "--format", "markdown"])
     assert "| PT-2 | 2 |" in capsys.readouterr().out
 
 

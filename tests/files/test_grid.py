@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import sys
 
@@ -31,6 +32,54 @@ def test_markdown_keeps_bars_and_breaks_out_of_the_table() -> None:
         "| a\\|b | 1.00 (0.50) | <2> |",
         "| c |  | – |",
     ]
+
+
+FIGURES = Grid(
+    "By relation",
+    ("relation", "run", "P@1"),
+    ((("P36", "a", "50.00\n(40.00 to 60.00)"), ("", "b", "–")),),
+)
+CHANGES = Grid("All", ("run", "P@1"), ((("b\nminus a", "+1.00\n(-0.50 to +2.00)\np < 0.01"),),))
+
+
+def test_csv_is_one_table_whose_intervals_are_columns() -> None:
+    rows = list(csv.reader(io.StringIO(Grids({}, [FIGURES, CHANGES], ["a note"]).to_csv())))
+    assert rows == [
+        ["table", "relation", "run", "P@1", "P@1 low", "P@1 high", "P@1 p"],
+        ["By relation", "P36", "a", "50.00", "40.00", "60.00", ""],
+        ["By relation", "P36", "b", "", "", "", ""],
+        ["All", "", "b minus a", "+1.00", "-0.50", "+2.00", "0.01"],
+    ]
+
+
+def test_csv_keeps_commas_quotes_and_odd_names_whole() -> None:
+    name = 'a, "b"\x1b;\nc'
+    rows = list(csv.reader(io.StringIO(Grids({}, [Grid("", ("n",), (((name,),),))]).to_csv())))
+    assert rows == [["table", "n"], ["", 'a, "b"\\u001b; c']]
+
+
+def test_latex_takes_cells_literally_and_parts_sections() -> None:
+    lines = GRID.to_latex().splitlines()
+    assert lines[:4] == [
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{A \textless{}title\textgreater{}}",
+        r"\begin{tabular}{lrr}",
+    ]
+    assert lines[5:10] == [
+        r"name & ours & published: BERT \\",
+        r"\midrule",
+        r"a|b & 1.00 (0.50) & \textless{}2\textgreater{} \\",
+        r"\midrule",
+        r"c &  & – \\",
+    ]
+    odd = Grids(
+        {}, [Grid(r"\input{x} 5 %", ("a_b", "#"), (((r"$&~^", "1"),),))], ["50 %"]
+    ).to_latex()
+    assert r"\textbackslash{}input\{x\} 5 \%" in odd
+    assert r"a\_b & \# \\" in odd
+    assert r"\$\&\textasciitilde{}\textasciicircum{} & 1 \\" in odd
+    assert r"\item 50 \%" in odd
 
 
 def test_html_escapes_cells_and_marks_the_columns_of_others() -> None:

@@ -171,7 +171,7 @@ def test_the_command_prints_the_table(
     code, said, error = call(*words, "--seeds", "1", "--jobs", 1)
     assert code == 0, error
     assert "accuracy, dev" in said
-    code, said, _ = call("table", Path(settings.out) / "results.json", "--markdown")
+    code, said, _ = call("table", Path(settings.out) / "results.json", "--format", "markdown")
     assert code == 0
     assert "learning.rate=0.01-prefix.length=2" in said
     code, _, error = call("sweep")

@@ -20,7 +20,7 @@ from symprompt.probing import prepare as problem
 from symprompt.probing.inspect import describe_prompts, write_template
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import Combination, load_card, load_facts, load_prompts
-from symprompt.report.records import candidate_notes
+from symprompt.probing.summary import candidate_notes
 from tiny.runs import SEPARATE, Make, other_model
 
 

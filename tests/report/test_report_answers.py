@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from symprompt.facts import FactSet, check
+from symprompt.probing.answer_tables import answer_table, question_table
 from symprompt.probing.ask import Answer, Answers
-from symprompt.report.answers import answer_table, check_table, question_table
-from symprompt.report.records import run_summary
+from symprompt.probing.summary import run_summary
+from symprompt.report.answers import check_table
 
 
 def render(table: RenderableType, width: int = 160) -> list[str]:

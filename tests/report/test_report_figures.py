@@ -200,6 +200,18 @@ def test_a_figure_is_written_whole_and_dollars_are_no_formula(tmp_path: Path) ->
         figures.save_figure(figure, tmp_path / "file/methods.png")
 
 
+@pytest.mark.parametrize(
+    ("ending", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
+def test_the_ending_says_how_a_figure_is_saved(tmp_path: Path, ending: str, start: bytes) -> None:
+    drawn = []
+    for name in ("one", "two"):
+        figure = figures.draw_k_curve(CURVE, title="Curve", caption="About.")
+        drawn.append(figures.save_figure(figure, tmp_path / f"{name}.{ending}").read_bytes())
+    assert drawn[0].startswith(start)
+    assert drawn[0] == drawn[1]
+
+
 def test_without_matplotlib_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -259,11 +271,11 @@ def test_similarity_draws_its_cosines(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("command", [["similarity", "a [b]", "[c] d"], ["senses", "evaluate", "s"]])
-def test_a_figure_that_is_no_png_is_refused_before_the_work(
+def test_a_figure_that_of_no_known_kind_is_refused_before_the_work(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     extra = ["--data", "nowhere"] if command[0] == "senses" else []
     with pytest.raises(SystemExit) as ended:
-        main([*command, *extra, "--figure", "picture.pdf"])
+        main([*command, *extra, "--figure", "picture.gif"])
     assert ended.value.code == 2
-    assert "give a name in .png" in capsys.readouterr().err
+    assert "ends in .png, .svg, .pdf" in capsys.readouterr().err

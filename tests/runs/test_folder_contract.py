@@ -217,7 +217,9 @@ def test_tables_and_lists_read_runs_of_every_command(runs: dict[str, Made]) -> N
     assert {record["command"] for record in json.loads(said)["records"]} == {
         COMMANDS.get(command, command) for command in NAMES
     }
-    code, said, err = call("table", *(str(made.place) for made in runs.values()), "--markdown")
+    code, said, err = call(
+        "table", *(str(made.place) for made in runs.values()), "--format", "markdown"
+    )
     assert code == 0, err
     assert all(text in said for text in ("P@1", "accuracy", "mlm loss", "words", "senses"))
 

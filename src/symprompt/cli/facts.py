@@ -23,6 +23,7 @@ from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
+from symprompt.probing.answer_tables import question_table
 from symprompt.probing.ask import Run, ask_template
 from symprompt.probing.coherency import measure_coherency
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
@@ -38,17 +39,16 @@ from symprompt.probing.prepare import (
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.rewording import measure_consistency
 from symprompt.probing.shared_vocabulary import require_several, share_vocabulary
+from symprompt.probing.summary import run_summary
 from symprompt.probing.train import train
 from symprompt.report.answers import (
     check_table,
     prompts_table,
-    question_table,
     vocabulary_table,
 )
 from symprompt.report.consistency import consistency_tables
 from symprompt.report.demo import show_demo
 from symprompt.report.printing import show
-from symprompt.report.records import run_summary
 from symprompt.report.tables import comparison, load_scores
 
 

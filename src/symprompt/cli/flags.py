@@ -310,12 +310,13 @@ class TableFlags(JsonFlag):
     """Re-rank with this weight instead of each run's own."""
     draws: Positive = 1000
     """Bootstrap draws."""
-    markdown: bool = False
-    """Print Markdown instead of a terminal table."""
+    format: Literal["text", "markdown", "csv", "latex", "json"] = "text"
+    """How to print: a terminal table; Markdown; CSV, all rows in one table, intervals in columns of
+    their own; LaTeX (with booktabs); JSON, all that was measured, as --json does."""
     html: str = ""
     """Also write the tables, with a figure of runs on facts, as one HTML page to this file."""
     figure: str = ""
-    """Also draw runs on facts, with their intervals, to this PNG file."""
+    """Also draw runs, with their intervals, to this file: .png, .svg or .pdf."""
 
 
 @settings
@@ -450,7 +451,7 @@ class SimilarityFlags(DeviceFlag, JsonFlag):
     standardise: str = ""
     """A standardiser's file, made by: symprompt isotropy. Without one all cosines are high."""
     figure: str = ""
-    """PNG file to draw the cosines of the texts to."""
+    """File to draw the cosines of the texts to: .png, .svg or .pdf."""
 
 
 @settings
@@ -513,7 +514,7 @@ class SensesEvaluateFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
     out: str = ""
     """JSON file to write the scores to."""
     figure: str = ""
-    """PNG file to draw the scores to."""
+    """File to draw the scores to: .png, .svg or .pdf."""
     draws: Positive = 10_000
     """Bootstrap draws."""
 

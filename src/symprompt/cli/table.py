@@ -33,6 +33,8 @@ _OF_FACTS = {"train", "rerank"}
 
 def run_table(flags: TableFlags) -> None:
     """Run ``symprompt table RUN [RUN ...]``."""
+    if flags.json and flags.format not in ("text", "json"):
+        raise ConfigError(f"--json and --format {flags.format} are two formats; give one of them.")
     if any(map(is_results, flags.runs)):
         _show_results(flags)
         return
@@ -126,26 +128,31 @@ def _show_results(flags: TableFlags) -> None:
             raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
     why = "needs run folders; stored results are printed as they are."
     _refuse_flags(flags, {"html"} if len(flags.runs) == 1 else set(), why)
-    for path in flags.runs:
-        _show_tables(load_results(path).tables(), flags)
+    found = [load_results(path).tables() for path in flags.runs]
+    if flags.format == "csv":
+        found = [Grids({}, [grid for own in found for grid in own.grids])]
+    for tables in found:
+        _show_tables(tables, flags)
 
 
 def _refuse_flags(flags: TableFlags, allowed: set[str], why: str) -> None:
     plain = TableFlags(runs=flags.runs)
     for name, value in asdict(flags).items():
-        if name not in {"markdown", "json", *allowed} and value != getattr(plain, name):
+        if name not in {"format", "json", *allowed} and value != getattr(plain, name):
             raise ConfigError(f"--{name} {why}")
 
 
 def _show_tables(tables: Grids, flags: TableFlags, records: Sequence[Record] = ()) -> None:
     if flags.html or flags.figure:
         _write_tables(tables, flags, records)
-    if flags.json:
+    shape = "json" if flags.json else flags.format
+    if shape == "json":
         print_json(tables.values)
-    elif flags.markdown:
-        show(tables.to_markdown())
-    else:
+    elif shape == "text":
         show(tables)
+    else:
+        written = {"markdown": Grids.to_markdown, "csv": Grids.to_csv, "latex": Grids.to_latex}
+        show(written[shape](tables).rstrip("\n"))
 
 
 def _write_tables(tables: Grids, flags: TableFlags, records: Sequence[Record]) -> None:

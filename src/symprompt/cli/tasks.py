@@ -11,12 +11,12 @@ from symprompt.cli.output import print_json
 from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.files.reading import decode_text, parse_row
-from symprompt.report.answers import prediction_grid
 from symprompt.report.printing import show
-from symprompt.report.records import load_runs, run_notes
+from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
 from symprompt.tasks.predict import TaskRun, load_metrics
+from symprompt.tasks.tables import prediction_grid, run_notes
 from symprompt.tasks.train import tune
 
 _SHOWN = 20

@@ -5,10 +5,11 @@ rich is imported when a terminal table is made: machines that only compute do no
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ _SHAPES: tuple[Callable[[str], str], ...] = (
     lambda cell: cell,
     lambda cell: re.sub(r"(\([\d.+-]+) (to [\d.+-]+\))", r"\1\n\2", cell),
 )
+
+
+# A figure with its interval, and of a difference its p.
+_FIGURE = re.compile(r"([-+\d.]+)\n\(([-+\d.]+) to ([-+\d.]+)\)(?:\np [=<] ([\d.]+))?")
+_FIGURE_PARTS = ("", " low", " high", " p")
 
 
 class _Shown(ABC):
@@ -89,6 +95,37 @@ class Grid(_Shown):
             rows = [self._html_row(row, "td") for row in section]
             lines += ["<tbody>", *rows, "</tbody>"] if rows else []
         return "\n".join([*lines, "</table>"])
+
+    def to_latex(self) -> str:
+        """Return the grid as a LaTeX table (with booktabs), cells taken literally."""
+        rows = ["\n".join(map(_latex_row, section)) for section in self.sections if section]
+        columns = f"l{'r' * (len(self.header) - 1)}"
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(self.header)]
+        lines += [r"\midrule", "\n\\midrule\n".join(rows), r"\bottomrule", r"\end{tabular}"]
+        body = lines if rows else [EMPTY]
+        caption = rf"\caption{{{escape(self.title, 'latex')}}}"
+        return "\n".join([r"\begin{table}", r"\centering", caption, *body, r"\end{table}"])
+
+    def to_rows(self) -> list[dict[str, str]]:
+        """Return each row as column -> cell, for other programs.
+
+        A figure with its interval becomes several columns: P@1, P@1 low, P@1 high, P@1 p. A name
+        that stands once for several rows is given in each.
+        """
+        found = []
+        for section in self.sections:
+            first = ""
+            for row in section:
+                first = row[0] or first
+                own = {_one_line(self.header[0]): _one_line(first)}
+                for name, cell in zip(self.header[1:], row[1:], strict=True):
+                    parts = _FIGURE.fullmatch(cell)
+                    values = parts.groups() if parts else (_one_line(cell),)
+                    for part, value in zip(_FIGURE_PARTS, values, strict=False):
+                        if value is not None:
+                            own[_one_line(name) + part] = "" if value == DASH else value
+                found.append(own)
+        return found
 
     def _html_row(self, cells: Sequence[str], kind: str) -> str:
         parts = []
@@ -206,6 +243,24 @@ class Grids(_Shown):
             parts.append("\n".join(f"- {escape(note, 'markdown')}" for note in self.notes))
         return "\n\n".join(parts) + "\n"
 
+    def to_csv(self) -> str:
+        """Return all rows as one CSV table, the title of each in the first column; no notes."""
+        rows = [
+            {"table": _one_line(grid.title)} | row for grid in self.grids for row in grid.to_rows()
+        ]
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, _joined_columns(rows), restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return stream.getvalue()
+
+    def to_latex(self) -> str:
+        """Return the tables and the notes as LaTeX."""
+        notes = [rf"\item {escape(note, 'latex')}" for note in self.notes]
+        listed = "\n".join([r"\begin{itemize}", *notes, r"\end{itemize}"])
+        parts = [grid.to_latex() for grid in self.grids]
+        return "\n\n".join([*parts, listed] if notes else parts) + "\n"
+
     def to_html(self) -> str:
         """Return the tables and the notes as HTML."""
         notes = "".join(f"<li>{escape(note, 'html')}</li>" for note in self.notes)
@@ -238,3 +293,23 @@ def difference_cell(difference: float, low: float, high: float, p: float) -> str
 def _markdown_row(cells: Sequence[str]) -> str:
     shown = (escape(cell, "markdown").replace("|", "\\|").replace("\n", " ") for cell in cells)
     return f"| {' | '.join(shown)} |"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(escape(_one_line(cell), "latex") for cell in cells) + r" \\"
+
+
+def _one_line(cell: str) -> str:
+    return escape(cell.replace("\n", " "))
+
+
+def _joined_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns of all rows, each after the one that it follows where it first stands."""
+    columns: list[str] = []
+    for row in rows:
+        place = 0
+        for name in row:
+            if name not in columns:
+                columns.insert(place, name)
+            place = columns.index(name) + 1
+    return columns

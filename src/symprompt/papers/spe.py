@@ -34,10 +34,11 @@ from symprompt.papers.ptuning import paraphrase_section, prompt_type_section
 from symprompt.papers.records import Group, Key, Loaded, load_groups, published
 from symprompt.papers.settings import FactSettings
 from symprompt.probing.results import SUBJECT, load_asked, load_card, load_combination, run_config
+from symprompt.probing.summary import unfilled_notes
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve
 from symprompt.report.pages import Page, Picture, Section, save_picture
-from symprompt.report.records import METRIC_NAMES, figure_cell, unfilled_notes
+from symprompt.report.records import METRIC_NAMES, figure_cell
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import (

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from symprompt.facts import (
 )
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
+from symprompt.probing.answer_tables import question_table
 from symprompt.probing.config import FactsConfig, MethodConfig, RunConfig, model_dtype
 from symprompt.probing.evaluate import prior_scores
 from symprompt.probing.methods.base import Method, Vectors, method_class
@@ -58,10 +59,14 @@ from symprompt.probing.results import (
     run_config,
 )
 from symprompt.probing.results import load_facts as load_stored_facts
+from symprompt.probing.summary import run_summary
 from symprompt.prompts import (
     Template,
 )
 from symprompt.runs.folder import Folder
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _SUBJECTS_AT_ONCE = 256
 
@@ -122,6 +127,9 @@ class Answers(list[Answer]):
         """Return the question and its answers as plain values, ready for JSON."""
         return {**vars(self), "answers": [asdict(answer) for answer in self]}
 
+    def _repr_html_(self) -> str:
+        return question_table([self.to_dict()]).to_html()
+
 
 class Run:
     """A finished run, to be read or asked; final.
@@ -138,6 +146,9 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.folder.path)!r}, {self.folder.about})"
 
+    def _repr_html_(self) -> str:
+        return run_summary(self.metrics).to_html()
+
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Open a finished run folder; the model is loaded when a question is asked."""
@@ -152,6 +163,45 @@ class Run:
         """Return a split's stored predictions and their facts."""
         asked = load_asked(self.folder, split)
         return asked.predictions, asked.facts()
+
+    def to_frame(self, split: Split = "test") -> DataFrame:
+        """Return a split's facts as a pandas DataFrame, a row for each.
+
+        Columns: relation, subject, object; answer, the run's first; rank, the object's among all
+        answers in the order that the run stands for (ties share the middle); object_prompt_rank,
+        the same by the object prompt alone; filtered_rank, without other true objects of the
+        subject; object_score, that of the true object.
+
+        Raises:
+            ConfigError: pandas is not installed.
+            RunError: the run has no predictions of the split.
+
+        Example:
+            >>> frame = Run.load("runs/capitals").to_frame()               # doctest: +SKIP
+            >>> frame.groupby("relation")["rank"].apply(lambda rank: (rank == 1).mean())
+            ... # doctest: +SKIP
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ConfigError(
+                "a DataFrame needs pandas, which is not installed: pip install pandas."
+            ) from None
+        asked = load_asked(self.folder, split)
+        found, combination = asked.predictions, load_combination(self.folder)
+        relations, subjects, objects = zip(*asked.keys(), strict=True)
+        return DataFrame(
+            {
+                "relation": relations,
+                "subject": subjects,
+                "object": objects,
+                "answer": asked.read(found.first_answer(combination)),
+                "rank": found.final(combination).realistic,
+                "object_prompt_rank": found.ranks().realistic,
+                "filtered_rank": found.final(combination, filtered=True).realistic,
+                "object_score": found.gold_score,
+            }
+        )
 
     def ask(
         self,

@@ -1,109 +1,22 @@
-"""What commands print of answers, predictions, data, prompts, word vectors and senses.
+"""What commands print of predictions, data, prompts, word vectors and senses.
 
 Tables of plain values; those of finished runs are in ``records``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import counted
 from symprompt.facts.types import with_advice
 from symprompt.files.grid import Grid, stack
-from symprompt.report.records import skipped_notes
+from symprompt.probing.summary import skipped_notes
 from symprompt.runs.statistics import ABOUT_P
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-_TERMS = {
-    "subject": "subject score",
-    "frequency": "frequency (log of the object's share of the training facts)",
-    "copy": "copy (1 where the answer is the subject itself)",
-    "prior": "prior (object score where the subject is masked)",
-}
-_UNKNOWN = 20
-"""So many names that are not known are listed."""
-
-
-_TEXT = 60
-"""Most characters of a text beside its prediction; of a pair, of each of its texts."""
-
-
-def answer_table(answers: Sequence[Mapping[str, Any]], title: str) -> Grid:
-    """Return ranked answers with their scores, each apart, blank where there is none."""
-    rows = [(str(rank), own["text"], _scores(own)) for rank, own in enumerate(answers, start=1)]
-    every = dict.fromkeys(name for _, _, scores in rows for name in scores)
-    # The joint score last, after what it is made of.
-    names = sorted(every, key=lambda name: name == "joint")
-    cells = tuple((*row[:2], *(row[2].get(name, "") for name in names)) for row in rows)
-    return Grid(title, ("rank", "answer", *names), (cells,), folded=(1,))
-
-
-def _scores(answer: Mapping[str, Any]) -> dict[str, str]:
-    """Return an answer's scores as cells, by what they are called."""
-    share = answer["probability"]
-    found = {} if share is None else {"probability": f"{100 * share:.2f} %"}
-    scores = {
-        "object score": answer["object_score"],
-        "subject score": answer["subject_score"],
-        **answer["terms"],
-        "joint": answer["joint"],
-    }
-    return found | {name: f"{own:z.3f}" for name, own in scores.items() if own is not None}
-
-
-def question_table(asked: Sequence[Mapping[str, Any]]) -> Group:
-    """Return the answers to one question, or a line for each of several, with what they are.
-
-    Args:
-        asked: questions as plain values, as ``probing.ask.Answers`` has them.
-    """
-    first = asked[0]
-    if len(asked) == 1:
-        name = f"? {first['object']}" if first["subject"] is None else f"{first['subject']} ?"
-        grid = answer_table(first["answers"], f"{first['relation']}: {name}")
-    else:
-        best = [_scores(own["answers"][0]) for own in asked]
-        names = [name for name in ("probability", "object score", "joint") if name in best[0]]
-        rows = tuple(
-            (
-                own["subject"],
-                own["answers"][0]["text"],
-                *(scores[name] for name in names),
-                ", ".join(answer["text"] for answer in own["answers"][1:]),
-            )
-            for own, scores in zip(asked, best, strict=True)
-        )
-        header = ("subject", "answer", *names, "next answers")
-        grid = Grid(first["relation"], header, (rows,), folded=(1, len(header) - 1))
-    return stack(grid, *_answer_notes(asked))
-
-
-def _answer_notes(asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    first = asked[0]
-    notes = []
-    if first["answers"][0]["probability"] is not None:
-        notes.append("probability: of the object given the subject; object score: its logarithm.")
-    if first["weights"]:
-        added = (f" + {weight:.3g} x {_TERMS[name]}" for name, weight in first["weights"].items())
-        notes.append(f"joint = object score{''.join(added)}.".replace("+ -", "- "))
-    unknown = [own for own in asked if own["known"] is False]
-    if unknown:
-        kind = "subjects" if first["object"] is None else "objects"
-        named = (
-            f"{own[kind[:-1]]}" + (f" (did you mean {own['nearest']}?)" if own["nearest"] else "")
-            for own in unknown[:_UNKNOWN]
-        )
-        more = len(unknown) - _UNKNOWN
-        notes.append(
-            f"not among the {kind} that the run has facts about: {', '.join(named)}"
-            f"{f' and {more} more' if more > 0 else ''}; asked as written."
-        )
-    return notes
 
 
 def check_table(report: Mapping[str, Any]) -> Group:
@@ -224,56 +137,6 @@ def vocabulary_table(report: Mapping[str, Any]) -> Grid:
     shared = ("all of them", "", str(len(report["words"])), *left)
     header = ("model", "tokens", "words", *(f"{split} facts" for split in splits))
     return Grid("words that are one token", header, (rows, (shared,)))
-
-
-def prediction_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    """Return predictions as a table: the text, what was predicted, and how surely.
-
-    Tags stand beside the words they are of.
-    """
-    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "id": lambda row: str(row["id"]),
-        "text": lambda row: " | ".join(
-            shorten(part, _TEXT, placeholder=" ...") for part in row["text"].split(" | ", 1)
-        ),
-        "prediction": _shown,
-        "probability": lambda row: f"{row['probability']:.3f}",
-        "probabilities": lambda row: _shares(row["probabilities"]),
-    }
-    kept = [name for name in columns if all(name in row for row in rows)]
-    if "probabilities" in kept:
-        kept.remove("probability")
-    if "text" in kept and all(map(_tagged, rows)):
-        kept.remove("text")
-    cells = tuple(tuple(columns[name](row) for name in kept) for row in rows)
-    header = ("example", *kept[1:])
-    folded = tuple(at for at, name in enumerate(kept) if name != "probability")
-    return Grid("", header, (cells,), folded=folded)
-
-
-def _shares(shares: Mapping[str, float]) -> str:
-    ordered = sorted(shares.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{label} {share:.3f}" for label, share in ordered)
-
-
-def _shown(row: Mapping[str, Any]) -> str:
-    value = row["prediction"]
-    if not isinstance(value, list):
-        return str(value)
-    if "texts" not in row:
-        return " ".join(_tagged(row) or map(str, value))
-    texts = row["texts"]
-    spans = [f"{text} ({kind})" for (kind, _, _), text in zip(value, texts, strict=True)]
-    pairs = [f"{name}: {texts[one]} > {texts[two]}" for name, one, two in row.get("relations", [])]
-    return "; ".join([*([", ".join(spans)] if spans else []), *pairs]) or "no span"
-
-
-def _tagged(row: Mapping[str, Any]) -> list[str]:
-    """Return words with their predicted tags, O left out; nothing where it is not one a word."""
-    tags, words = row["prediction"], str(row.get("text", "")).split()
-    if not isinstance(tags, list) or "texts" in row or len(tags) != len(words):
-        return []
-    return [word if tag == "O" else f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)]
 
 
 def _kind(report: Mapping[str, Any]) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from symprompt.errors import counted
 from symprompt.facts import Fact, check
 from symprompt.files.grid import Grids
+from symprompt.probing.answer_tables import answer_table
 from symprompt.probing.demo import Demo, Question, count_moves, demo_questions
 from symprompt.probing.results import load_card, load_combination, load_facts
 from symprompt.report import figures
-from symprompt.report.answers import answer_table
 from symprompt.report.figures import k_curve, method_bars, question_panels
 from symprompt.report.printing import show
 from symprompt.report.records import METRIC_NAMES

@@ -67,6 +67,9 @@ class RunDiff:
     rows: list[dict[str, Any]]
     tables: Grids
 
+    def _repr_html_(self) -> str:
+        return self.tables.to_html()
+
     def write(self, path: str) -> None:
         """Write every fact that one run alone knows, as JSON lines or CSV by the name's ending.
 

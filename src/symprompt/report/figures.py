@@ -1,4 +1,4 @@
-"""Every figure of the package, as PNG files: one style, one way to save.
+"""Every figure of the package, as PNG, SVG or PDF files: one style, one way to save.
 
 matplotlib is an extra, ``pip install symprompt[report]``, and imported when a figure is drawn.
 Figures are objects of their own: no pyplot, no backend or style is set for the whole process. What
@@ -58,6 +58,12 @@ NEED = "figures need matplotlib, which is not installed; run: pip install sympro
 OTHER = "other"
 """The label of what is left over in a legend of the most frequent labels."""
 
+# What a figure may be saved as, each without the time of drawing.
+_ENDINGS: dict[str, dict[str, None]] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
 _DOTS_PER_INCH = 200
 _WIDTH = 7.2
 _DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.1}
@@ -99,10 +105,10 @@ def check_figure(path: str) -> None:
     """Refuse a figure that could not be drawn, before the work it shows; empty asks for none.
 
     Raises:
-        ConfigError: the file's name does not end in .png, or matplotlib is not installed.
+        ConfigError: the file's ending is none of a figure, or matplotlib is not installed.
     """
-    if path and not path.endswith(".png"):
-        raise ConfigError(f"--figure is {path}; figures are PNG files: give a name in .png.")
+    if path and Path(path).suffix not in _ENDINGS:
+        raise ConfigError(f"--figure is {path}; give a name that ends in {', '.join(_ENDINGS)}.")
     if path and not can_draw():
         raise ConfigError(NEED + ".")
 
@@ -122,24 +128,28 @@ def make_figure(height: float, title: str, caption: str = "") -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, whole or not at all; return where it is.
+    """Write a figure as its file's ending says, whole or not at all; return where it is.
 
     Raises:
         RunError: it cannot be written.
     """
-    write_file(path, figure_bytes(figure))
+    write_file(path, figure_bytes(figure, path.suffix))
     return path
 
 
-def figure_bytes(figure: Figure) -> bytes:
-    """Return a figure as PNG."""
+def figure_bytes(figure: Figure, ending: str = ".png") -> bytes:
+    """Return a figure as PNG, or as what another ending names; the same bytes whenever drawn."""
+    from matplotlib import rc_context
     from matplotlib.text import Text
 
     # A dollar sign in a name is no formula.
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_DOTS_PER_INCH)
+    with rc_context({"svg.hashsalt": "symprompt"}):
+        figure.savefig(
+            stream, format=ending[1:], dpi=_DOTS_PER_INCH, metadata=_ENDINGS.get(ending, {})
+        )
     return stream.getvalue()
 
 

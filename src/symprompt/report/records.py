@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.atomic import read_json
 from symprompt.files.grid import Grid, Grids, difference_cell, interval_cell, stack
+from symprompt.probing.summary import skipped_notes
 from symprompt.runs.folder import MANIFEST, Folder, Manifest, Record, validated
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _PATTERNS = {
     "zero-shot": "MP zero-shot",
     "cls": "[CLS] fine-tuning",
 }
-# Names that a note lists.
-_NAMED = 5
 # Figures of some of the questions, and values that are no share: stored, and in --json, but a
 # table of them all would not fit a terminal.
 _PARTS = ("answerable_", "unanswerable_")
@@ -380,130 +379,6 @@ def _size(count: int | None) -> str:
 
 
 # ------------------------------------------------------------------------------ finished runs
-
-
-def run_summary(metrics: Mapping[str, Any]) -> Group:
-    """Return a finished run's test figures, and what was left out of them."""
-    # Lists of configs and of runs do without numpy.
-    from symprompt.facts import with_advice
-
-    test = metrics["test"]
-    kinds = {"forward only": "forward"} if metrics["weights"] else {}
-    kinds |= {"raw": "raw", "filtered": "filtered"}
-    rows = tuple(
-        (f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
-        for label, key in kinds.items()
-        for mean, values in test[key]["realistic"].items()
-    )
-    title = f"{metrics['method']} on {metrics['model']}"
-    grid = Grid(title, ("test, realistic ranks", "P@1", "P@10", "MRR"), (rows,))
-    notes = [
-        f"{counted(test['facts'], 'fact')}, {counted(len(test['relations']), 'relation')}, "
-        f"seed {metrics['seed']}"
-    ]
-    notes += candidate_notes(metrics) + unfilled_notes(metrics, len(test["relations"]))
-    notes += skipped_notes(metrics.get("skipped", {}))
-    notes += [
-        f"left out: {counted(count, 'fact')}, {with_advice(why)}"
-        for why, count in metrics["dropped"].items()
-    ]
-    notes += leakage_notes(metrics)
-    if metrics["weights"]:
-        small = metrics.get("k_lowered_by")
-        lowered = f" (lowered: relation {small} has no more answers)" if small else ""
-        ranges = []
-        for term, own in metrics["weights"].items():
-            values = dict.fromkeys((min(own.values()), max(own.values())))
-            ranges.append(f"{term} {' to '.join(f'{weight:.3g}' for weight in values)}")
-        asked = "asked back" if "subject" in metrics["weights"] else "re-ranked"
-        notes.append(f"{asked}: K = {metrics['k']}{lowered}; weights: {', '.join(ranges)}")
-    notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
-    return stack(grid, *notes)
-
-
-def leakage_notes(details: Mapping[str, Any]) -> list[str]:
-    """Return a note if test facts or their subjects are among those that were learned from."""
-    leaks = details.get("leakage") or {}
-    if not any(leaks.values()):
-        return []
-    # Older runs did not count the last.
-    pairs, subjects, *inverses = leaks.values()
-    more = f", and {inverses[0]} are in train turned around" if inverses and inverses[0] else ""
-    return [
-        f"leakage: of the test facts {pairs} are also in train or dev, {subjects} have a "
-        f"subject that train has{more}; symprompt data check has all by relation"
-    ]
-
-
-def candidate_notes(details: Mapping[str, Any]) -> list[str]:
-    """Return a note if a run's ranks are not among the whole vocabulary: among what instead."""
-    notes = []
-    counts = sorted((details["candidates"] or {}).values())
-    if counts:
-        shown = _from_to(counts)
-        notes.append(f"objects of any length: ranks are among {shown} candidates of each relation")
-    excluded = details.get("excluded") or {}
-    copies, words = excluded.get("copies", ()), excluded.get("words", {})
-    never = [f"the subject itself in {counted(len(copies), 'relation')}"] if copies else []
-    if words:
-        shown = _from_to(sorted(words.values()))
-        never.append(f"{shown} tokens that are no words in {counted(len(words), 'relation')}")
-    return [*notes, f"never an answer: {', '.join(never)}"] if never else notes
-
-
-def _from_to(counts: Sequence[int]) -> str:
-    """Return the first and the last of sorted counts."""
-    return f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-
-
-def unfilled_notes(details: Mapping[str, Any], relations: int) -> list[str]:
-    """Return a note if a search was too short to find all words of some relations' prompts."""
-    names = details["unfilled"]
-    if not names:
-        return []
-    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return [
-        f"prompts that are not all words, as the search was too short: {len(names)} of "
-        f"{counted(relations, 'relation')} ({shown}); raise learning.epochs or search.steps"
-    ]
-
-
-def skipped_notes(skipped: Mapping[str, str]) -> list[str]:
-    """Return a note on relations that were left out as they cannot be used; all are named."""
-    groups: dict[str, list[str]] = {}
-    for name, why in skipped.items():
-        groups.setdefault(why, []).append(name)
-    told = "; ".join(f"{why}: {', '.join(names)}" for why, names in groups.items())
-    return [f"{counted(len(skipped), 'relation')} left out ({told})"] if skipped else []
-
-
-def run_notes(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what was left out of a run on a labelled task or is out of its reach."""
-    from symprompt.tasks.data.examples import CUT
-
-    notes = [f"left out: {count} ({why})" for why, count in metrics.get("dropped", {}).items()]
-    long = metrics.get("spans_too_long", {})
-    if long:
-        told = ", ".join(f"{count} of {split}" for split, count in long.items())
-        notes.append(f"spans longer than span.length are never found: {told}")
-    cut = metrics.get("cut", {})
-    if cut and "pattern" not in metrics:
-        told = ", ".join(f"{count} of {split}" for split, count in cut.items())
-        notes.append(f"{CUT}: {told}")
-    elif cut:
-        counts = [
-            f"{own['examples']} of {split} ({counted(own['tokens'], 'token')})"
-            for split, own in cut.items()
-            if own["examples"]
-        ]
-        what = "examples too long, the ends of their longest fields left out"
-        notes += [f"{what}: {', '.join(counts)}"] if counts else []
-    unseen = metrics.get("unseen", [])
-    if unseen:
-        more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
-        told = ", ".join(unseen[:_NAMED]) + more
-        notes.append(f"labels that training does not have are never predicted: {told}")
-    return notes
 
 
 def pretrain_summary(training: Mapping[str, Any]) -> Group:

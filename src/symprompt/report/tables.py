@@ -28,7 +28,8 @@ from symprompt.probing.results import (
     load_combination,
     open_run,
 )
-from symprompt.report.records import METRIC_NAMES, candidate_notes, skipped_notes, unfilled_notes
+from symprompt.probing.summary import candidate_notes, skipped_notes, unfilled_notes
+from symprompt.report.records import METRIC_NAMES
 from symprompt.runs import statistics as averages
 from symprompt.runs.folder import MANIFEST
 from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval
@@ -165,6 +166,29 @@ def comparison(
     if by_relation:
         grids.append(_relation_grid(values["relations"], labels))
     return Grids(values, grids, notes)
+
+
+def compare_runs(
+    *runs: str | Path, by_relation: bool = False, split: str = "", draws: int = 1000
+) -> Grids:
+    """Return tables of runs on facts: P@1, P@10, MRR with intervals, differences from the first.
+
+    Args:
+        runs: finished run folders.
+        by_relation: add a table of all relations.
+        split: dev or test; empty takes test.
+        draws: of the bootstrap.
+
+    Raises:
+        SympromptError: no finished run there, or none is given.
+
+    Example:
+        >>> compare_runs("runs/ptuning", "runs/spe").to_csv()    # doctest: +SKIP
+    """
+    if not runs:
+        raise ConfigError("no run was named; give one run folder or more.")
+    scores = [load_scores(str(path), split=facts_split(split), both=True) for path in runs]
+    return comparison(scores, by_relation=by_relation, draws=draws)
 
 
 def _filtered_differ(run: RunScores, relation: str = "") -> bool:

@@ -39,6 +39,7 @@ from symprompt.tasks.patterns.data import columns_of as verbal_columns
 from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem
 from symprompt.tasks.patterns.pattern import VerbalTask, find_task
 from symprompt.tasks.prepare import columns_of
+from symprompt.tasks.tables import run_summary
 from symprompt.tasks.trainables import (
     TRAINABLES,
     Outcome,
@@ -206,6 +207,9 @@ class TaskRun:
 
     def __repr__(self) -> str:
         return f"TaskRun({str(self.folder.path)!r}, {self.folder.about})"
+
+    def _repr_html_(self) -> str:
+        return run_summary(self.metrics).to_html()
 
     @classmethod
     def load(cls, path: str | Path) -> TaskRun:

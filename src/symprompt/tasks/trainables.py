@@ -29,6 +29,7 @@ from symprompt.tasks.data.examples import Example
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds import Kind, Target
 from symprompt.tasks.kinds.base import Head
+from symprompt.tasks.tables import prediction_tables
 
 _TASK = "task"
 
@@ -576,6 +577,9 @@ class Outcome:
     metrics: dict[str, float]
     rows: list[dict[str, Any]]
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return prediction_tables(vars(self)).to_html()
 
 
 def round_shares(labels: Sequence[str], shares: Sequence[float]) -> dict[str, float]:

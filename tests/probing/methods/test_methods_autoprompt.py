@@ -23,7 +23,7 @@ from symprompt.probing.methods.autoprompt import first_order, placeholder, usabl
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.results import load_card, load_metrics
 from symprompt.probing.results import run_config as stored_config
-from symprompt.report.records import run_summary
+from symprompt.probing.summary import run_summary
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import STATE, Folder
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, facts_of, make_facts, run_training, world_facts

@@ -13,7 +13,6 @@ import pytest
 from symprompt.config import build
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.report.records import run_notes
 from symprompt.tasks.config import SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_task
@@ -24,6 +23,7 @@ from symprompt.tasks.kinds.spans import (
     SpanPrediction,
 )
 from symprompt.tasks.predict import CARD, Card, predict_file
+from symprompt.tasks.tables import run_notes
 from tiny.labelled import write_spans, write_toy
 from tiny.models import PLAIN_WORDS
 from tiny.oracles import seqeval_scores
