@@ -141,6 +141,29 @@ def test_candidates_that_are_not_allowed_do_no_harm() -> None:
     assert all(np.isfinite(own).all() for own in found.weights.values())
 
 
+def test_many_facts_of_weaker_prompts_tell_more_than_a_few_of_the_runs_own() -> None:
+    """What cross-fitting adds: training facts, asked by prompts that learned from fewer facts.
+
+    Their subject scores are noisier than those of dev and test, so that what they teach is not
+    quite right, but dev's few facts mislead.
+    """
+    one_to_one, shared = (1.0, 0.5, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
+    for truth in (one_to_one, shared):
+        test = simulate(2000, truth, relations=1, seed=99)
+        gains = []
+        for seed in range(12):
+            dev = simulate(10, truth, relations=1, seed=seed)
+            held_out = simulate(150, truth, relations=1, seed=100 + seed, noise=1.5)
+            both = Predictions.concatenate([dev, held_out])
+            fits = [fit_combination(own, TERMS, 1) for own in (dev, both)]
+            gains.append([mrr(test, found) - mrr(test, None) for found in fits])
+        few, many = np.array(gains).T
+        assert many.mean() > few.mean()
+        # The unluckiest dev facts cost the most.
+        assert many.min() > few.min()
+        assert many.min() > -0.01
+
+
 @pytest.mark.parametrize("tau", combine.TAUS)
 def test_newtons_steps_end_at_the_mode(tau: float) -> None:
     evidence, _ = combine._gather(simulate(120, (1.0, 0.4, 0.3, -1.0), relations=3), TERMS, 3)

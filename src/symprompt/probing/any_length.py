@@ -86,12 +86,12 @@ class Spelling:
     average: ObjectAverage
     max_tokens: int
 
-    def part(self, first: int, stop: int) -> Spelling:
-        """Return the spelling of some consecutive relations alone."""
-        tables = replace(
-            self.tables, first=self.tables.first[first:stop], count=self.tables.count[first:stop]
-        )
-        return replace(self, allowed=self.allowed[first:stop], tables=tables)
+    def take(self, relations: Sequence[int]) -> Spelling:
+        """Return the spelling of some relations alone; one may stand several times."""
+        rows = np.asarray(relations, dtype=np.int64)
+        tables = replace(self.tables, first=self.tables.first[rows], count=self.tables.count[rows])
+        allowed = self.allowed[torch.from_numpy(rows).to(self.allowed.device)]
+        return replace(self, allowed=allowed, tables=tables)
 
 
 _Ask = tuple[tuple[int, ...], int, int]

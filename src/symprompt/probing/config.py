@@ -140,6 +140,12 @@ class MethodConfig:
     """What the fit weighs beside the object score: the subject score, how frequent an object is in
     training, whether it is the subject itself, and the template prior, the object score where the
     subject is masked (masked models). Without a subject prompt the others alone."""
+    evidence: Literal["dev", "cross"] = "dev"
+    """What the weight or the fit is chosen on. cross: on dev facts, and on training facts that are
+    asked by prompts which did not see them: prompts are trained again on all training facts but one
+    fold, for each fold; training takes cross_folds times as long."""
+    cross_folds: Annotated[int, Field(ge=2)] = 2
+    """Into how many folds the training facts are parted for that."""
     object_masking: Literal["name", "word", "one"] = "name"
     """Objects of several tokens: mask the token asked for and what follows it in the name, what
     follows it in its word, or it alone; causal models mask nothing."""
@@ -260,7 +266,8 @@ class RunConfig(ModelRunConfig):
     that train has turned around."""
     rerank: str = ""
     """A finished SPE run on the same model and facts, whose subject prompt re-ranks the candidates;
-    masking, average, blanks, vectors, weight and choose_weight are then that run's."""
+    masking, average, blanks, vectors, weight and choose_weight are then that run's, and evidence is
+    dev: it has seen all training facts."""
     facts: FactsConfig = FactsConfig()
     prompt: PromptConfig = PromptConfig()
     method: MethodConfig = MethodConfig()
@@ -297,6 +304,19 @@ class RunConfig(ModelRunConfig):
                 f"method.negatives is {negatives}, but of method.k = {k} candidates at most "
                 f"{k - 1} are wrong; lower the one or raise the other."
             )
+        if self.method.evidence == "cross":
+            for key, why in {
+                'method.choose_weight = "fixed"': self.method.choose_weight == "fixed",
+                "learning.epochs = 0": self.learning.epochs == 0,
+                "start_from": bool(self.start_from),
+                "inverse_from": bool(self.inverse_from),
+                f'method.name = "{name}"': not traits.vectors,
+            }.items():
+                if why:
+                    raise ConfigError(
+                        'method.evidence = "cross" trains prompts anew that do not see a part of '
+                        f'the training facts, which does not go with {key}; use "dev".'
+                    )
         if prompt.start == "manual" and not traits.vectors:
             raise ConfigError(
                 'prompt.start = "manual" makes learned vectors of a manual template, and '

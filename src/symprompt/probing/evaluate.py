@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from symprompt.engine.batches import make_batches
 from symprompt.errors import DataError
-from symprompt.facts import Split, count_inverses, count_leakage
+from symprompt.facts import Fact, Split, count_inverses, count_leakage
 from symprompt.files.progress import Tick, silent
 from symprompt.probing.combine import fit_combination
 from symprompt.probing.config import RunConfig
@@ -102,15 +102,17 @@ def predict_splits(
     tick: Tick,
     seconds: dict[str, float],
     *,
+    splits: Sequence[Split] = ASKED,
     prior: bool = False,
 ) -> dict[Split, Predictions]:
     """Return the predictions of dev and test, and note how long each took.
 
     Args:
+        splits: others than these.
         prior: with the template prior of each candidate as a term.
     """
     found: dict[Split, Predictions] = {}
-    for split in ASKED:
+    for split in splits:
         if split in problem.sentences:
             begun = time.perf_counter()
             found[split] = predict(
@@ -165,7 +167,7 @@ def prior_scores(
         candidates: [b, k] tokens, or ids of names.
     """
     layout, mask_id = sentences.object_prompt, method.backbone.vocabulary.mask_id
-    assert mask_id is not None  # see ``check_terms``
+    assert mask_id is not None  # causal models are refused
     pairs = np.stack([layout.relations[rows], layout.subject_lengths[rows]])
     _, first, kind = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
     kind = kind.reshape(-1)
@@ -345,6 +347,23 @@ def add_terms(
     return replace(predictions, terms=found)
 
 
+def _join(dev: Predictions, held_out: Predictions | None) -> Predictions:
+    return dev if held_out is None else Predictions.concatenate([dev, held_out])
+
+
+def store_predictions(
+    folder: Folder,
+    problem: Problem,
+    split: Split,
+    predictions: Predictions,
+    facts: Sequence[Fact],
+) -> None:
+    """Write a split's predictions of some facts, with their candidates' texts."""
+    answers = np.unique(predictions.candidates).tolist()
+    texts = {answer: problem.text(answer) for answer in answers}
+    write_predictions(folder, split, predictions, facts, problem.relations, texts)
+
+
 def require_dev(config: RunConfig, splits: Mapping[Split, Any]) -> None:
     """Refuse to choose a re-ranking weight on dev facts that are not there."""
     if config.method.choose_weight != "fixed" and "dev" not in splits:
@@ -383,11 +402,14 @@ def write_results(
     dropped: Mapping[str, int],
     seconds: Mapping[str, float],
     unfilled: Sequence[str],
+    held_out: Predictions | None = None,
 ) -> None:
     """Choose the weights, write predictions, the card with its figures, and last the manifest.
 
     Args:
         found: what was found for each split, in the order of the problem's facts.
+        held_out: training facts that were asked by prompts which had not seen them, with the terms
+            of the fit: evidence beside dev.
         dropped: how many facts each reason cost.
         seconds: how long each stage took.
         unfilled: relations whose prompts lack words that a search should have found.
@@ -398,16 +420,16 @@ def write_results(
     if choose == "dev-fit":
         terms = [name for name in config.method.terms if asked_back or name != SUBJECT]
         found = {split: add_terms(own, problem, split, terms) for split, own in found.items()}
-        combination = fit_combination(found["dev"], terms, relations, seed=config.seed)
+        evidence = _join(found["dev"], held_out)
+        combination = fit_combination(evidence, terms, relations, seed=config.seed)
     elif asked_back:
         weights = np.full(relations, config.method.weight, dtype=np.float64)
         if choose != "fixed":
-            weights = choose_weights(found["dev"], relations, per_relation=choose == "dev-relation")
+            evidence = _join(found["dev"], held_out)
+            weights = choose_weights(evidence, relations, per_relation=choose == "dev-relation")
         combination = Combination({SUBJECT: weights})
     for split, predictions in found.items():
-        answers = np.unique(predictions.candidates).tolist()
-        texts = {answer: problem.text(answer) for answer in answers}
-        write_predictions(folder, split, predictions, problem.facts.facts(split), names, texts)
+        store_predictions(folder, problem, split, predictions, problem.facts.facts(split))
     measured = {split: measure(own, names, combination) for split, own in found.items()}
     card = load_card(folder)
     if folder.has(PROMPTS):
@@ -438,6 +460,11 @@ def write_results(
         "k": None if combination is None else stored,
         "k_lowered_by": problem.smallest_relation() if lowered else None,
         "weights": weights_by_name,
+        **(
+            {"evidence": {"dev": len(found["dev"]), "train": len(held_out)}}
+            if held_out is not None
+            else {}
+        ),
         "dropped": dict(dropped),
         **({"skipped": dict(problem.facts.skipped)} if problem.facts.skipped else {}),
         "unfilled": list(unfilled),

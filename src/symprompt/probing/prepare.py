@@ -102,7 +102,7 @@ def prepare(
     """
     kind = method_class(config.method.name)
     kind.check_model(config, backbone)
-    _check_terms(config, backbone)
+    _check_fit(config, backbone)
     written: Prompts = ()
     if config.facts.skip_unusable:
         facts = facts.leave_out(_without_template(config, backbone.vocabulary, facts))
@@ -163,9 +163,14 @@ def prepare(
     )
 
 
-def _check_terms(config: RunConfig, backbone: LanguageModel) -> None:
-    """Refuse a template prior where no subject can be masked in one prompt."""
+def _check_fit(config: RunConfig, backbone: LanguageModel) -> None:
+    """Refuse a template prior where no subject can be masked in one prompt, and folds likewise."""
     kind, why = method_class(config.method.name), ""
+    if config.method.evidence == "cross" and kind.several_prompts:
+        raise ConfigError(
+            'method.evidence = "cross" trains one prompt a relation anew, and method.name = '
+            f'"{config.method.name}" has several; use "dev".'
+        )
     if backbone.causal:
         why = f"{config.model} is a causal model, which has no mask"
     elif kind.several_prompts or not kind.has_prompt:

@@ -189,7 +189,7 @@ class Problem:
     def part(self, first: int, stop: int) -> Problem:
         """Return the problem of some consecutive relations alone."""
         sentences: dict[Split, Sentences] = {}
-        spelling = None if self.spelling is None else self.spelling.part(first, stop)
+        spelling = None if self.spelling is None else self.spelling.take(range(first, stop))
         for split, every in self.sentences.items():
             owner = every.object_prompt.relations
             rows = np.flatnonzero((owner >= first) & (owner < stop))

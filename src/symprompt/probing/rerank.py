@@ -104,7 +104,8 @@ def with_subject_prompt(config: RunConfig, source: Folder) -> RunConfig:
             f"{source.path} was made by {method_name(theirs)} and learned no subject prompt; give "
             "a run of spe."
         )
-    method = replace(theirs.method, name=config.method.name, k=config.method.k)
+    # That prompt has seen all training facts.
+    method = replace(theirs.method, name=config.method.name, k=config.method.k, evidence="dev")
     return replace(config, rerank=str(source.path), method=method)
 
 

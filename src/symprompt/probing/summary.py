@@ -47,6 +47,12 @@ def run_summary(metrics: Mapping[str, Any]) -> Grids:
             ranges.append(f"{term} {' to '.join(f'{weight:.3g}' for weight in values)}")
         asked = "asked back" if "subject" in metrics["weights"] else "re-ranked"
         notes.append(f"{asked}: K = {metrics['k']}{lowered}; weights: {', '.join(ranges)}")
+    if "evidence" in metrics:
+        dev, train = (counted(metrics["evidence"][split], "fact") for split in ("dev", "train"))
+        notes.append(
+            f"weights rest on {dev} of dev and {train} of train, asked by prompts that had not "
+            "seen them"
+        )
     notes += [f"{stage}: {seconds:.1f} s" for stage, seconds in metrics["seconds"].items()]
     return Grids(dict(metrics), [grid], notes)
 

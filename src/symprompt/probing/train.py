@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -31,11 +31,14 @@ from symprompt.models import LanguageModel
 from symprompt.models.loading import present_fingerprint
 from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, model_dtype
+from symprompt.probing.crossfit import make_folds
 from symprompt.probing.evaluate import (
+    add_terms,
     dev_scores,
     predict_splits,
     require_dev,
     start_run,
+    store_predictions,
     write_results,
 )
 from symprompt.probing.methods.base import Method
@@ -56,14 +59,17 @@ from symprompt.probing.results import (
     PROMPTS,
     VOCABULARY,
     Card,
+    Predictions,
     RelationCard,
+    load_asked,
     load_card,
     load_prompts,
     method_name,
+    predictions_file,
     write_facts,
 )
 from symprompt.runs.environment import derive_seed, send
-from symprompt.runs.folder import HISTORY, STATE, Folder
+from symprompt.runs.folder import HISTORY, PARTS, STATE, Folder
 
 
 class FactTraining(ABC):
@@ -466,9 +472,10 @@ def train(
     # many queries of its own.
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
     each = 4 + config.method.negatives if method.has_subject_prompt else 1
-    tokens = 16.0 * queries * each
+    passes = config.method.cross_folds if config.method.evidence == "cross" else 1
+    tokens = 16.0 * queries * each * passes
     acceleration = backbone.accelerate(config.compile, tokens=tokens)
-    if method.has_subject_prompt or config.rerank:
+    if method.has_subject_prompt or config.rerank or config.method.choose_weight == "dev-fit":
         require_dev(config, problem.sentences)
     subject_prompt = load_subject_prompt(config, problem) if config.rerank else None
     if config.start_from:
@@ -508,6 +515,9 @@ def train(
         found = predict_splits(method, problem, vectors, k, tick, seconds, prior=prior)
     if subject_prompt is not None:
         found = subject_prompt.ask(found, tick=tick, seconds=seconds)
+    held_out = None
+    if config.method.evidence == "cross":
+        held_out = _cross_fit(folder, config, problem, tick, seconds)
     history = folder.read_json(HISTORY) if folder.has(HISTORY) else {}
     write_results(
         folder,
@@ -517,6 +527,7 @@ def train(
         dropped=problem.facts.dropped_by_reason(),
         seconds=seconds,
         unfilled=history.get("unfilled", []),
+        held_out=held_out,
     )
     return Run(folder)
 
@@ -567,20 +578,8 @@ def _learn(
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
         if "train" in method.needed_splits(config):
-            training = method.trainable(config, problem) or PromptTraining(config, problem, method)
-            progress = Loop(
-                training,
-                checkpoint=folder.path / STATE,
-                checkpoint_seconds=config.checkpoint_seconds,
-                tick=_by_facts(tick, training),
-            ).run()
-            history = {
-                "epochs": progress.history,
-                "best_epoch": training.best_epochs,
-                "seconds": round(progress.seconds, 2),
-                "recording": round(progress.recording, 2),
-                "unfilled": method.unfilled_relations(),
-            }
+            history = _train(folder, STATE, config, problem, method, tick)
+            history["unfilled"] = method.unfilled_relations()
         folder.write_json(HISTORY, history)
         note: dict[str, Any] = {"relations": problem.relations}
         if config.keep_encoder and method.encoders:
@@ -604,3 +603,70 @@ def _learn(
     seconds["training"] = max(0.0, whole - recording)
     folder.remove(STATE)
     return {part: value.to(problem.backbone.device) for part, value in stored.items()}
+
+
+def _train(
+    folder: Folder, state: str, config: RunConfig, problem: Problem, method: Method, tick: Tick
+) -> dict[str, Any]:
+    """Train a method's encoders, from a checkpoint if there is one; return the history.
+
+    Args:
+        state: where in the folder checkpoints go.
+    """
+    training = method.trainable(config, problem) or PromptTraining(config, problem, method)
+    progress = Loop(
+        training,
+        checkpoint=folder.path / state,
+        checkpoint_seconds=config.checkpoint_seconds,
+        tick=_by_facts(tick, training),
+    ).run()
+    return {
+        "epochs": progress.history,
+        "best_epoch": training.best_epochs,
+        "seconds": round(progress.seconds, 2),
+        "recording": round(progress.recording, 2),
+    }
+
+
+def _cross_fit(
+    folder: Folder, config: RunConfig, problem: Problem, tick: Tick, seconds: dict[str, float]
+) -> Predictions | None:
+    """Return training facts asked by prompts that never saw them, in order; see ``crossfit``.
+
+    They are stored as the train split's predictions, so that a killed run does not train twice.
+    None where no relation has facts enough.
+    """
+    name = predictions_file("train")
+    if not folder.has(name):
+        folds = make_folds(problem, config.method.cross_folds, seed=config.seed)
+        if folds is None:
+            return None
+
+        def told(stage: str, done: int, total: int, note: str) -> None:
+            tick(f"cross-fitting: {stage}", done, total, note)
+
+        method = make_method(config, folds.problem)
+        own = _train(folder, f"{PARTS}/{STATE}", config, folds.problem, method, told)
+        vectors = {part: value.detach() for part, value in method.vectors().items()}
+        k, asking = problem.candidates(config.method.k), dict[str, float]()
+        prior = config.method.weighs_prior
+        (found,) = predict_splits(
+            method, folds.problem, vectors, k, told, asking, splits=("test",), prior=prior
+        ).values()
+        if config.method.choose_weight == "dev-fit":
+            found = add_terms(found, folds.problem, "test", config.method.terms)
+        order = np.argsort(folds.rows, kind="stable")
+        found = replace(found, relation=folds.owner[found.relation]).take(order)
+        listed = problem.facts.facts("train")
+        facts = [listed[row] for row in folds.rows[order].tolist()]
+        own["asking"] = round(sum(asking.values()), 2)
+        folder.write_json(HISTORY, {**folder.read_json(HISTORY), "cross": own})
+        store_predictions(folder, problem, "train", found, facts)
+    with folder.refuse_damage(HISTORY):
+        own = folder.read_json(HISTORY)["cross"]
+        recording = float(own["recording"])
+        whole = float(own["seconds"]) + float(own["asking"])
+    if recording:
+        seconds["recording"] = seconds.get("recording", 0.0) + recording
+    seconds["cross-fitting"] = max(0.0, whole - recording)
+    return load_asked(folder, "train").predictions
