@@ -9,11 +9,11 @@ READY = $(VENV)/.ready
 # Apart from the environment: the compiler of torch and mypy would find it there.
 TRITON = $(VENV)/triton-3.7.1
 
-.PHONY: demo test lint interpret clean
+.PHONY: demo test lint docs interpret clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,report]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs,report]"
 	touch $(READY)
 
 demo: $(READY)
@@ -27,6 +27,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The site, in build/site; warnings are errors, and nothing is fetched.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 
 $(TRITON): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON).part triton==3.7.1

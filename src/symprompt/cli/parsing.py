@@ -7,6 +7,7 @@ import shutil
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -179,10 +180,30 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _INDENT = 26
+ABOUT_FLAGS = "Every setting of the config is a flag: --table.name, or --name if one table has it."
 
 
-def help_text(name: str, flags: type[Any], config: Any = None) -> str:
-    """Return the help of a command.
+@dataclass(frozen=True)
+class Help:
+    """What is known of a command's words, to be printed or put on a page; final.
+
+    Attributes:
+        usage: the command line in one line.
+        about: what the command does, in paragraphs.
+        places: name and text of what is given without a flag.
+        configs: names of the configs that ship for it.
+        sections: heading -> flag and text, the default in it.
+    """
+
+    usage: str
+    about: str
+    places: tuple[tuple[str, str], ...]
+    configs: tuple[str, ...]
+    sections: Mapping[str, tuple[tuple[str, str], ...]]
+
+
+def describe(name: str, flags: type[Any], config: Any = None) -> Help:
+    """Return what is known of a command's words.
 
     Args:
         name: the command.
@@ -195,19 +216,29 @@ def help_text(name: str, flags: type[Any], config: Any = None) -> str:
     options = {key: field for key, field in fields.items() if key not in places}
     shown = [_place(key, field) for key, field in places.items()]
     needed = [f"{flag_of(key)} {_metavar(f)}" for key, f in options.items() if f.is_required()]
-    parts = [" ".join(["usage: symprompt", name, *shown, *needed, "[flags]"])]
-    parts.append(inspect.getdoc(flags) or "")
-    parts.append("\n".join(_entry(_place(key, f), f.description) for key, f in places.items()))
-    if config is not None:
-        shipped = ", ".join(shipped_configs(typing.cast(Any, name)))
-        parts.append(_fill(f"Configs that ship: {shipped}", ""))
-        parts.append(
-            "Every setting of the config is a flag: --table.name, or --name if one table has it."
-        )
     defaults = flatten(config) if config is not None else {}
-    for title, keys in _sections(flags, config, options).items():
-        lines = [_flag_entry(key, options, defaults) for key in keys]
-        parts.append("\n".join([f"{title}:", *lines]))
+    return Help(
+        " ".join(["symprompt", name, *shown, *needed, "[flags]"]),
+        inspect.getdoc(flags) or "",
+        tuple((_place(key, f), _joined(f.description)) for key, f in places.items()),
+        tuple(shipped_configs(typing.cast(Any, name))) if config is not None else (),
+        {
+            title: tuple(_flag_entry(key, options, defaults) for key in keys)
+            for title, keys in _sections(flags, config, options).items()
+        },
+    )
+
+
+def help_text(name: str, flags: type[Any], config: Any = None) -> str:
+    """Return the help of a command; see ``describe``."""
+    found = describe(name, flags, config)
+    parts = [f"usage: {found.usage}", found.about]
+    parts.append("\n".join(_entry(*place) for place in found.places))
+    if found.configs:
+        parts.append(_fill(f"Configs that ship: {', '.join(found.configs)}", ""))
+        parts.append(ABOUT_FLAGS)
+    for title, entries in found.sections.items():
+        parts.append("\n".join([f"{title}:", *(_entry(*entry) for entry in entries)]))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -237,7 +268,9 @@ def _sections(
     return {title: keys for title, keys in found.items() if keys}
 
 
-def _flag_entry(key: str, options: Mapping[str, FieldInfo], defaults: Mapping[str, Any]) -> str:
+def _flag_entry(
+    key: str, options: Mapping[str, FieldInfo], defaults: Mapping[str, Any]
+) -> tuple[str, str]:
     field = options[key]
     alike = meant(name for name in options if short_name(name) == short_name(key))
     flag = flag_of(short_name(key) if alike == [key] else key)
@@ -246,10 +279,10 @@ def _flag_entry(key: str, options: Mapping[str, FieldInfo], defaults: Mapping[st
         flag = f"{flag}, --{table}{dot}no-{last}"
     else:
         flag = f"{flag} {_metavar(field)}"
-    text = field.description or ""
+    text = _joined(field.description)
     if not field.is_required():
         text += _default(defaults.get(key, field.get_default(call_default_factory=True)))
-    return _entry(flag, text)
+    return flag, text
 
 
 def _default(value: Any) -> str:
@@ -275,8 +308,12 @@ def _place(key: str, field: FieldInfo) -> str:
     return name if field.is_required() else f"[{name}]"
 
 
-def _entry(name: str, text: str | None) -> str:
-    body = _fill(" ".join((text or "").split()), " " * _INDENT)
+def _joined(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _entry(name: str, text: str) -> str:
+    body = _fill(text, " " * _INDENT)
     if len(name) + 4 <= _INDENT:
         return f"  {name}".ljust(_INDENT) + body.lstrip()
     return f"  {name}\n{body}"

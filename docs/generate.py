@@ -1,0 +1,384 @@
+"""Pages of the site that are made from what is in the package and in experiments/results.
+
+Commands and configs come from the tables that ``--help`` reads, the API from what ``symprompt``
+exports, results from stored records. They are written to docs/generated when Sphinx starts; nothing
+there is kept by hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import symprompt
+from symprompt.cli import COMMANDS, load_attribute
+from symprompt.cli.parsing import ABOUT_FLAGS, Help, describe
+from symprompt.config import TABLES, shipped_configs
+from symprompt.errors import escape
+from symprompt.files.grid import DASH, Grid
+from symprompt.papers.fact_jobs import Row, list_rows
+from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
+from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
+from symprompt.papers.records import load_results, published
+from symprompt.papers.report import TITLES
+from symprompt.papers.settings import PTUNING_V2
+from symprompt.papers.spe import MODELS, TABLE_1, TABLE_34K, published_cell
+from symprompt.report.figures import Bar, draw_method_rows, save_figure
+from symprompt.report.pages import Picture, Section
+from symprompt.report.records import METRIC_NAMES, figure_cell
+from symprompt.report.records import load_results as load_stored
+from symprompt.runs.folder import Record
+from symprompt.runs.statistics import OVER_FACTS, OVER_RELATIONS
+
+DOCS = Path(__file__).parent
+RECORDS = DOCS.parent / "experiments" / "results"
+# What stored results are called; others go by their file's name.
+NAMES = {
+    "lama34k": "LAMA-34k, every method",
+    "lama34k-12-epochs": "LAMA-34k with 12 epochs",
+    "lama34k-18-vectors": "LAMA-34k, as many vectors for P-tuning as for SPE",
+    "smollm2-12-relations": "LAMA with a causal model, SmolLM2",
+    "ptuning-v2": "Labelled tasks",
+    "fewglue": "FewGLUE, 32 examples",
+    "superglue-rte": "SuperGLUE, RTE",
+    "conll2003-pt2-grid": "CoNLL-2003, the grid of settings on dev",
+    "conll2004-pt2-grid": "CoNLL-2004, the grid of settings on dev",
+    "squad-pt2-grid": "SQuAD 1.1, the grid of settings on held-out questions",
+    "spans": "Spans, CRF, relations, nested names",
+    "senses": "Word senses",
+    "isotropy": "Isotropy",
+    "fact-steps": "Seconds of a step, facts",
+    "task-methods": "Seconds and memory of a step, tasks",
+}
+# What the API is about, by the first part of a module's name.
+ROOMS = {
+    "opening": "Open a run",
+    "probing": "Facts: train and ask",
+    "facts": "Facts: read and check",
+    "report": "Compare",
+    "tasks": "Labelled tasks",
+    "prompts": "Prompts",
+    "pretraining": "Pretraining",
+    "embeddings": "Word vectors",
+    "models": "Models",
+    "papers": "The papers' tables",
+    "config": "Configs",
+    "files": "Progress",
+    "errors": "Errors",
+}
+ABOUT_MODEL = (
+    "Our figures are of one small model unless a row names another: **BERT 8x512 (39 M "
+    "parameters), a prototype: positions to 128 and one segment are trained; its pretraining text "
+    "included LAMA evidence sentences.** The papers' models are larger. So the heights of the two "
+    "do not compare; what one method gains over another does."
+)
+
+ABOUT_PAIRS = (
+    "These runs laid pairs and questions out with a second segment and positions beyond 128, "
+    "**which this model never learned**: fine-tuning repairs that, prompts cannot, so the rows of "
+    "SQuAD, roles, BoolQ and RTE say little about the methods and will be measured anew (tags of "
+    "single sentences are hardly touched by it)."
+)
+OF_PAIRS = ("ptuning-v2", "fewglue", "superglue-rte", "squad-pt2-grid")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Make the pages before Sphinx reads any."""
+    app.connect("builder-inited", lambda _app: make_pages(DOCS / "generated"))
+    app.connect("source-read", leave_out)
+    return {"parallel_read_safe": True}
+
+
+def leave_out(_app: Any, _name: str, source: list[str]) -> None:
+    """Take chapters out of a list of pages that are not written yet."""
+    for chapter in ("page",):
+        if not (DOCS / f"{chapter}.md").is_file():
+            source[0] = source[0].replace(f"\n{chapter}\n", "\n")
+
+
+def make_pages(folder: Path) -> None:
+    """Write every made page below a folder; those that are the same keep their time."""
+    pages = {**command_pages(), **config_pages(), "api.md": api_page(), **result_pages(folder)}
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def literal(text: str) -> str:
+    """Return a text that is no Markdown."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", escape(text))
+
+
+def joined(*parts: str) -> str:
+    """Return blocks of a page as one text."""
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def listed(rows: Iterable[tuple[str, str]], header: tuple[str, str]) -> str:
+    """Return names and texts as a table; names are code."""
+    lines = [f"| `{name}` | {literal(text)} |" for name, text in rows]
+    return "\n".join([f"| {header[0]} | {header[1]} |", "|---|---|", *lines]) if lines else ""
+
+
+def toctree(names: Iterable[str]) -> str:
+    """Return a list of pages that stands in the menu alone."""
+    return "\n".join(["```{toctree}", ":hidden:", "", *names, "```"])
+
+
+# ------------------------------------------------------------------------------ commands, configs
+
+
+def command_pages() -> dict[str, str]:
+    """Return a page for each command, and one that lists them."""
+    pages = {}
+    for name, command in COMMANDS.items():
+        flags = load_attribute(command.flags)
+        kinds = [load_attribute(kind) for kind in command.configs]
+        helps = [describe(name, flags, kind()) for kind in kinds] or [describe(name, flags)]
+        parts = [f"# symprompt {name}", *command_parts(helps[0])]
+        for kind, further in zip(kinds[1:], helps[1:], strict=True):
+            about = (inspect.getdoc(kind) or "").splitlines()[0]
+            parts += [f"## With another config: {literal(about)}", *flag_parts(further, "###")]
+        if command.goes_on != "never":
+            how = {"by itself": "goes on where it was when it is given again"}
+            told = how.get(command.goes_on, f"goes on {command.goes_on}")
+            parts.append(f"Interrupted, the command {told}.")
+        pages[f"commands/{name.replace(' ', '-')}.md"] = joined(*parts)
+    rows = [
+        f"| [`{name}`]({name.replace(' ', '-')}.md) | {literal(command.about)} |"
+        for name, command in COMMANDS.items()
+    ]
+    pages["commands/index.md"] = joined(
+        "# Commands",
+        "`symprompt COMMAND --help` prints what these pages show; `--json`, where a command has "
+        "it, is for scripts. A mistake ends in one sentence and exit code 2.",
+        "\n".join(["| command | what it does |", "|---|---|", *rows]),
+        toctree(name.replace(" ", "-") for name in COMMANDS),
+    )
+    return pages
+
+
+def command_parts(found: Help) -> list[str]:
+    """Return usage, text and flags of a command as blocks."""
+    parts = [f"```text\n{found.usage}\n```"]
+    for paragraph in found.about.split("\n\n"):
+        lines = paragraph.splitlines()
+        code = all(line.startswith("  ") for line in lines)
+        parts.append(f"```text\n{inspect.cleandoc(paragraph)}\n```" if code else literal(paragraph))
+    parts.append(listed(found.places, ("what", "")))
+    if found.configs:
+        group = found.usage.split()[1]
+        names = ", ".join(f"[`{name}`](../configs/{group}.md#{name})" for name in found.configs)
+        parts += [f"Configs that ship: {names}.", ABOUT_FLAGS]
+    return [*parts, *flag_parts(found, "##")]
+
+
+def flag_parts(found: Help, level: str) -> list[str]:
+    """Return the flags of a command, a table for each heading."""
+    parts = []
+    for title, entries in found.sections.items():
+        parts += [f"{level} {literal(title)}", listed(entries, ("flag", "what it does"))]
+    return parts
+
+
+def config_pages() -> dict[str, str]:
+    """Return a page for the configs of each command, with all of their text."""
+    pages = {}
+    for command in TABLES:
+        parts = [
+            f"# Configs of symprompt {command}",
+            f"`symprompt configs NAME` prints one; save it, change it and give its path instead. "
+            f"[What every setting means](../commands/{command}.md).",
+        ]
+        for name, path in shipped_configs(command).items():
+            text = path.read_text(encoding="utf-8").rstrip()
+            parts += [f"({name})=\n## {name}", f"```toml\n{text}\n```"]
+        pages[f"configs/{command}.md"] = joined(*parts)
+    return pages
+
+
+# ------------------------------------------------------------------------------ API
+
+
+def api_page() -> str:
+    """Return what the package exports, each thing by its docstring."""
+    parts = [
+        "# Python API",
+        "All of it is in the package itself: `import symprompt`. Every error that a user can cause "
+        "is a `SympromptError` of one sentence.",
+    ]
+    homes = {name: getattr(symprompt, name).__module__.split(".")[1] for name in symprompt.__all__}
+    assert set(homes.values()) <= set(ROOMS), set(homes.values()) - set(ROOMS)
+    for room, title in ROOMS.items():
+        lines = []
+        for name in (name for name, home in homes.items() if home == room):
+            kind = "class" if inspect.isclass(getattr(symprompt, name)) else "function"
+            lines.append(f".. auto{kind}:: symprompt.{name}")
+            lines += ["   :members:", ""] if kind == "class" else [""]
+        if lines:
+            parts += [f"## {title}", "\n".join(["```{eval-rst}", *lines, "```"])]
+    return joined(*parts)
+
+
+# ------------------------------------------------------------------------------ results
+
+
+def html(text: str) -> str:
+    """Return HTML that stands in the page as it is."""
+    return "```{raw} html\n" + text.replace("<table>", '<table class="data">') + "\n```"
+
+
+def section_parts(section: Section) -> list[str]:
+    """Return a section of a report as blocks of a page."""
+    parts = [f"## {literal(section.title)}", *map(literal, section.text)]
+    parts += [html(grid.to_html()) for grid in section.grids]
+    parts.append("\n".join(f"- {literal(note)}" for note in section.notes))
+    parts += [f"![{literal(picture.about)}]({picture.file})" for picture in section.pictures]
+    return parts
+
+
+def result_pages(folder: Path) -> dict[str, str]:
+    """Return the papers' tables, ours beside theirs, and all stored results."""
+    figures = folder / "results" / "figures"
+    pages = {"results/facts.md": facts_page(figures)}
+    for paper, draw, sections in (
+        (PTUNING_V2, draw_v2, v2_sections),
+        ("ptuning", draw_ptuning, ptuning_sections),
+    ):
+        entries = load_results([str(RECORDS)], paper)
+        found = sections(entries)
+        drawn: Any = draw(entries, figures / paper)
+        groups: Sequence[Sequence[Picture]] = (
+            list(drawn.values()) if isinstance(drawn, dict) else [drawn]
+        )
+        shown = [
+            f"![{literal(picture.about)}](figures/{paper}/{Path(picture.file).name})"
+            for group in groups
+            for picture in group
+        ]
+        parts = [f"# {TITLES[paper]}", ABOUT_MODEL, ABOUT_PAIRS, *shown]
+        for section in found:
+            parts += section_parts(section)
+        command = f"symprompt reproduce {paper} --from-results experiments/results --out report"
+        parts.append(f"The same tables from the same records:\n\n```\n{command}\n```")
+        pages[f"results/{paper}.md"] = joined(*parts)
+    names = []
+    for path in sorted(RECORDS.glob("*.json"), key=lambda path: list(NAMES).index(path.stem)):
+        pages[f"results/{path.stem}-records.md"] = records_page(path)
+        names.append(f"{path.stem}-records")
+    pages["results/records.md"] = joined(
+        "# All stored results",
+        ABOUT_MODEL,
+        "`experiments/results` holds them as JSON; `symprompt table FILE` prints them.",
+        "\n".join(
+            f"- [{NAMES.get(name.removesuffix('-records'), name)}]({name}.md)" for name in names
+        ),
+        toctree(names),
+    )
+    return pages
+
+
+def records_page(path: Path) -> str:
+    """Return the tables of a file of results, its note first."""
+    tables = load_stored(str(path)).tables()
+    return joined(
+        f"# {NAMES.get(path.stem, path.stem)}",
+        ABOUT_MODEL,
+        ABOUT_PAIRS if path.stem in OF_PAIRS else "",
+        *map(literal, tables.notes),
+        f"```\nsymprompt table experiments/results/{path.name}\n```",
+        *(html(grid.to_html()) for grid in tables.grids),
+    )
+
+
+def facts_page(figures: Path) -> str:
+    """Return the papers' tables of facts: our figures on LAMA-34k, and theirs."""
+    stored = load_stored(str(RECORDS / "lama34k.json"))
+    rows = list_rows()
+    grids = [facts_grid(stored.records, rows, mean) for mean in (OVER_RELATIONS, OVER_FACTS)]
+    save_figure(draw_facts(stored.records, rows), figures / "lama34k.png")
+    return joined(
+        "# Facts: SPE's Tables 1 and 2, P-tuning's Tables 1 and 2, BEAR's",
+        ABOUT_MODEL,
+        literal(f"The runs: {stored.about['note']}"),
+        "![Methods on LAMA-34k with their intervals](figures/lama34k.png)",
+        "## SPE, Table 1, and P-tuning, Table 2, LAMA-34k",
+        "P@1, P@10 and MRR in percent with 95 % intervals. The columns headed “published” are "
+        "the papers' own figures for other models: [S] is SPE's Table 1, [P] is P-tuning's Table 2 "
+        "(P@1 alone).",
+        *(html(grid.to_html()) for grid in grids),
+        "## Tables without runs of ours in the records",
+        "Printed by the papers, in percent; `symprompt reproduce spe` and "
+        "`symprompt reproduce bear` make them on your models.",
+        *(html(grid.to_html()) for grid in published_grids()),
+    )
+
+
+def chosen(records: Sequence[Record], row: Row, mean: str) -> dict[str, Record]:
+    """Return a method's records by metric: of the row's own config, no differences."""
+    return {
+        record.metric: record
+        for record in records
+        if (record.label or record.method) == row.short
+        and record.settings.get("mean") == mean
+        and not record.versus
+    }
+
+
+def facts_grid(records: Sequence[Record], rows: Sequence[Row], mean: str) -> Grid:
+    """Return our figures of every method, and what the papers print of it."""
+    cells = []
+    for row in rows:
+        own = chosen(records, row, mean)
+        seeds = {seed for record in own.values() for seed in record.seeds}
+        ours = (figure_cell([own[metric]]) if metric in own else DASH for metric in METRIC_NAMES)
+        theirs = (published_cell(row, model) for model in MODELS)
+        shown = (str(len(seeds)) if row.seeded else DASH) if own else ""
+        cells.append((row.name, shown, *ours, *theirs))
+    header = ("method", "seeds", *METRIC_NAMES.values(), *(f"published:\n{own}" for own in MODELS))
+    return Grid(mean.capitalize(), header, (tuple(cells),), marked=(5, 6, 7))
+
+
+def draw_facts(records: Sequence[Record], rows: Sequence[Row]) -> Any:
+    """Draw every method with its interval."""
+    bars = []
+    for metric, name in METRIC_NAMES.items():
+        for row in rows:
+            own = chosen(records, row, OVER_RELATIONS).get(metric)
+            if own is not None and own.low is not None and own.high is not None:
+                bars.append(Bar(row.name, name, own.value, own.low, own.high))
+    caption = (
+        "LAMA-34k, 41 relations, 34,039 test facts, mean over relations, 95 % intervals. BERT "
+        "8x512 (39 M parameters), a prototype whose pretraining text included LAMA evidence "
+        "sentences."
+    )
+    return draw_method_rows(bars, title="Methods on LAMA-34k", caption=caption)
+
+
+def published_grids() -> list[Grid]:
+    """Return the papers' tables of facts that stored records have nothing of."""
+    tables: dict[str, dict[str, Mapping[str, Mapping[str, float]]]] = {}
+    for name in shipped_configs("train"):
+        for table, values in published(name).items():
+            if table not in (TABLE_1, TABLE_34K):
+                tables.setdefault(table, {})[name] = values
+    grids = []
+    for table, recipes in tables.items():
+        models = list(dict.fromkeys(model for values in recipes.values() for model in values))
+        rows = tuple(
+            (model, *(percents(values.get(model, {})) for values in recipes.values()))
+            for model in models
+        )
+        header = ("", *(f"published:\n{name.removeprefix('lama-')}" for name in recipes))
+        grids.append(Grid(table, header, (rows,), marked=tuple(range(1, len(header)))))
+    return grids
+
+
+def percents(values: Mapping[str, float]) -> str:
+    """Return a cell of published figures."""
+    return " / ".join(f"{value:.1f}" for value in values.values()) or DASH
