@@ -20,7 +20,7 @@ demo: $(READY)
 	$(BIN)/symprompt demo
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -n $(WORKERS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -87,6 +87,11 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.flags:RunsFlags",
         "symprompt.cli.table:run_runs",
     ),
+    "page": Command(
+        "look at runs in a browser: ask, compare, every fact; or write them as one file",
+        "symprompt.cli.flags:PageFlags",
+        "symprompt.cli.page:run_page",
+    ),
     "rerank": Command(
         "re-rank any run's candidates by an SPE run's subject prompts",
         "symprompt.cli.flags:RerankFlags",
@@ -244,7 +249,7 @@ def _run(words: list[str]) -> None:
     given = parse(name, load_attribute(command.flags), words[len(name.split()) :], kinds)
     run = load_attribute(command.run)
     if "transformers" in sys.modules:
-        _silence_transformers()
+        load_attribute("symprompt.models.loading:silence_transformers")()
     run(*given)
 
 
@@ -333,13 +338,6 @@ def _stopped_by_signals() -> Iterator[None]:
     finally:
         for number in wanted:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _silence_transformers() -> None:
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _fail(message: str) -> None:

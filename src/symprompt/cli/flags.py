@@ -355,6 +355,27 @@ class RunsFlags(JsonFlag):
 
 
 @settings
+class PageFlags(DeviceFlag, MovedModel):
+    """Look at runs in a browser: ask them, compare them, every fact before and after asking back.
+
+    The page is served to this machine alone, under an address with a random token, and sends no
+    request elsewhere. Models are loaded when they are first asked. Needs the extra: pip install
+    symprompt[page].
+    """
+
+    runs: Positional[Several[str]]
+    """Run folders of any command, finished or in training; and models: folders, or shipped."""
+    export: str = ""
+    """Write the page with its data as one .html file, which opens without a server, and stop."""
+    corpus: Several[str] = ()
+    """Text files or folders in which the view Words looks for a word's occurrences."""
+    port: Count = 0
+    """Where to serve; 0 takes any port that is free."""
+    browser: bool = True
+    """Open the page in a browser; --no-browser prints its address alone."""
+
+
+@settings
 class CheckFlags(JsonFlag):
     """Report what was read, what was dropped and why, what leaks, and the majority baseline."""
 

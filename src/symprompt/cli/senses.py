@@ -20,7 +20,7 @@ from symprompt.embeddings.sense_evaluation import (
     learn_senses,
     tag_texts,
 )
-from symprompt.embeddings.sense_map import find_occurrences, make_map, why_not_umap
+from symprompt.embeddings.sense_map import default_layers, find_occurrences, make_map, why_not_umap
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
 from symprompt.embeddings.wordnet import load_wordnet
 from symprompt.errors import ConfigError, counted
@@ -178,5 +178,4 @@ def _map_choice(
                 "leave it out."
             )
         return Choice(senses.about["layers"], senses.about["pool"])
-    count = min(4, int(backbone.model.config.get_text_config().num_hidden_layers))
-    return Choice(flags.layers or f"sum-last-{count}")
+    return Choice(flags.layers or default_layers(backbone))

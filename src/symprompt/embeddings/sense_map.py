@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from symprompt.embeddings.isotropy import unit
 from symprompt.embeddings.senses import SenseTagger
-from symprompt.embeddings.vectors import Choice, Ints, Text, embed_chunks
+from symprompt.embeddings.vectors import Choice, Ints, Text, embed_chunks, read_corpus
 from symprompt.embeddings.wordnet import PARTS
 from symprompt.errors import ConfigError, DataError, counted
 from symprompt.models import LanguageModel
@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 # So many occurrences are too few for UMAP, which looks at as many neighbours.
 _FEW = 15
 _AROUND = 90
+_NEAR = 8
 _ROUNDS = 50
 # Words that name a cluster: so many, of three letters or more.
 _TYPICAL = 4
@@ -44,6 +45,7 @@ class SenseMap:
         colour: what the labels are.
         agreement: how often an occurrence's nearest other one has the same label, and how often it
             would by chance; only of labels that were given, as those made from the vectors agree.
+        near: [n, m] int64, the nearest other occurrences of each by cosine, nearest first.
     """
 
     word: str
@@ -53,6 +55,43 @@ class SenseMap:
     projection: str
     colour: str
     agreement: tuple[float, float] | None = None
+    near: Ints | None = None
+
+
+def draw_word(
+    forms: Sequence[str],
+    corpus: Sequence[str],
+    backbone: LanguageModel,
+    *,
+    clusters: int = 3,
+    most: int = 1000,
+    seed: int = 0,
+) -> SenseMap:
+    """Return a word's occurrences in text files as points, in clusters, with each one's nearest.
+
+    Args:
+        forms: how the word may be written.
+        corpus: files or folders.
+        most: at most so many texts.
+
+    Raises:
+        DataError: it occurs less than three times, or a file is missing.
+    """
+    texts = find_occurrences(read_corpus(corpus, "line", holding=forms), forms, most, seed)
+    count = sum(map(len, texts))
+    return make_map(
+        texts,
+        ", ".join(forms),
+        backbone,
+        Choice(default_layers(backbone)),
+        clusters=min(clusters, count),
+        seed=seed,
+    )
+
+
+def default_layers(backbone: LanguageModel) -> str:
+    """Return the layers that words are compared in: the sum of the last four there are."""
+    return f"sum-last-{min(4, int(backbone.model.config.get_text_config().num_hidden_layers))}"
 
 
 def find_occurrences(
@@ -135,7 +174,8 @@ def make_map(
         labels = _clusters(groups, hover, spelled)
     points, projection = project(vectors, seed)
     agreement = neighbour_agreement(vectors, labels) if colour == "language" else None
-    return SenseMap(word, points, tuple(labels), hover, projection, colour, agreement)
+    near = nearest_others(vectors)[:, :_NEAR]
+    return SenseMap(word, points, tuple(labels), hover, projection, colour, agreement, near)
 
 
 def _clusters(
@@ -214,13 +254,19 @@ def neighbour_agreement(
     Returns:
         That share; and the share expected if the other one were drawn by chance.
     """
-    units = unit(vectors.astype(np.float64))
-    cosines = units @ units.T
-    np.fill_diagonal(cosines, -np.inf)
     own = np.asarray(labels)
     _, counts = np.unique(own, return_counts=True)
     chance = float((counts * (counts - 1)).sum()) / (len(own) * (len(own) - 1))
-    return float((own[cosines.argmax(axis=1)] == own).mean()), chance
+    return float((own[nearest_others(vectors)[:, 0]] == own).mean()), chance
+
+
+def nearest_others(vectors: npt.NDArray[np.floating]) -> Ints:
+    """Return every vector's others by cosine, nearest first, [n, n - 1] int64."""
+    units = unit(vectors.astype(np.float64))
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, -np.inf)
+    found: Ints = np.argsort(-cosines, axis=1, kind="stable")[:, :-1]
+    return found
 
 
 def why_not_umap(found: SenseMap) -> str:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -24,14 +24,17 @@ from torch import Tensor
 from symprompt.accel.compiling import Recorder
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import STOPPING, RunError, TrainingError
-from symprompt.files.atomic import read_tensors, write_tensors
+from symprompt.files.atomic import read_tensors, write_json, write_tensors
 from symprompt.files.progress import Tick, silent
+from symprompt.runs.folder import PROGRESS
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors by name, and plain values."""
 
 _TOGETHER_STEPS = 10
 """Several processes agree on whether to stop after this many steps."""
+TELL_SECONDS = 2.0
+"""Least time between two notes of how far a training is, beside its checkpoint."""
 
 
 class Trainable(Protocol):
@@ -146,7 +149,7 @@ class Loop:
             RunError: a checkpoint cannot be read or written.
         """
         trainable, progress = self.trainable, self._resume()
-        self._begun = self._saved_at = time.monotonic()
+        self._begun = self._saved_at = self._told_at = time.monotonic()
         self._before = (progress.seconds, progress.recording)
         self._saved_step = progress.done
         self._tick(trainable.stage, progress.done, trainable.steps, "")
@@ -187,8 +190,19 @@ class Loop:
             self.progress.history.append(row)
 
     def _show(self) -> None:
-        trainable = self.trainable
+        trainable, now = self.trainable, time.monotonic()
         self._tick(trainable.stage, self.progress.done, trainable.steps, trainable.note)
+        if self._checkpoint is not None and self._first and now - self._told_at >= TELL_SECONDS:
+            self._told_at = now
+            self._count_seconds()
+            about = asdict(self.progress) | {
+                "stage": trainable.stage,
+                "total": trainable.steps,
+                "note": trainable.note,
+            }
+            # Who looks on may miss a line; the training goes on.
+            with suppress(RunError):
+                write_json(self._checkpoint.with_name(PROGRESS), about)
 
     def _check(self) -> None:
         """Refuse what is not finite."""

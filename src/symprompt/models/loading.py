@@ -400,3 +400,9 @@ def keep_in_float32(
 
     decoder.forward = forward  # type: ignore[method-assign, assignment]
     return weight, bias, split
+
+
+def silence_transformers() -> None:
+    """Keep transformers from printing progress and warnings of its own."""
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

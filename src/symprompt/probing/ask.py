@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _SUBJECTS_AT_ONCE = 256
+Backbones = dict[tuple[str, str, str], LanguageModel]
+"""The model that was loaded last, by name, device and dtype."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,9 @@ class Run:
         >>> run.ask("P36", subject="Luxembourg")[0].text               # doctest: +SKIP
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, backbones: Backbones | None = None) -> None:
         self.folder = folder
-        self._backbone: dict[tuple[str, str], LanguageModel] = {}
+        self._backbones: Backbones = {} if backbones is None else backbones
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder.path)!r}, {self.folder.about})"
@@ -150,9 +152,13 @@ class Run:
         return run_summary(self.metrics).to_html()
 
     @classmethod
-    def load(cls, path: str | Path) -> Run:
-        """Open a finished run folder; the model is loaded when a question is asked."""
-        return cls(open_run(path))
+    def load(cls, path: str | Path, *, backbones: Backbones | None = None) -> Run:
+        """Open a finished run folder; the model is loaded when a question is asked.
+
+        Args:
+            backbones: where the one loaded model is kept, to be shared by runs.
+        """
+        return cls(open_run(path), backbones)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -329,21 +335,30 @@ class Run:
             RunError: it is another model.
         """
         config, card = run_config(self.folder), load_card(self.folder)
-        if (model, device) not in self._backbone:
-            where = model or config.model
-            dtype = model_dtype(config.method.name, config.dtype)
-            backbone = LanguageModel.load(where, device=device, dtype=dtype, tick=tick)
-            if backbone.fingerprint != card["base_model_fingerprint"]:
-                raise RunError(
-                    f"{self.folder.path} was made by another model than {where}: its weights "
-                    "differ; name the right one with --model."
-                )
-            self._backbone = {(model, device): backbone}
-        return self._backbone[model, device]
+        where = model or config.model
+        dtype = model_dtype(config.method.name, config.dtype)
+        backbone = load_once(self._backbones, where, device, dtype, tick)
+        if backbone.fingerprint != card["base_model_fingerprint"]:
+            raise RunError(
+                f"{self.folder.path} was made by another model than {where}: its weights "
+                "differ; name the right one with --model."
+            )
+        return backbone
+
+
+def load_once(
+    kept: Backbones, model: str, device: str, dtype: str, tick: Tick = silent
+) -> LanguageModel:
+    """Return a model, loaded unless it is the one that is kept; another one makes room for it."""
+    key = (model, device, dtype)
+    if key not in kept:
+        kept.clear()
+        kept[key] = LanguageModel.load(model, device=device, dtype=dtype, tick=tick)
+    return kept[key]
 
 
 def ask_template(
-    model: str,
+    model: str | LanguageModel,
     template: str,
     subjects: Sequence[str],
     *,
@@ -355,7 +370,7 @@ def ask_template(
     """Ask a model for the objects of subjects by a manual template, without any run.
 
     Args:
-        model: folder or hub name of a masked or causal language model.
+        model: folder or hub name of a masked or causal language model, or one that is loaded.
         template: a sentence with [X] for the subject and [Y] for the object; of a causal model what
             stands after [Y] is left out.
         subjects: the names to ask about.
@@ -380,7 +395,11 @@ def ask_template(
             f"template {template!r} has vectors that are to be learned; write words alone, or "
             "learn them with symprompt train."
         )
-    backbone = LanguageModel.load(model, device=device, dtype="auto", tick=tick)
+    backbone = (
+        LanguageModel.load(model, device=device, dtype="auto", tick=tick)
+        if isinstance(model, str)
+        else model
+    )
     vocabulary = backbone.vocabulary
     if backbone.causal:
         parsed = parsed.cut_after_object()

@@ -46,6 +46,8 @@ MANIFEST = "symprompt.json"
 CONFIG = "config.toml"
 HISTORY = "history.json"
 STATE = "state.safetensors"
+PROGRESS = "progress.json"
+"""How far an unfinished run is, for who looks on; removed in the end."""
 PARTS = "parts"
 """Where an unfinished run may keep what it has finished; removed in the end."""
 PREDICTIONS = "predictions"
@@ -390,7 +392,8 @@ class Folder:
             }
         )
         self._write_manifest(manifest)
-        self.remove(STATE)
+        for name in (STATE, PROGRESS):
+            self.remove(name)
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
         self.release()
         return manifest
@@ -626,7 +629,7 @@ class Folder:
         for path in sorted(self.path.rglob("*")):
             name = path.relative_to(self.path).as_posix()
             own = path.is_file() and inner.isdisjoint(path.parents)
-            if own and name not in (*_OWN, STATE) and path.parts[-2] != PARTS:
+            if own and name not in (*_OWN, STATE, PROGRESS) and path.parts[-2] != PARTS:
                 digest = ""
                 if name.startswith(PREDICTIONS + "/"):
                     digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -73,7 +73,11 @@ class Server:
         self.states, self.visible = _side_by_side(states)
 
     def answer(
-        self, examples: Mapping[str, Iterable[object]], *, max_tokens: int = 0
+        self,
+        examples: Mapping[str, Iterable[object]],
+        *,
+        max_tokens: int = 0,
+        probabilities: bool = False,
     ) -> dict[str, list[dict[str, Any]]]:
         """Return each task's predictions, in the order of its examples.
 
@@ -81,6 +85,7 @@ class Server:
             examples: task -> what to predict for: texts, pairs, lists of words, dictionaries, as
                 ``TaskRun.predict`` takes them.
             max_tokens: most tokens in one pass; 0 chooses by device.
+            probabilities: give those of all classes too, where a task has classes.
         """
         for task in examples:
             if task not in self.prompts:
@@ -91,7 +96,14 @@ class Server:
         }
         scores = self.scores(asked, max_tokens or self.backbone.token_budget())
         return {
-            task: self.prompts[task].predict(read[task], asked[task], scores[task]).rows
+            task: self.prompts[task]
+            .predict(
+                read[task],
+                asked[task],
+                scores[task],
+                probabilities=probabilities and bool(self.prompts[task].classes),
+            )
+            .rows
             if task in read
             else []
             for task in examples

@@ -1,0 +1,79 @@
+// Elements made by hand. Names from data are set as text and never parsed as markup.
+
+const UNSEEN =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
+
+/** Return a name safe to show: what is unseen, or turns text around, is shown by its code. */
+export function clean(text) {
+  const code = (one) => "\\u" + one.charCodeAt(0).toString(16).padStart(4, "0");
+  return String(text).replace(UNSEEN, code);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(3)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : clean(child));
+  }
+  return element;
+}
+
+/** Make an HTML element: attributes, handlers as "onclick", children as nodes or texts. */
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** Make an SVG element. */
+export function s(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+/** Make a labelled choice; options are [value, text]. */
+export function choice(label, options, value, onchange, attributes = {}) {
+  const made = options.map(([own, text]) =>
+    h("option", { value: String(own), selected: String(own) === String(value) }, text),
+  );
+  const select = h("select", { onchange: () => onchange(select.value), ...attributes }, made);
+  return h("label", { class: "field" }, h("span", {}, label), select);
+}
+
+/** Make a labelled slider whose value is written beside it. */
+export function slider(label, { min, max, step, value, shown, oninput }) {
+  const told = h("b", { class: "told" }, shown(value));
+  const input = h("input", { type: "range", min, max, step, "aria-label": label });
+  input.value = String(value);
+  input.setAttribute("aria-valuetext", shown(value));
+  input.addEventListener("input", () => {
+    const now = Number(input.value);
+    told.textContent = shown(now);
+    input.setAttribute("aria-valuetext", shown(now));
+    oninput(now);
+  });
+  return h("label", { class: "field slider" }, h("span", {}, label, " ", told), input);
+}
+
+/** Return a number as people read it. */
+export function number(value, digits = 2) {
+  if (!Number.isFinite(value)) return "–";
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** Return a rank: whole, or with the half of a tie. */
+export function shownRank(rank) {
+  return rank.toLocaleString("en", { maximumFractionDigits: 1 });
+}
+
+/** Return a p-value as papers write it. */
+export function shownP(p) {
+  return p === undefined || p === null ? "" : p < 0.001 ? "< 0.001" : p.toFixed(3);
+}
+
+/** Return a note that says why there is nothing to see. */
+export function nothing(text) {
+  return h("p", { class: "quiet" }, text);
+}

@@ -1,0 +1,213 @@
+// Facts: every test fact with the right object's rank before and after asking back.
+
+import { summarise } from "./columns.js";
+import { choice, clean, h, nothing, number, shownRank } from "./dom.js";
+import { Rows } from "./rows.js";
+import { rerankSliders, settingsOf } from "./settings.js";
+
+/** What a fact may be filtered by: its ranks before and after. */
+const FILTERS = [
+  ["all", "All", "every test fact"],
+  ["rose", "Rose", "the right object ranks higher after asking back"],
+  ["fell", "Fell", "it ranks lower"],
+  ["won", "Won", "it comes first now and did not before"],
+  ["lost", "Lost", "it came first before and does not now"],
+  ["tie", "Tie", "another object has exactly its score"],
+  ["outside", "Outside", "it is not among the candidates asked back"],
+];
+
+/** Return columns of a table of facts; look(item) gives {facts, row, was, now, answer}. */
+export function factColumns(look, titles = ["before", "after"]) {
+  const name = (column, key) => (cell, item) => {
+    const { facts, row } = look(item);
+    cell.textContent = clean(key(facts, row));
+    cell.title = cell.textContent;
+  };
+  const rank = (key) => (cell, item) => {
+    const value = look(item)[key];
+    cell.textContent = value === undefined ? "–" : shownRank(value);
+    cell.classList.toggle("top", value === 1);
+  };
+  return [
+    {
+      title: "relation",
+      size: "minmax(6rem, 1fr)",
+      narrow: false,
+      class: "quiet",
+      fill: name("relation", (facts, row) => facts.relations[facts.relation[row]].name),
+    },
+    {
+      title: "subject",
+      size: "minmax(7rem, 2fr)",
+      fill: name("subject", (facts, row) => facts.texts[facts.subject[row]]),
+    },
+    {
+      title: "right object",
+      size: "minmax(5rem, 1.4fr)",
+      fill: name("object", (facts, row) => facts.texts[facts.object[row]]),
+    },
+    {
+      title: "first answer",
+      size: "minmax(5rem, 1.4fr)",
+      narrow: false,
+      fill: (cell, item) => {
+        cell.textContent = clean(look(item).answer());
+      },
+    },
+    { title: titles[0], size: "4.5rem", class: "figure", fill: rank("was") },
+    { title: titles[1], size: "4.5rem", class: "figure", fill: rank("now") },
+    {
+      title: "",
+      size: "1.6rem",
+      fill: (cell, item) => {
+        const { was, now } = look(item);
+        const way = now < was ? "up" : now > was ? "down" : "same";
+        cell.className = `move ${way}`;
+        cell.textContent = { up: "▲", down: "▼", same: "" }[way];
+        cell.setAttribute("aria-label", { up: "rose", down: "fell", same: "same" }[way]);
+      },
+    },
+  ];
+}
+
+/** Return whether a fact passes a filter. */
+function passes(filter, was, now, tie, outside) {
+  if (filter === "rose") return now < was;
+  if (filter === "fell") return now > was;
+  if (filter === "won") return now === 1 && was !== 1;
+  if (filter === "lost") return was === 1 && now !== 1;
+  if (filter === "tie") return tie;
+  return filter === "outside" ? outside : true;
+}
+
+/** Return a test for facts whose subject, object or relation holds a text. */
+export function searcher(facts, text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return () => true;
+  facts.lower ??= facts.texts.map((own) => own.toLowerCase());
+  const held = Uint8Array.from(facts.lower, (own) => (own.includes(wanted) ? 1 : 0));
+  const relations = facts.relations.map((own) =>
+    `${own.name} ${own.label}`.toLowerCase().includes(wanted),
+  );
+  return (row) =>
+    held[facts.subject[row]] || held[facts.object[row]] || relations[facts.relation[row]];
+}
+
+/** Draw the view. */
+export async function factsView(root, page) {
+  const runs = page.runs("facts");
+  if (!runs.length) {
+    root.replaceChildren(h("h2", {}, "Facts"), nothing("No run on facts was given."));
+    return;
+  }
+  const run = runs.find((own) => String(own.id) === page.params.run) ?? runs[0];
+  root.replaceChildren(h("h2", {}, "Facts"), nothing("Reading the facts …"));
+  const facts = await page.source.facts(run.id);
+  const settings = settingsOf(run.id, facts);
+  let filter = page.params.filter ?? "all";
+  let relation = facts.relations.findIndex((own) => own.name === page.params.relation);
+  let before;
+  let after;
+  const look = (row) => ({
+    facts,
+    row,
+    was: before.at(row),
+    now: after.at(row),
+    answer: () => facts.texts[facts.candidates[row * facts.k + facts.firstAnswer(row, settings)]],
+  });
+  const open = (row) =>
+    page.go("ask", {
+      run: run.id,
+      relation: facts.relations[facts.relation[row]].name,
+      subject: facts.texts[facts.subject[row]],
+    });
+  const table = new Rows("Test facts", factColumns(look), open);
+  const figures = h("p", { class: "figures" });
+  const search = h("input", { type: "search", id: "search", oninput: () => list() });
+  const buttons = FILTERS.map(([key, text, why]) => {
+    const count = h("b", {});
+    const press = () => {
+      filter = key;
+      list();
+    };
+    const button = h("button", { type: "button", title: why, onclick: press }, text, " ", count);
+    return { key, button, count };
+  });
+  const list = (stay = false) => {
+    const found = searcher(facts, search.value);
+    const counts = Object.fromEntries(FILTERS.map(([key]) => [key, 0]));
+    const rows = [];
+    const scope = [];
+    for (let row = 0; row < facts.count; row++) {
+      if (relation >= 0 && facts.relation[row] !== relation) continue;
+      if (!found(row)) continue;
+      scope.push(row);
+      const was = before.at(row);
+      const now = after.at(row);
+      const tie = after.equal[row] > 0;
+      const outside = facts.place[row] < 0 || facts.place[row] >= settings.k;
+      for (const [key] of FILTERS) if (passes(key, was, now, tie, outside)) counts[key]++;
+      if (passes(filter, was, now, tie, outside)) rows.push(row);
+    }
+    for (const own of buttons) {
+      own.count.textContent = counts[own.key].toLocaleString("en");
+      own.button.setAttribute("aria-pressed", own.key === filter);
+    }
+    const was = summarise(facts, before, scope);
+    const now = summarise(facts, after, scope);
+    const shown = [["P@1", "p1"], ["P@10", "p10"], ["MRR", "mrr"]].map(([name, key]) =>
+      h(
+        "span",
+        { class: "figure-of" },
+        h("b", {}, name),
+        " ",
+        facts.reranked ? `${number(was[key].relations)} → ` : "",
+        h("strong", {}, number(now[key].relations)),
+      ),
+    );
+    const inexact = !facts.exact && facts.reranked && !facts.isOwn(settings);
+    figures.replaceChildren(
+      ...shown,
+      h("span", { class: "quiet" }, "%, mean over relations", inexact ? "; from scores in 16 bits" : ""),
+    );
+    table.show(rows, stay);
+  };
+  const move = () => {
+    before = facts.before(settings.filtered);
+    after = facts.after(settings);
+    list(true);
+  };
+  const filtered = h("input", {
+    type: "checkbox",
+    checked: settings.filtered,
+    onchange: () => {
+      settings.filtered = filtered.checked;
+      move();
+    },
+  });
+  const relations = facts.relations.map((own, at) => [at, own.label ? `${own.name}: ${own.label}` : own.name]);
+  root.replaceChildren(
+    h("h2", {}, "Facts"),
+    h(
+      "div",
+      { class: "bar-of-fields" },
+      choice("Run", runs.map((own) => [own.id, own.name]), run.id, (id) => page.go("facts", { run: id })),
+      choice("Relation", [[-1, "all relations"], ...relations], relation, (at) => {
+        relation = Number(at);
+        list();
+      }),
+      h("label", { class: "field grows" }, h("span", {}, "Search"), search),
+      h(
+        "label",
+        { class: "check", title: "Other true objects of the same subject do not count" },
+        filtered,
+        " filtered ranks",
+      ),
+    ),
+    rerankSliders(facts, settings, -1, move) ?? "",
+    figures,
+    h("div", { class: "chips", role: "group", "aria-label": "Which facts" }, buttons.map((own) => own.button)),
+    table.element,
+  );
+  move();
+}
