@@ -53,6 +53,14 @@ NAMES = {
     "fact-steps": "Seconds of a step, facts",
     "task-methods": "Seconds and memory of a step, tasks",
 }
+# Rows of LAMA-34k that are variants of a method, as records label them.
+VARIANTS = {
+    "ptuning-18-vectors": "P-tuning with as many vectors as SPE learns for both ways (18)",
+    "ptuning-paper": "P-tuning with its authors' settings (their code puts the object first)",
+    "spe-one-weight": "SPE, 12 epochs, one weight for all relations (--choose-weight dev)",
+    "spe-paper": "SPE as its paper has it (lama-spe-paper)",
+    "fit-without-back": "SPE's fit of weights without the subject score",
+}
 # What the API is about, by the first part of a module's name.
 ROOMS = {
     "opening": "Open a run",
@@ -119,10 +127,9 @@ def joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def listed(rows: Iterable[tuple[str, str]], header: tuple[str, str]) -> str:
-    """Return names and texts as a table; names are code."""
-    lines = [f"| `{name}` | {literal(text)} |" for name, text in rows]
-    return "\n".join([f"| {header[0]} | {header[1]} |", "|---|---|", *lines]) if lines else ""
+def listed(rows: Iterable[tuple[str, str]]) -> str:
+    """Return names, which are code, and what they mean."""
+    return "\n\n".join(f"`{name}`\n: {literal(text)}" for name, text in rows)
 
 
 def toctree(names: Iterable[str]) -> str:
@@ -170,7 +177,7 @@ def command_parts(found: Help) -> list[str]:
         lines = paragraph.splitlines()
         code = all(line.startswith("  ") for line in lines)
         parts.append(f"```text\n{inspect.cleandoc(paragraph)}\n```" if code else literal(paragraph))
-    parts.append(listed(found.places, ("what", "")))
+    parts.append(listed(found.places))
     if found.configs:
         group = found.usage.split()[1]
         names = ", ".join(f"[`{name}`](../configs/{group}.md#{name})" for name in found.configs)
@@ -182,7 +189,7 @@ def flag_parts(found: Help, level: str) -> list[str]:
     """Return the flags of a command, a table for each heading."""
     parts = []
     for title, entries in found.sections.items():
-        parts += [f"{level} {literal(title)}", listed(entries, ("flag", "what it does"))]
+        parts += [f"{level} {literal(title[0].upper() + title[1:])}", listed(entries)]
     return parts
 
 
@@ -319,29 +326,35 @@ def facts_page(figures: Path) -> str:
     )
 
 
-def chosen(records: Sequence[Record], row: Row, mean: str) -> dict[str, Record]:
-    """Return a method's records by metric: of the row's own config, no differences."""
+def chosen(records: Sequence[Record], label: str, mean: str, versus: str = "") -> dict[str, Record]:
+    """Return a row's records by metric, of one average; differences where one is named."""
     return {
         record.metric: record
         for record in records
-        if (record.label or record.method) == row.short
+        if (record.label or record.method) == label
         and record.settings.get("mean") == mean
-        and not record.versus
+        and record.versus == versus
     }
 
 
 def facts_grid(records: Sequence[Record], rows: Sequence[Row], mean: str) -> Grid:
     """Return our figures of every method, and what the papers print of it."""
-    cells = []
-    for row in rows:
-        own = chosen(records, row, mean)
+
+    def cells(label: str, versus: str = "") -> tuple[str, ...]:
+        own = chosen(records, label, mean, versus)
         seeds = {seed for record in own.values() for seed in record.seeds}
-        ours = (figure_cell([own[metric]]) if metric in own else DASH for metric in METRIC_NAMES)
-        theirs = (published_cell(row, model) for model in MODELS)
-        shown = (str(len(seeds)) if row.seeded else DASH) if own else ""
-        cells.append((row.name, shown, *ours, *theirs))
+        figures = (figure_cell([own[metric]]) if metric in own else DASH for metric in METRIC_NAMES)
+        return (str(len(seeds)) if own and not versus else "", *figures)
+
+    none = (DASH,) * len(MODELS)
+    methods = tuple(
+        (row.name, *cells(row.short), *(published_cell(row, model) for model in MODELS))
+        for row in rows
+    )
+    variants = tuple((name, *cells(label), *none) for label, name in VARIANTS.items())
+    changes = (("SPE minus P-tuning", *cells("spe", "ptuning"), *none),)
     header = ("method", "seeds", *METRIC_NAMES.values(), *(f"published:\n{own}" for own in MODELS))
-    return Grid(mean.capitalize(), header, (tuple(cells),), marked=(5, 6, 7))
+    return Grid(mean.capitalize(), header, (methods, variants, changes), marked=(5, 6, 7))
 
 
 def draw_facts(records: Sequence[Record], rows: Sequence[Row]) -> Any:
@@ -349,7 +362,7 @@ def draw_facts(records: Sequence[Record], rows: Sequence[Row]) -> Any:
     bars = []
     for metric, name in METRIC_NAMES.items():
         for row in rows:
-            own = chosen(records, row, OVER_RELATIONS).get(metric)
+            own = chosen(records, row.short, OVER_RELATIONS).get(metric)
             if own is not None and own.low is not None and own.high is not None:
                 bars.append(Bar(row.name, name, own.value, own.low, own.high))
     caption = (

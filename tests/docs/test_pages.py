@@ -1,0 +1,135 @@
+"""The site's pages: commands and Python run as printed on a tiny model, all of them are parsed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symprompt.cli import main
+from symprompt.config import load
+from symprompt.pretraining.config import PretrainConfig
+from tiny.labelled import write_entities
+from tiny.models import CITIES, COUNTRIES
+from tiny.pages import ROOT, blocks, check_words
+from tiny.runs import write_prompts
+from tiny.text import pretrain_config, write_text
+
+DOCS = ROOT / "docs"
+WRITTEN = sorted(
+    path
+    for path in DOCS.rglob("*.md")
+    if not {"generated", "adr", "_build"} & set(path.relative_to(DOCS).parts)
+)
+# These have tests of their own, with the data that they need; the log tells what once was run.
+APART = {"embeddings", "similarity", "senses", "senses-map", "multilingual", "finetuning", "log"}
+RUN = [
+    path
+    for path in WRITTEN
+    if path.stem not in APART
+    and any(block.commands() or block.language == "python" for block in blocks(path))
+]
+# Pages that take runs for granted.
+NEED_RUNS = {"numbers", "export", "measures"}
+# What makes a command short on the tiny model.
+SHORT = {"tune": ["--learning.epochs", "1", "--max-length", "40", "--stride", "4"]}
+SHORT["tune"] += ["--train-limit", "24", "--dev-limit", "8", "--test-limit", "8"]
+PLACES = {
+    "$DATA": "lama",
+    "$NER": "ner",
+    "$PARAREL": "pararel",
+    "$MODEL": "bert-base-cased",
+    # The facts that ship hold no name of the tiny vocabulary.
+    "data/facts.csv": "my_facts.csv",
+}
+
+
+def load_tiny(kind: type[Any], name: str) -> Any:
+    """Load a config; of pretraining return one for the tiny text instead."""
+    config = load(kind, name)
+    return pretrain_config() if kind is PretrainConfig else config
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def workplace(
+    tmp_path: Path, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder with what the pages talk about: a model, LAMA-like data, files of one's own."""
+    (tmp_path / "bert-base-cased").symlink_to(family_folder("bert"))
+    monkeypatch.setattr("symprompt.models.loading.FOLDER", family_folder("bert"))
+    pairs = list(zip(COUNTRIES, CITIES, strict=True))
+    folder = tmp_path / "lama" / "P36"
+    folder.mkdir(parents=True)
+    for split, part in {"train": pairs[:4], "dev": pairs[4:6], "test": pairs[6:]}.items():
+        lines = [json.dumps({"sub": country, "obj": city}) for country, city in part]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
+    about = {"relation": "P36", "template": "The capital of [X] is [Y] ."}
+    (tmp_path / "lama" / "relations.jsonl").write_text(json.dumps(about) + "\n")
+    rows = [f"{country},capital,{city}" for country, city in pairs]
+    (tmp_path / "my_facts.csv").write_text("subject,relation,object\n" + "\n".join(rows))
+    write_text(tmp_path / "my_text.txt")
+    write_entities(tmp_path / "ner")
+    words = ("[X] is the capital of [Y] .", "[X] lies in [Y] .")
+    write_prompts(tmp_path / "pararel", {"P36": words})
+    (tmp_path / "my_sentences.conll").write_text("Ada\nsings\n\nOslo\nis\nquiet\n")
+    monkeypatch.setattr("symprompt.cli.parsing.load", load_tiny)
+    tiny = pretrain_config()
+    monkeypatch.setattr("symprompt.cli.pretraining.load_pretrain_config", lambda _name: tiny)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(words: list[str]) -> None:
+    main([PLACES.get(word, word) for word in words] + SHORT.get(words[0], []))
+
+
+@pytest.mark.parametrize("path", RUN, ids=name_of)
+def test_commands_and_python_run_as_printed(
+    path: Path, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if path.stem in NEED_RUNS:
+        for method in ("manual", "ptuning", "spe"):
+            run(["train", f"lama-{method}", "--data", "$DATA", "--out", f"runs/{method}"])
+    for block in blocks(path):
+        if block.parsed:
+            continue
+        for words in block.commands():
+            capsys.readouterr()
+            run(words)
+            assert capsys.readouterr().out.strip(), words
+        if block.language == "python":
+            capsys.readouterr()
+            exec(compile(block.text, name_of(path), "exec"), {"__name__": "__main__"})
+            assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("path", [*WRITTEN, ROOT / "README.md"], ids=name_of)
+def test_every_command_is_known_to_the_parser(path: Path) -> None:
+    for block in blocks(path):
+        for words in block.commands():
+            check_words(words)
+
+
+def test_the_marks_are_before_blocks() -> None:
+    for path in [*WRITTEN, ROOT / "README.md"]:
+        marks = path.read_text(encoding="utf-8").count("<!-- parsed: ")
+        assert marks == sum(block.parsed for block in blocks(path)), path
+
+
+def test_every_picture_is_there_and_small() -> None:
+    for path in [*WRITTEN, ROOT / "README.md"]:
+        for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / name).stat().st_size < 400_000, name
+
+
+def test_pages_ask_no_other_server() -> None:
+    for path in (DOCS / "conf.py", DOCS / "_static" / "site.css"):
+        assert "http" not in path.read_text(encoding="utf-8")
