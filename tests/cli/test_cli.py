@@ -547,17 +547,17 @@ def test_a_model_that_is_not_there_is_refused(refused: Callable[..., str], tmp_p
     assert "no-model" in refused("my-facts", "--model", tmp_path / "no-model")
 
 
-def test_k_is_lowered_to_the_answers_of_a_small_relation_and_that_is_said(
+def test_a_relation_with_few_answers_is_asked_for_all_of_them_and_that_is_said(
     call: Call, train: Call, tmp_path: Path
 ) -> None:
     flags = ("--vocabulary", "objects", "--k", 50, "--epochs", 0)
     said = train("my-facts", *flags)
     assert said.code == 0, said.err
-    assert "asked back: K = 5 (lowered: relation capital has no more answers); weights" in said.out
-    # A relation with more answers is asked as the run was made.
-    asked = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--json")
-    answers = json.loads(call("ask", tmp_path / "run", *asked).out)["answers"]
-    assert [own["joint"] is None for own in answers] == [False] * 5 + [True] * (len(answers) - 5)
+    assert "asked back: K = 7 (all answers in 1 relation with fewer); weights" in said.out
+    for relation, count in (("capital", 5), ("in", 7)):
+        asked = ("--relation", relation, "--subject", "Oslo", "--device", "cpu", "--json")
+        answers = json.loads(call("ask", tmp_path / "run", *asked).out)["answers"]
+        assert [own["joint"] is None for own in answers] == [False] * count
     assert len(answers) > 5
 
 

@@ -621,11 +621,9 @@ def test_a_run_with_further_candidates_can_be_asked_when_the_file_is_gone(
     assert names == {name for _, name in NAMED} | {"Unheard of", "old river"}
 
 
-def test_k_is_lowered_to_the_candidates_of_the_smallest_relation(
-    make: Make, tmp_path: Path
-) -> None:
+def test_k_is_lowered_to_the_candidates_that_there_are(make: Make, tmp_path: Path) -> None:
     metrics = symprompt.train(make(tmp_path / "run", method={"k": 5})).metrics
-    assert (metrics["k"], metrics["k_lowered_by"]) == (4, "near")
+    assert (metrics["k"], metrics["fewer_answers"]) == (4, {})
 
 
 def test_the_command_line_takes_the_switch(

@@ -292,8 +292,9 @@ def test_a_run_answers_by_its_own_rule_of_what_cannot_be(make: Make, tmp_path: P
     config = make(tmp_path / "run", data=str(data), facts=settings, method={"k": 4})
     run = symprompt.train(config)
     assert run.metrics["excluded"] == {"copies": ["near"], "words": {}}
-    # K is what every fact has, and a new subject may have more.
-    assert run.metrics["k"] == 3
+    # Facts whose subject is an answer have one fewer.
+    assert run.metrics["k"] == 4
+    assert (run.predictions("test")[0].candidates[:, 3] == -1).all()
     assert {own.text for own in run.ask(subject="Rome")} == {"Paris", "Madrid", "Lima"}
     assert {own.text for own in run.ask(subject="Peru")} == {"Paris", "Rome", "Madrid", "Lima"}
     assert {own.text for own in run.ask(object="Rome")} == {"Paris", "Madrid", "Lima"}

@@ -164,16 +164,52 @@ def test_many_facts_of_weaker_prompts_tell_more_than_a_few_of_the_runs_own() -> 
         assert many.min() > -0.01
 
 
+def without_some(predictions: Predictions) -> Predictions:
+    """Predictions in which some facts of the first relation have fewer candidates."""
+    candidates, scores = predictions.candidates.copy(), predictions.object_score.copy()
+    gone = (predictions.relation == 0)[:, None] & (np.arange(K) > 3)
+    gone &= candidates != predictions.gold[:, None]
+    candidates[gone], scores[gone] = -1, -np.inf
+    zero = {name: np.where(gone, 0, own) for name, own in predictions.terms.items()}
+    back = np.where(gone, 0, predictions.subject_score)
+    return replace(
+        predictions, candidates=candidates, object_score=scores, subject_score=back, terms=zero
+    )
+
+
+def test_candidates_that_are_none_change_nothing() -> None:
+    predictions = without_some(simulate(200, (1.0, 0.5, 0.5, 0.0)))
+    columns = predictions.columns()
+    fillers = {"candidates": -1, "object_score": -np.inf}
+    wide = {
+        name: np.pad(own, ((0, 0), (0, 3)), constant_values=fillers.get(name, 0))
+        if own.ndim == 2
+        else own
+        for name, own in columns.items()
+    }
+    one, other = (
+        fit_combination(own, TERMS, 2).weights
+        for own in (predictions, Predictions.from_columns(wide))
+    )
+    for name, weights in one.items():
+        np.testing.assert_allclose(other[name], weights, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("fewer", [False, True])
 @pytest.mark.parametrize("tau", combine.TAUS)
-def test_newtons_steps_end_at_the_mode(tau: float) -> None:
-    evidence, _ = combine._gather(simulate(120, (1.0, 0.4, 0.3, -1.0), relations=3), TERMS, 3)
+def test_newtons_steps_end_at_the_mode(tau: float, fewer: bool) -> None:
+    predictions = simulate(120, (1.0, 0.4, 0.3, -1.0), relations=3)
+    predictions = without_some(predictions) if fewer else predictions
+    evidence, _ = combine._gather(predictions, TERMS, 3)
+    assert bool(evidence.real.all()) != fewer
     shared, own = (value.requires_grad_() for value in combine._fit(evidence, tau))
     # The negative logarithm of (1) times (2), fact by fact.
     total = (shared - evidence.start).square().sum() / 2 + (own / tau).square().sum() / 2
     for row in range(len(evidence.gold)):
         theta = shared + own[int(evidence.relation[row])]
         scores = evidence.terms[row] @ theta
-        total = total + scores.logsumexp(0) - scores[int(evidence.gold[row])]
+        chances = scores[evidence.real[row]].logsumexp(0)
+        total = total + chances - scores[int(evidence.gold[row])]
     slopes = torch.autograd.grad(total, [shared, own])
     assert max(float(slope.abs().max()) for slope in slopes) < 1e-3
 

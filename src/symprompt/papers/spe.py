@@ -387,7 +387,7 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
 
     def example(row: int) -> Example:
         fact = facts[row]
-        order = np.argsort(-joint[row], kind="stable").tolist()
+        order = np.argsort(-joint[row, : len(texts[row])], kind="stable").tolist()
         return Example(
             fact.relation,
             card[fact.relation]["label"] or card[fact.relation]["manual_template"],

@@ -500,17 +500,11 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
     # The true object is not known: any object of the relation holds its place, masked anyway.
     placeholder = problem.facts.relations[0].all()[0].object
     sentences = question.tensorise(names, placeholder)
-    # Those that may not be their own answer have one fewer; they are asked apart.
-    fewer = sentences.lack_one(problem.allowed).cpu().numpy()
-    groups = (np.flatnonzero(~fewer), np.flatnonzero(fewer))
-    known, found = question.names("subject"), dict[int, Answers]()
-    for rows in (
-        group[start : start + _SUBJECTS_AT_ONCE]
-        for group in groups
-        for start in range(0, len(group), _SUBJECTS_AT_ONCE)
-    ):
-        size = int(problem.allowed.sum()) - int(fewer[rows[0]])
-        asked = min(question.k, size) if question.weights else 0
+    known, found = question.names("subject"), list[Answers]()
+    size = int(problem.allowed.sum())
+    asked = min(question.k, size) if question.weights else 0
+    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
+        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
         scores = method.scores(sentences, rows, question.vectors)
         scores = sentences.permitted(scores, rows, problem.allowed)
         object_score, tokens = top_k(scores, min(max(asked, top), size))
@@ -527,22 +521,25 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
                 sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
             )
         for row, place in enumerate(rows.tolist()):
-            texts = [problem.text(answer) for answer in tokens[row].tolist()]
+            # A subject that may not be its own answer has one fewer.
+            texts = [problem.text(answer) for answer in tokens[row].tolist() if answer >= 0]
+            own_score, both = object_score[row, : len(texts)], min(asked, len(texts))
             ranked: list[Answer] = []
             if asked:
-                own_terms = {name: own[row] for name, own in terms.items()}
-                ranked = question.answers(texts[:asked], object_score[row, :asked], own_terms)
-            ranked += question.answers(texts[asked:], object_score[row, asked:])
-            found[place] = Answers(
+                own_terms = {name: own[row, :both] for name, own in terms.items()}
+                ranked = question.answers(texts[:both], own_score[:both], own_terms)
+            ranked += question.answers(texts[both:], own_score[both:])
+            answers = Answers(
                 ranked[:top],
                 relation=problem.relations[0],
                 subject=names[place],
                 names=known,
                 weights=question.weights,
             )
+            found.append(answers)
         if len(names) > 1:
             tick("asking", len(found), len(names), "")
-    return [found[place] for place in range(len(names))]
+    return found
 
 
 @torch.no_grad()
@@ -615,6 +612,7 @@ def rank_answers(
     """Return answers by joint score, best first; ties, and all without one, keep their order.
 
     Args:
+        joint: may go on for candidates that are none, which come last.
         terms: further scores by name, see ``Answer``.
         plain: whether object scores are log-probabilities.
     """
@@ -635,7 +633,7 @@ def rank_answers(
     ]
     if joint is None:
         return answers
-    return [answers[row] for row in np.argsort(-joint, kind="stable").tolist()]
+    return [answers[row] for row in np.argsort(-joint[: len(texts)], kind="stable").tolist()]
 
 
 def stored_problem(

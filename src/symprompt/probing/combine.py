@@ -27,7 +27,7 @@ candidate gets no weight. Facts whose true object is not among the candidates te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -50,24 +50,30 @@ _LEAST_OBJECT = 0.2
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """Facts whose true object is a candidate: scores [n, k, t], its place [n], relation [n]."""
+    """Facts whose true object is a candidate: scores [n, k, t], its place [n], relation [n].
+
+    ``real`` [n, k] says which candidates there are: a fact may have fewer answers than k.
+    """
 
     terms: Tensor
+    real: Tensor
     gold: Tensor
     relation: Tensor
     relations: int
     start: Tensor
 
     def take(self, rows: Tensor) -> _Evidence:
-        return _Evidence(
-            self.terms[rows], self.gold[rows], self.relation[rows], self.relations, self.start
+        return replace(
+            self,
+            terms=self.terms[rows],
+            real=self.real[rows],
+            gold=self.gold[rows],
+            relation=self.relation[rows],
         )
 
     def first(self) -> _Evidence:
         """Return the evidence with the object score alone."""
-        return _Evidence(
-            self.terms[..., :1], self.gold, self.relation, self.relations, self.start[:1]
-        )
+        return replace(self, terms=self.terms[..., :1], start=self.start[:1])
 
     def losses(self, theta: Tensor) -> Tensor:
         """Return -log P(c* | f) of every fact (1), [n]."""
@@ -75,7 +81,8 @@ class _Evidence:
 
     def scores(self, theta: Tensor) -> Tensor:
         """Return the candidates' scores [n, k]."""
-        return (self.terms @ theta[self.relation][..., None])[..., 0]
+        scores = (self.terms @ theta[self.relation][..., None])[..., 0]
+        return scores.masked_fill(~self.real, -torch.inf)
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient [r, t] and the Hessian [r, t, t] of the summed losses."""
@@ -123,25 +130,28 @@ def _gather(
     is_gold = predictions.candidates == predictions.gold[:, None]
     rows = is_gold.any(1).nonzero()[0]
     found = predictions.take(rows)
-    columns = [_centred(found.object_score)] + [_centred(found.term(name)) for name in terms]
-    scores = torch.stack([torch.from_numpy(column) for column in columns], dim=-1)
-    spread = scores.flatten(0, 1).square().mean(0).sqrt()
+    real = np.isfinite(found.object_score)
+    columns = [found.object_score, *(found.term(name) for name in terms)]
+    scores = torch.from_numpy(np.stack([_centred(column, real) for column in columns], axis=-1))
+    spread = (scores.flatten(0, 1).square().sum(0) / max(1, int(real.sum()))).sqrt()
     spread = torch.where(spread > 0, spread, torch.ones_like(spread)).nan_to_num(nan=1.0)
     start = torch.zeros_like(spread)
     start[0] = spread[0]
     gold = torch.from_numpy(is_gold[rows].argmax(1))
     relation = torch.from_numpy(found.relation)
-    return _Evidence(scores / spread, gold, relation, relations, start), spread
+    evidence = _Evidence(scores / spread, torch.from_numpy(real), gold, relation, relations, start)
+    return evidence, spread
 
 
-def _centred(scores: Array) -> Array:
-    """Return float64 scores less each fact's mean, which its softmax does not see."""
+def _centred(scores: Array, real: Array) -> Array:
+    """Return float64 scores less each fact's mean, which its softmax does not see; 0 for none."""
     wide = scores.astype(np.float64)
-    # Candidates that a relation does not allow have no score, and no chance.
-    finite = np.isfinite(wide)
+    finite = real & np.isfinite(wide)
     if not finite.all():
+        # A likelihood that is too small for its logarithm is smaller than the others.
         wide = np.where(finite, wide, wide[finite].min(initial=0.0) - 1.0)
-    centred: Array = wide - wide.mean(1, keepdims=True)
+    mean = np.where(real, wide, 0.0).sum(1) / real.sum(1)
+    centred: Array = np.where(real, wide - mean[:, None], 0.0)
     return centred
 
 

@@ -105,7 +105,8 @@ class MethodConfig:
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
     k: Common[Positive] = 15
-    """How many candidates are re-ranked (equation 8); also how many are stored."""
+    """How many candidates are re-ranked (equation 8); also how many are stored. A relation with
+    fewer answers has all of them."""
     weight: Amount = 0.8
     """Weight of the subject score when re-ranking (lambda in equation 10)."""
     train_weight: Amount = 0.8

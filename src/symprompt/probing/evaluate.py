@@ -164,7 +164,7 @@ def prior_scores(
 
     Args:
         rows: [b] facts.
-        candidates: [b, k] tokens, or ids of names.
+        candidates: [b, k] tokens, or ids of names; -1 is none and scores 0.
     """
     layout, mask_id = sentences.object_prompt, method.backbone.vocabulary.mask_id
     assert mask_id is not None  # causal models are refused
@@ -182,8 +182,8 @@ def prior_scores(
         here, there = (
             torch.from_numpy(index).to(candidates.device) for index in (own, line[kind[own]])
         )
-        found[here] = scores[there[:, None], candidates[here]]
-    return found
+        found[here] = scores[there[:, None], candidates[here].clamp(min=0)]
+    return found.masked_fill(candidates < 0, 0)
 
 
 @torch.no_grad()
@@ -248,7 +248,7 @@ def _predict_rows(
         ).float()
     else:
         subject_score = torch.full_like(object_score, torch.nan)
-    is_known = (candidates[:, :, None] == known[:, None, :]).any(2)
+    is_known = (candidates[:, :, None] == known[:, None, :]).any(2) & (candidates >= 0)
     columns = {
         "relation": relation,
         "gold": gold,
@@ -339,11 +339,11 @@ def add_terms(
     found = dict(predictions.terms)
     if FREQUENCY in terms and FREQUENCY not in found:
         frequencies = log_frequencies(problem.object_counts())
-        shares = frequencies[relation[:, None], torch.from_numpy(candidates)]
-        found[FREQUENCY] = shares.float().numpy()
+        shares = frequencies[relation[:, None], torch.from_numpy(candidates)].float().numpy()
+        found[FREQUENCY] = np.where(candidates >= 0, shares, np.float32(0))
     if COPY in terms and COPY not in found:
         copies = problem.sentences[split].copy[:, None]
-        found[COPY] = (candidates == copies).astype(np.float32)
+        found[COPY] = ((candidates == copies) & (candidates >= 0)).astype(np.float32)
     return replace(predictions, terms=found)
 
 
@@ -360,7 +360,7 @@ def store_predictions(
 ) -> None:
     """Write a split's predictions of some facts, with their candidates' texts."""
     answers = np.unique(predictions.candidates).tolist()
-    texts = {answer: problem.text(answer) for answer in answers}
+    texts = {answer: problem.text(answer) for answer in answers if answer >= 0}
     write_predictions(folder, split, predictions, facts, problem.relations, texts)
 
 
@@ -447,7 +447,6 @@ def write_results(
     card["metrics"] = {split: figures["raw"]["realistic"] for split, figures in measured.items()}
     folder.write_json(CARD, card)
     stored = found["test"].candidates.shape[1]
-    lowered = combination is not None and stored < config.method.k
     weights_by_name = combination and {
         term: dict(zip(names, own.tolist(), strict=True))
         for term, own in combination.weights.items()
@@ -458,7 +457,7 @@ def write_results(
         "candidates": problem.counts(),
         "excluded": excluded_answers(config, problem),
         "k": None if combination is None else stored,
-        "k_lowered_by": problem.smallest_relation() if lowered else None,
+        "fewer_answers": {} if combination is None else problem.fewer_answers(stored),
         "weights": weights_by_name,
         **(
             {"evidence": {"dev": len(found["dev"]), "train": len(held_out)}}

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from symprompt.probing.problem import Sentences
 
 _FACTS_AT_ONCE = 2048
-_NONE = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,8 @@ def wrong_candidates(scores: Tensor, known: Tensor, k: int) -> Tensor:
         scores: [b, v] of the object prompt; ``-inf`` marks what is no candidate.
         known: [b, m] padded with -1, the true ones.
     """
-    # Lower than any score, but finite: a relation may have fewer answers than k.
-    values, found = top_k(scores.clamp(min=_NONE), min(k, scores.shape[1]))
-    right = (found[:, :, None] == known[:, None, :]).any(2)
-    found = found.masked_fill(right | (values == _NONE), -1)
+    _, found = top_k(scores, min(k, scores.shape[1]))
+    found = found.masked_fill((found[:, :, None] == known[:, None, :]).any(2), -1)
     return torch.nn.functional.pad(found, (0, k - found.shape[1]), value=-1)
 
 

@@ -102,13 +102,6 @@ class Sentences:
         at = barred.clamp(min=0)
         return scores.scatter(1, at, scores.gather(1, at).masked_fill(barred >= 0, -torch.inf))
 
-    def lack_one(self, allowed: Tensor) -> Tensor:
-        """Return which facts have an answer fewer than their relation, [n] bool; see above."""
-        relation = self.object_prompt.relation
-        if self.barred is None:
-            return torch.zeros_like(relation, dtype=torch.bool)
-        return (self.barred >= 0) & allowed[relation, self.barred.clamp(min=0)]
-
     @cached_property
     def relations(self) -> np.ndarray:
         """Each fact's relation, [n] on the CPU."""
@@ -154,20 +147,13 @@ class Problem:
         return dict(zip(self.relations, self.allowed.sum(1).tolist(), strict=True))
 
     def candidates(self, k: int) -> int:
-        """Return how many candidates to keep of every fact: k, or all where there are fewer."""
-        return min(k, int(self._answers().min()))
+        """Return how many candidates are kept: k, or fewer if no relation has so many answers."""
+        return min(k, int(self.allowed.sum(1).max()))
 
-    def smallest_relation(self) -> str:
-        """Return the relation with the fewest answers, which bounds the candidates of all."""
-        return self.relations[int(self._answers().argmin())]
-
-    def _answers(self) -> Tensor:
-        """Return how many answers every fact of each relation has at least, [relation]."""
-        counts = self.allowed.sum(1)
-        less = torch.zeros_like(counts)
-        for sentences in self.sentences.values():
-            less[sentences.object_prompt.relation[sentences.lack_one(self.allowed)]] = 1
-        return counts - less
+    def fewer_answers(self, k: int) -> dict[str, int]:
+        """Return the relations with fewer than k answers, all of which are candidates."""
+        counts = zip(self.relations, self.allowed.sum(1).tolist(), strict=True)
+        return {name: count for name, count in counts if count < k}
 
     def object_counts(self) -> Tensor:
         """Return how often each answer is a training object of each relation, [relation, v]."""

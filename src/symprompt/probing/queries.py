@@ -300,13 +300,14 @@ def score_subjects(
     All candidates of all rows are queried in passes of at most ``max_tokens`` tokens.
 
     Args:
-        candidates: [b, k] tokens, or ids of ``names``.
+        candidates: [b, k] tokens, or ids of ``names``; -1 is none, is not queried and scores 0.
     """
-    k = candidates.shape[1]
-    each = np.repeat(rows, k)
+    k, objects = candidates.shape[1], candidates.reshape(-1)
+    each, real = np.repeat(rows, k), objects >= 0
+    if not bool(real.all()):
+        each, objects = each[real.cpu().numpy()], objects[real]
     one_each = masking == "whole" or backbone.causal
     sentences = np.ones_like(each) if one_each else layout.subject_lengths[each]
-    objects = candidates.reshape(-1)
     lengths = layout.lengths[each]
     if names is not None:
         tokens = names.lengths[objects.cpu().numpy()]
@@ -334,7 +335,10 @@ def score_subjects(
             objects=filled if names is None else None,
         )
         scores.append(found.average(average))
-    return torch.cat(scores).reshape(len(rows), k)
+    every = torch.cat(scores)
+    if len(every) < len(real):
+        every = every.new_zeros(len(real)).masked_scatter(real, every)
+    return every.reshape(len(rows), k)
 
 
 def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks[Tensor]:
@@ -380,10 +384,11 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Args:
         scores: ``[b, v]`` float32 or float64; ``-inf`` marks what is no candidate.
-        k: how many, at most the number of candidates in every row.
+        k: how many, at most v.
 
     Returns:
-        Values ``[b, k]`` and ids ``[b, k]`` int64 (equation 8 of the SPE paper).
+        Values ``[b, k]`` and ids ``[b, k]`` int64 (equation 8 of the SPE paper); a row with fewer
+        candidates ends with values of ``-inf`` and ids of -1.
 
     Raises:
         SympromptError: half-precision or NaN scores, or k out of range.
@@ -395,20 +400,16 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, ids = torch.topk(scores, k, dim=1)
     _check_no_nan(values)  # topk puts NaN first, so a look at its values is enough
     border = values[:, -1:]
-    if bool((border == -torch.inf).any()):
-        fewest = int((scores > -torch.inf).sum(dim=1).min())
-        raise SympromptError(
-            f"k is {k}, but a row has only {fewest} finite scores; choose k <= {fewest}."
-        )
-    tied_everywhere = (scores == border).sum(dim=1)
-    crowded = (tied_everywhere > (values == border).sum(dim=1)).nonzero().squeeze(1)
+    more_tied = (scores == border).sum(dim=1) > (values == border).sum(dim=1)
+    crowded = (more_tied & (border[:, 0] > -torch.inf)).nonzero().squeeze(1)
     if crowded.numel():
         ids[crowded] = _best_ids_by_border(scores[crowded], border[crowded], k)
     ids = ids.sort(dim=1).values
     values = scores.gather(1, ids)
     # Adding zero turns -0.0 into 0.0: a sort by bits would tell the two apart.
     order = torch.sort(values + 0.0, stable=True, dim=1, descending=True).indices
-    return values.gather(1, order), ids.gather(1, order)
+    values, ids = values.gather(1, order), ids.gather(1, order)
+    return values, ids.masked_fill(values == -torch.inf, -1)
 
 
 def _best_ids_by_border(scores: Tensor, border: Tensor, k: int) -> Tensor:

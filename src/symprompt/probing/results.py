@@ -136,7 +136,8 @@ class Predictions:
     filtered twins [n] int64 (see ``Ranks``); candidates [n, k] int64 and object_score [n, k]
     float32, best first; subject_score [n, k] float32, NaN where the run has no subject prompt;
     known [n, k] bool, candidates that are other true objects of the same subject; terms, further
-    scores [n, k] float32 by name, as they are before any weight.
+    scores [n, k] float32 by name, as they are before any weight. A fact with fewer than k answers
+    has -1 in the place of further candidates, an object score of -inf and other scores of 0.
     """
 
     relation: Array
@@ -246,7 +247,9 @@ class Predictions:
             combination = Combination({SUBJECT: np.full(relations, combination)})
         joint = kept.joint(combination)
         is_gold = kept.candidates == self.gold[:, None]
-        counted = ~is_gold & ~kept.known if filtered else ~is_gold
+        counted = ~is_gold & (kept.candidates >= 0)
+        if filtered:
+            counted &= ~kept.known
         gold_joint = np.where(is_gold, joint, 0).sum(1, keepdims=True, dtype=joint.dtype)
         before = self.ranks(filtered=filtered)
         # Candidates score at least as high as a gold outside, so those that tie with it now lead.
@@ -481,9 +484,9 @@ class Asked:
         return [self.read(row) for row in self.predictions.candidates]
 
     def read(self, answers: Array) -> list[str]:
-        """Return some of the candidates as people read them."""
+        """Return some of the candidates as people read them; those that are none are left out."""
         texts, text = self.texts, self._text
-        return [texts[text[own]] for own in answers.tolist()]
+        return [texts[text[own]] for own in answers.tolist() if own >= 0]
 
     @cached_property
     def _text(self) -> dict[int, int]:
@@ -510,7 +513,7 @@ def write_predictions(
     def number(texts: Iterable[str]) -> Array:
         return np.array([places.setdefault(own, len(places)) for own in texts], dtype=np.int32)
 
-    answers = np.unique(predictions.candidates)
+    answers = np.unique(predictions.candidates[predictions.candidates >= 0])
     columns = {
         **predictions.columns(),
         "subject": number(fact.subject for fact in facts),

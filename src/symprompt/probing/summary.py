@@ -39,14 +39,14 @@ def run_summary(metrics: Mapping[str, Any]) -> Grids:
     ]
     notes += leakage_notes(metrics)
     if metrics["weights"]:
-        small = metrics.get("k_lowered_by")
-        lowered = f" (lowered: relation {small} has no more answers)" if small else ""
+        fewer = metrics.get("fewer_answers", {})
+        small = f" (all answers in {counted(len(fewer), 'relation')} with fewer)" if fewer else ""
         ranges = []
         for term, own in metrics["weights"].items():
             values = dict.fromkeys((min(own.values()), max(own.values())))
             ranges.append(f"{term} {' to '.join(f'{weight:.3g}' for weight in values)}")
         asked = "asked back" if "subject" in metrics["weights"] else "re-ranked"
-        notes.append(f"{asked}: K = {metrics['k']}{lowered}; weights: {', '.join(ranges)}")
+        notes.append(f"{asked}: K = {metrics['k']}{small}; weights: {', '.join(ranges)}")
     if "evidence" in metrics:
         dev, train = (counted(metrics["evidence"][split], "fact") for split in ("dev", "train"))
         notes.append(
