@@ -61,6 +61,19 @@ VARIANTS = {
     "spe-paper": "SPE as its paper has it (lama-spe-paper)",
     "fit-without-back": "SPE's fit of weights without the subject score",
 }
+# The README's rows of LAMA-34k.
+SHORT = {
+    "majority": "most frequent training object",
+    "manual": "manual prompts",
+    "lpaqa": "LPAQA, learned weights",
+    "autoprompt": "AutoPrompt",
+    "optiprompt-manual": "OptiPrompt, from the manual template",
+    "softprompt": "SoftPrompt",
+    "ptuning": "P-tuning",
+    "ptuning-18-vectors": "P-tuning with as many vectors as SPE (18)",
+    "spe": "SPE",
+    "mp-ft": "manual prompts + fine-tuning (39 M weights a relation)",
+}
 # What the API is about, by the first part of a module's name.
 ROOMS = {
     "opening": "Open a run",
@@ -395,3 +408,34 @@ def published_grids() -> list[Grid]:
 def percents(values: Mapping[str, float]) -> str:
     """Return a cell of published figures."""
     return " / ".join(f"{value:.1f}" for value in values.values()) or DASH
+
+
+# ------------------------------------------------------------------------------ README
+
+
+def readme_table() -> str:
+    """Return the README's table of LAMA-34k, from its records."""
+    records = load_stored(str(RECORDS / "lama34k.json")).records
+    lines = ["| method | seeds | P@1 | P@10 | MRR |", "|---|---|---|---|---|"]
+    for label, name in SHORT.items():
+        own = chosen(records, label, OVER_RELATIONS)
+        seeds = len({seed for record in own.values() for seed in record.seeds})
+        cells = [f"{own[metric].value:.2f}" for metric in METRIC_NAMES]
+        lines.append(f"| {' | '.join([name, str(seeds), *cells])} |")
+    change = chosen(records, "spe", OVER_RELATIONS, "ptuning")
+    cells = [
+        f"{own.value:+.2f} ({own.low:+.2f} to {own.high:+.2f})"
+        for own in (change[metric] for metric in METRIC_NAMES)
+    ]
+    return "\n".join([*lines, f"| SPE - P-tuning | | {' | '.join(cells)} |"])
+
+
+def with_table(text: str) -> str:
+    """Return the README's text with the table as the records have it now."""
+    marks = re.compile(r"(?<=<!-- lama34k -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    return marks.sub(lambda _found: f"\n{readme_table()}\n\n", text)
+
+
+if __name__ == "__main__":
+    readme = DOCS.parent / "README.md"
+    readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")

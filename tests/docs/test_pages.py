@@ -29,7 +29,7 @@ WRITTEN = sorted(
 APART = {"embeddings", "similarity", "senses", "senses-map", "multilingual", "finetuning", "log"}
 RUN = [
     path
-    for path in WRITTEN
+    for path in [*WRITTEN, ROOT / "README.md"]
     if path.stem not in APART
     and any(block.commands() or block.language == "python" for block in blocks(path))
 ]
