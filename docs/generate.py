@@ -113,11 +113,10 @@ def setup(app: Any) -> dict[str, bool]:
     return {"parallel_read_safe": True}
 
 
-def leave_out(_app: Any, _name: str, source: list[str]) -> None:
-    """Take chapters out of a list of pages that are not written yet."""
-    for chapter in ("page",):
-        if not (DOCS / f"{chapter}.md").is_file():
-            source[0] = source[0].replace(f"\n{chapter}\n", "\n")
+def leave_out(_app: Any, name: str, source: list[str]) -> None:
+    """Take the chapter on the page out of the first list of pages while it is not written."""
+    if name == "index" and not (DOCS / "page.md").is_file():
+        source[0] = source[0].replace("\npage\n", "\n")
 
 
 def make_pages(folder: Path) -> None:
