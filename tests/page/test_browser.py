@@ -13,7 +13,7 @@ from symprompt.page.data import Library
 from symprompt.page.export import write_export
 from symprompt.probing.results import SUBJECT, Combination, load_asked, load_combination
 from symprompt.report.tables import load_scores
-from symprompt.runs.folder import Folder
+from symprompt.runs.folder import CONFIG, MANIFEST, PROGRESS, Folder, Manifest
 from tiny.big import HOSTILE
 
 RANKS = """async ([run, k, scale, filtered, stored]) => {
@@ -22,6 +22,47 @@ RANKS = """async ([run, k, scale, filtered, stored]) => {
   const settings = { k, scale, filtered };
   const ranks = stored ? facts.after(settings) : facts.compute(settings);
   return Array.from({ length: facts.count }, (_, row) => ranks.at(row));
+}"""
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => {
+    const part = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const ground = (element) => {
+    for (let own = element; own; own = own.parentElement) {
+      const found = rgb(getComputedStyle(own).backgroundColor);
+      if (found[3] > 250) return found;
+    }
+    return [255, 255, 255];
+  };
+  const weak = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!text || !element.checkVisibility()) continue;
+    if (element.closest("option, :disabled, script")) continue;
+    const style = getComputedStyle(element);
+    const svg = element.closest("svg");
+    const [one, other] = [light(rgb(svg ? style.fill : style.color)), light(ground(element))];
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    const told = `${element.tagName} ${element.textContent.slice(0, 20)} ${ratio.toFixed(2)}`;
+    if (ratio < 4.5) weak.push(told);
+  }
+  return weak;
+}"""
+UNNAMED = """() => {
+  const named = (own) =>
+    own.textContent.trim() || own.getAttribute("aria-label") || own.labels?.length;
+  const kinds = "button, input, select, textarea, a, [role=button], [role=grid]";
+  return [...document.querySelectorAll(kinds)]
+    .filter((own) => own.checkVisibility() && !named(own))
+    .map((own) => own.outerHTML.slice(0, 80));
 }"""
 Serve = Callable[..., str]
 Open = Callable[..., Any]
@@ -188,3 +229,86 @@ def test_a_broken_run_is_told(
     page.click("#broken summary")
     assert "neither a run folder" in page.inner_text("#broken")
     assert page.locator("nav a").all_inner_texts()[:2] == ["Ask", "Facts"]
+
+
+def test_compare_shows_the_table_and_opens_the_facts_that_differ(
+    small_run: Path, other_run: Path, serve: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    library = Library([str(small_run), str(other_run)])
+    write_export(library, str(tmp_path / "report.html"))
+    for address in (serve(small_run, other_run), (tmp_path / "report.html").as_uri()):
+        page = open_page(address + "#compare")
+        found = library.compare([0, 1])
+        wanted = [f"{run['mean over relations']['p1']['value']:.2f}" for run in found["runs"]]
+        assert numbers(page, ".total .shade b") == wanted
+        page.get_by_role("button", name="other", exact=True).click()
+        shown = [float(own) for own in numbers(page, "tbody + tbody tr td:last-child b")]
+        assert shown == sorted(shown, reverse=True)
+        header = page.get_by_role("columnheader", name="other")
+        assert header.get_attribute("aria-sort") == "descending"
+        page.locator("tr.total .shade button").last.click()
+        page.wait_for_selector(".differing .rows")
+        both = library.diff(0, 1)["all"]
+        assert [own.rpartition(": ")[2] for own in numbers(page, ".differing h4")] == [
+            str(both["second_alone"]),
+            str(both["first_alone"]),
+        ]
+
+
+def test_the_map_counts_as_diff_does(
+    small_run: Path, other_run: Path, serve: Serve, open_page: Open
+) -> None:
+    library = Library([str(small_run), str(other_run)])
+    page = open_page(serve(small_run, other_run) + "#map")
+    page.wait_for_selector(".diff")
+    values = library.diff(0, 1)
+    rows = page.locator(".diff tbody tr").all()
+    shown = {}
+    for row in rows:
+        name = row.locator("th").inner_text()
+        shown[name] = [int(own.inner_text()) for own in row.locator("td.figure").all()[1:3]]
+    wanted = {
+        own["relation"]: [own["first_alone"], own["second_alone"]] for own in values["groups"]
+    }
+    wanted["all"] = [values["all"]["first_alone"], values["all"]["second_alone"]]
+    assert shown == wanted
+    assert page.locator("circle.point").count() == 8
+    page.locator("circle.point").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".differing .rows")
+
+
+def test_a_run_in_training_is_watched(tmp_path: Path, serve: Serve, open_page: Open) -> None:
+    folder = Folder(tmp_path / "run")
+    folder.write(CONFIG, b"")
+    folder.write(MANIFEST, Manifest(command="train").to_json())
+    rows = [{"epoch": 0, "loss": 2.5}, {"epoch": 1, "loss": 2.0}]
+    note = {"done": 3, "total": 9, "history": rows, "stage": "training", "seconds": 6.0}
+    folder.write_json(PROGRESS, note)
+    page = open_page(serve(folder.path) + "#live")
+    page.wait_for_selector("text=step 3 of 9")
+    assert "about 12 s left" in page.inner_text("main")
+    assert numbers(page, ".curve b") == ["2.000"]
+    folder.write_json(PROGRESS, note | {"done": 6, "history": [*rows, {"epoch": 2, "loss": 1.5}]})
+    page.wait_for_selector("text=step 6 of 9")
+    assert numbers(page, ".curve b") == ["1.500"]
+    folder.write(MANIFEST, Manifest(command="train", state="finished").to_json())
+    page.wait_for_selector("text=finished")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_and_fits(
+    small_run: Path, other_run: Path, tmp_path: Path, open_page: Open, width: int, scheme: str
+) -> None:
+    write_export(Library([str(small_run), str(other_run)]), str(tmp_path / "report.html"))
+    address = (tmp_path / "report.html").as_uri()
+    options = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    for view in ("ask?relation=P17&subject=__proto__", "facts", "compare", "map"):
+        page = open_page(f"{address}#{view}", **options)
+        page.wait_for_timeout(100)
+        weak = page.evaluate(CONTRAST)
+        assert not weak, f"{view}: {weak[:5]}"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert not page.evaluate(UNNAMED)
+        page.context.close()

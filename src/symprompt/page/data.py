@@ -116,7 +116,7 @@ def _describe_task(folder: Folder) -> dict[str, Any]:
         for record in own.records
     ]
     found: dict[str, Any] = {"figures": figures[:12], "parts": own.details.get("tasks", [])}
-    card = folder.path / "prompt.json"
+    card = folder.path / "card.json"
     if card.is_file():
         about = read_json(card)
         if isinstance(about, dict):

@@ -80,6 +80,7 @@ class Models:
         """Return a run's answers as plain values."""
         from symprompt.probing.ask import Run
 
+        _silence()
         source = self.library.source(question.run)
         if question.run not in self._runs:
             self._runs[question.run] = Run.load(source.path, backbones=self._backbones)
@@ -100,6 +101,7 @@ class Models:
         """Return a model's answers to a sentence."""
         from symprompt.probing.ask import ask_template
 
+        _silence()
         backbone = self._backbone(question.run)
         (answers,) = ask_template(
             backbone,
@@ -125,6 +127,7 @@ class Models:
         """Return what each run predicts; deep prefixes of one model answer in one batch."""
         from symprompt.tasks.predict import StoredPrompt, TaskRun
 
+        _silence()
         found: dict[int, dict[str, Any]] = {}
         together: dict[int, StoredPrompt] = {}
         for number in dict.fromkeys(question.runs):
@@ -152,7 +155,11 @@ class Models:
                 found |= self._predict_together(group, question.parts)
             except SympromptError as error:
                 found |= {number: {"error": str(error)} for number in group}
-        return {"answers": {str(key): found[key] for key in sorted(found)}, "batches": batches}
+        return {
+            "answers": {str(key): found[key] for key in sorted(found)},
+            "batches": batches,
+            "together": len(together),
+        }
 
     def _predict_together(
         self, group: Mapping[int, StoredPrompt], parts: Sequence[str]
@@ -178,6 +185,7 @@ class Models:
             raise ConfigError("there is no text to look for words in; start with --corpus FILE.")
         from symprompt.embeddings.sense_map import draw_word
 
+        _silence()
         backbone = self._backbone(question.run)
         forms = [form.strip() for form in question.word.split(",") if form.strip()]
         found = draw_word(
@@ -195,6 +203,12 @@ class Models:
         }
 
 
+def _silence() -> None:
+    from symprompt.models.loading import silence_transformers
+
+    silence_transformers()
+
+
 def _example(stored: StoredPrompt | StoredPattern, parts: Sequence[str]) -> object:
     """Return an input of the page as a task takes it.
 
@@ -205,13 +219,18 @@ def _example(stored: StoredPrompt | StoredPattern, parts: Sequence[str]) -> obje
     given = [part.strip() for part in parts][:count]
     if len(given) < count or not all(given):
         raise ConfigError(f"this task reads {' and '.join(stored.inputs)}; fill in {count} texts.")
-    if stored.inputs == ("words",):
-        return given[0].split()
+    if stored.inputs[0] == "words":
+        words = given[0].split()
+        if count == 1:
+            return words
+        if given[1] not in words:
+            raise ConfigError(f"the predicate {given[1]!r} is no word of the text.")
+        return {"words": words, "predicate": words.index(given[1])}
     return given[0] if count == 1 else tuple(given)
 
 
 def _text(stored: StoredPrompt | StoredPattern, parts: Sequence[str]) -> str:
-    return " ".join(parts[0].split()) if stored.inputs == ("words",) else parts[-1].strip()
+    return " ".join(parts[0].split()) if stored.inputs[0] == "words" else parts[0].strip()
 
 
 def _told(stored: StoredPrompt | StoredPattern, row: Mapping[str, Any]) -> dict[str, Any]:

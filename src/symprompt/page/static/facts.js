@@ -17,8 +17,8 @@ const FILTERS = [
 ];
 
 /** Return columns of a table of facts; look(item) gives {facts, row, was, now, answer}. */
-export function factColumns(look, titles = ["before", "after"]) {
-  const name = (column, key) => (cell, item) => {
+export function factColumns(look, titles = ["before", "after"], answer = "first answer") {
+  const name = (key) => (cell, item) => {
     const { facts, row } = look(item);
     cell.textContent = clean(key(facts, row));
     cell.title = cell.textContent;
@@ -34,20 +34,20 @@ export function factColumns(look, titles = ["before", "after"]) {
       size: "minmax(6rem, 1fr)",
       narrow: false,
       class: "quiet",
-      fill: name("relation", (facts, row) => facts.relations[facts.relation[row]].name),
+      fill: name((facts, row) => facts.relations[facts.relation[row]].name),
     },
     {
       title: "subject",
       size: "minmax(7rem, 2fr)",
-      fill: name("subject", (facts, row) => facts.texts[facts.subject[row]]),
+      fill: name((facts, row) => facts.texts[facts.subject[row]]),
     },
     {
       title: "right object",
       size: "minmax(5rem, 1.4fr)",
-      fill: name("object", (facts, row) => facts.texts[facts.object[row]]),
+      fill: name((facts, row) => facts.texts[facts.object[row]]),
     },
     {
-      title: "first answer",
+      title: answer,
       size: "minmax(5rem, 1.4fr)",
       narrow: false,
       fill: (cell, item) => {

@@ -1,13 +1,23 @@
 // The page: views by the address after #, one data source, messages and colours.
 
 import { askView } from "./ask.js";
+import { compareView } from "./compare.js";
 import { h } from "./dom.js";
 import { factsView } from "./facts.js";
+import { liveView } from "./live.js";
+import { mapView } from "./map.js";
 import { openSource } from "./source.js";
+import { tasksView } from "./tasks.js";
+import { wordsView } from "./words.js";
 
 const VIEWS = {
   ask: ["Ask", askView, (page) => page.runs("facts").length || page.models.length],
   facts: ["Facts", factsView, (page) => page.runs("facts").length],
+  compare: ["Compare", compareView, (page) => page.runs("facts").length],
+  map: ["Map", mapView, (page) => page.runs("facts").length],
+  tasks: ["Tasks", tasksView, (page) => page.runs("task").length],
+  words: ["Words", wordsView, (page) => page.about.corpus && page.models.length],
+  live: ["Live", liveView, (page) => page.about.runs.some((own) => own.live)],
 };
 const THEMES = ["auto", "light", "dark"];
 
