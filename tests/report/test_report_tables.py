@@ -265,3 +265,42 @@ def test_raw_and_filtered_columns_fit_the_terminal(width: int) -> None:
     assert max(map(len, shown.splitlines())) <= width
     for figure in ("66.67", "83.33", "filtered", "P@10", "MRR"):
         assert figure in shown
+
+
+def test_by_relation_runs_are_compared_with_the_first_and_losses_are_named() -> None:
+    count = 60
+    relation = np.arange(count) % 3
+    names = ("P19", "P36", "P50")
+    key = [(names[own], f"s{place}", "o") for place, own in enumerate(relation)]
+    common: dict[str, Any] = {"relation_names": names, "relation": relation, "key": key}
+    before = np.full(count, 2.0)
+    after = np.where(relation == 1, 4.0, np.where(np.arange(count) < 3, 1.0, 2.0))
+    # In another order, and without one of the facts.
+    order = np.arange(count)[::-1][1:]
+    other = replace(
+        make_run("b", **common, rank=after),
+        rank=after[order],
+        relation=relation[order],
+        key=[key[place] for place in order],
+    )
+    found = comparison([make_run("a", **common, rank=before), other], by_relation=True, draws=50)
+    wanted = averages.paired_by_relation(
+        before[order][::-1], after[order][::-1], relation[order][::-1], draws=50
+    )
+    for number, row in enumerate(found.values["relations"]):
+        (change,) = row["differences"]
+        assert (change["name"], change["to"]) == ("b", "a")
+        assert change["facts"] == int((relation[order] == number).sum())
+        assert change["mrr"]["difference"] == wanted[number]["mrr"].difference
+        assert change["mrr"]["p"] == wanted[number]["mrr"].p
+    lost = "lose more than 1 MRR (p < 0.01, corrected for 3 relations): P36 (-25.0)."
+    assert any(note.endswith(lost) for note in found.notes)
+    assert "Method b on [X] minus Method a on [X] | 20 |" in found.to_markdown()
+    same = comparison(
+        [make_run("a", **common, rank=before), make_run("b", **common, rank=before)],
+        by_relation=True,
+        draws=20,
+    )
+    assert any(note.endswith("corrected for 3 relations): none.") for note in same.notes)
+    alone = comparison([make_run("a", **common, rank=before)], by_relation=True, draws=20)
+    assert not alone.notes

@@ -226,3 +226,55 @@ def test_p_values_are_corrected_by_holm() -> None:
     assert averages.correct([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert averages.correct([0.9, 0.8]) == [1.0, 1.0]
     assert averages.correct([]) == []
+
+
+def test_signs_are_exchanged_in_all_ways_by_hand() -> None:
+    change = np.array([4.0, 1.0, -2.0, 0.0, 3.0])
+    sums = [sum(own) for own in itertools.product(*((-value, value) for value in change if value))]
+    wanted = sum(abs(own) >= abs(change.sum()) for own in sums) / len(sums)
+    assert averages.exchange_test(change) == pytest.approx(wanted)
+    assert averages.exchange_test(np.zeros(4)) == 1.0
+    # Of right or wrong alone it is the sign test.
+    flips = np.array([1.0] * 9 + [-1.0] * 3 + [0.0] * 30)
+    assert averages.exchange_test(flips) == pytest.approx(averages.sign_test(9, 3))
+
+
+def test_drawn_signs_are_near_to_all_of_them() -> None:
+    draw = np.random.default_rng(0)
+    for change in draw.normal(0.4, 1, (3, 13)):
+        exact = averages.exchange_test(change, draws=1 << 13)
+        assert averages.exchange_test(change, draws=8000) == pytest.approx(exact, abs=0.02)
+    assert averages.exchange_test(np.ones(300)) == pytest.approx(1 / 20_001)
+
+
+def test_runs_that_are_the_same_but_for_chance_seldom_differ() -> None:
+    draw = np.random.default_rng(1)
+    relation = np.arange(600) % 20
+    found = 0
+    for seed in range(20):
+        ranks = draw.integers(1, 12, (2, 600))
+        by = averages.paired_by_relation(*ranks, relation, draws=50, seed=seed)
+        found += any(own["mrr"].p < 0.05 for own in by.values())
+    # In each of twenty trials one of twenty relations or more, by chance, five times of a hundred.
+    assert found <= 4
+
+
+def test_a_relation_that_loses_is_found_among_others_that_do_not() -> None:
+    draw = np.random.default_rng(2)
+    relation = np.repeat(np.arange(40), 30)
+    before = draw.integers(1, 6, len(relation))
+    after = before.copy()
+    worse = relation == 7
+    after[worse] += 3
+    found = averages.paired_by_relation(before, after, relation, draws=200)
+    for number, own in found.items():
+        mine = relation == number
+        assert own["mrr"].difference == pytest.approx(
+            100 * float((1 / after[mine] - 1 / before[mine]).mean())
+        )
+        assert (own["mrr"].p < 0.01) == (number == 7)
+        # Its p is at least what it is alone, times as many as there are relations.
+        if number == 7:
+            alone = averages.exchange_test(1 / after[mine] - 1 / before[mine])
+            assert own["mrr"].p == pytest.approx(40 * float(alone))
+            assert own["mrr"].low <= own["mrr"].difference <= own["mrr"].high

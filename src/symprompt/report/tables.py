@@ -38,6 +38,11 @@ _ABOUT_FILTERED = (
     "filtered: other true objects of the same subject are left out of the ranks (– where no rank "
     "changes)."
 )
+_MUCH, _SURE = 1.0, 0.01
+_ABOUT_RELATIONS = (
+    "by relation, p is of exchanging the two runs' ranks of a fact at random, two-sided, corrected "
+    "for the number of relations by Holm's method."
+)
 RankKind = Literal["realistic", "optimistic", "pessimistic"]
 _BESIDE = {
     "filtered": {metric: f"filtered\n{name}" for metric, name in METRIC_NAMES.items()},
@@ -118,7 +123,7 @@ def comparison(
 
     Returns:
         Tables whose values are "runs", "differences" (the other runs minus the reference, on the
-        facts that both have), "relations", "notes" and "bootstrap".
+        facts that both have), "relations" with their own "differences", "notes" and "bootstrap".
     """
     if not runs:
         raise SympromptError("No runs to compare; give at least one.")
@@ -155,10 +160,13 @@ def comparison(
         differences.append(row)
     if differences:
         notes.append(averages.ABOUT_P)
+    relations = _relation_rows(runs, draws, seed) if by_relation else []
+    if by_relation and len(runs) > 1:
+        notes += _compare_relations(runs, first, relations, labels, draws, seed)
     values: dict[str, Any] = {
         "runs": [_run_row(run, labels[run.name], draws, seed) for run in runs],
         "differences": differences,
-        "relations": _relation_rows(runs, draws, seed) if by_relation else [],
+        "relations": relations,
         "notes": notes,
         "bootstrap": {"draws": draws, "seed": seed, "level": 0.95},
     }
@@ -280,6 +288,41 @@ def _relation_rows(runs: Sequence[RunScores], draws: int, seed: int) -> list[dic
     return rows
 
 
+def _compare_relations(
+    runs: Sequence[RunScores],
+    first: RunScores,
+    rows: Sequence[dict[str, Any]],
+    labels: Mapping[str, str],
+    draws: int,
+    seed: int,
+) -> list[str]:
+    """Add to each relation's row the other runs minus the first; return notes on what was lost."""
+    notes = []
+    for run in runs:
+        pairs = shared_facts(first.key, run.key)
+        if run is first or not len(pairs):
+            continue
+        ours, theirs = pairs.T
+        found = averages.paired_by_relation(
+            first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws, seed=seed
+        )
+        lost = []
+        for number, means in found.items():
+            (row,) = (own for own in rows if own["relation"] == first.relation_names[number])
+            change: dict[str, Any] = {"name": run.name, "to": first.name}
+            change["facts"] = int((first.relation[ours] == number).sum())
+            change |= {metric: asdict(mean) for metric, mean in means.items()}
+            row.setdefault("differences", []).append(change)
+            if means["mrr"].difference < -_MUCH and means["mrr"].p < _SURE:
+                lost.append(f"{row['relation']} ({means['mrr'].difference:+.1f})")
+        notes.append(
+            f"{labels[run.name]} minus {labels[first.name]}, relations that lose more than "
+            f"{_MUCH:g} MRR (p < {_SURE:g}, corrected for {counted(len(found), 'relation')}): "
+            f"{', '.join(lost) or 'none'}."
+        )
+    return [*notes, _ABOUT_RELATIONS] if notes else []
+
+
 def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging: str) -> Grid:
     shown = _shown_beside(values["runs"])
     rows = tuple(
@@ -340,6 +383,10 @@ def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, 
             label = (labels[run["name"]],) if len(labels) > 1 else ()
             beside = _cells_beside(run, OVER_FACTS, more, interval_cell)
             section.append((shown, *label, str(run["facts"]), *cells, *beside))
+        for change in row.get("differences", []):
+            label = (f"{labels[change['name']]}\nminus {labels[change['to']]}",)
+            changes = (difference_cell(**change[metric]) for metric in METRICS)
+            section.append(("", *label, str(change["facts"]), *changes, *(DASH for _ in more)))
         sections.append(tuple(section))
     several = len(labels) > 1
     header = ("relation", *(("run",) if several else ()), "facts", *METRIC_NAMES.values())
