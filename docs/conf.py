@@ -24,6 +24,7 @@ html_show_sphinx = False
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 smartquotes = False
+highlight_language = "none"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True

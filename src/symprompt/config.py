@@ -255,7 +255,12 @@ TABLES: dict[Command, frozenset[str]] = {
 
 
 def shipped_configs(command: Command | None = None) -> dict[str, Path]:
-    """Return the configs in the package, name -> file; those of one command, or all."""
+    """Return the configs in the package, name -> file; those of one command, or all.
+
+    Example:
+        >>> "lama-spe" in shipped_configs("train")
+        True
+    """
     folder = Path(str(resources.files("symprompt") / "configs"))
     found = {path.stem: path for path in sorted(folder.glob("*.toml"))}
     if command is None:
@@ -351,6 +356,10 @@ def override(config: T, **changes: Any) -> T:
 
     Raises:
         ConfigError: an unknown or ambiguous key, or a bad value.
+
+    Example:
+        >>> override(load_config("lama-spe"), seed=3, epochs=2).learning.epochs
+        2
     """
     table = asdict(config)  # type: ignore[call-overload]
     for name, value in changes.items():

@@ -18,8 +18,10 @@ def load(run: str | Path) -> Run | TaskRun:
         RunError: there is no finished run of these commands.
 
     Example:
-        >>> load("runs/tickets").predict(["My invoice is wrong."]).rows    # doctest: +SKIP
-        >>> load("runs/capitals").ask("P36", subject="Luxembourg")         # doctest: +SKIP
+        >>> load("runs/tickets").predict(["My invoice is wrong."]).rows[0]["text"]
+        'My invoice is wrong.'
+        >>> load("runs/spe").ask("P36", object="Paris").object
+        'Paris'
     """
     manifest = Folder(run).require_finished("train", "rerank", COMMAND)
     return TaskRun.load(run) if manifest.command == COMMAND else Run.load(run)

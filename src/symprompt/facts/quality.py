@@ -195,7 +195,12 @@ class CheckReport(Counts):
 
 
 def check(facts: FactSet) -> CheckReport:
-    """Return what was counted for every relation of the set, and for all together."""
+    """Return what was counted for every relation of the set, and for all together.
+
+    Example:
+        >>> check(world_facts()).relations[0].name
+        'capital'
+    """
     inverses = count_inverses(facts, "test")
     relations = [
         _check_relation(facts, relation, inverses.get(relation.name, {}))

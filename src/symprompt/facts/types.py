@@ -29,7 +29,12 @@ SHARES = (60, 20, 20)
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One triple: the relation's name, the subject's text and the object's text."""
+    """One triple: the relation's name, the subject's text and the object's text.
+
+    Example:
+        >>> Fact("capital", "Peru", "Lima").object
+        'Lima'
+    """
 
     relation: str
     subject: str
@@ -103,6 +108,10 @@ class FactSet:
         skipped: relations that were left out as they cannot be used, each with its reason.
         composed: facts whose names were read in decomposed Unicode (NFD); they are kept in composed
             one (NFC), so that a name is one name however it was typed.
+
+    Example:
+        >>> world_facts().select(["capital"]).names
+        ('capital',)
     """
 
     relations: tuple[Relation, ...]

@@ -44,8 +44,8 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
     """Show every stage's progress, a bar or lines, while the block runs; yields what to call.
 
     Example:
-        >>> with show_progress() as tick:       # doctest: +SKIP
-        ...     train(config, tick=tick)
+        >>> with show_progress() as tick:
+        ...     answers = load("runs/spe").ask("P36", object="Paris", tick=tick)
     """
     from rich import progress as bars
     from rich.console import Console

@@ -93,8 +93,9 @@ class LanguageModel:
         untrained: a line about what was not, for people to read; "" if there is nothing to say.
 
     Example:
-        >>> backbone = LanguageModel.load("bert-base-cased", device="cpu")  # doctest: +SKIP
-        >>> logits = backbone.logits_at(inputs, positions)             # doctest: +SKIP
+        >>> backbone = LanguageModel.load("shipped", device="cpu")
+        >>> backbone.causal, backbone.vocabulary.text(backbone.vocabulary.mask_id)
+        (False, '[MASK]')
     """
 
     def __init__(

@@ -213,5 +213,10 @@ def load_pretrain_config(name: str) -> PretrainConfig:
 
     Raises:
         ConfigError: no such config, one for facts, not TOML, an unknown key or a bad value.
+
+    Example:
+        >>> config = load_pretrain_config("pretrain-tiny")
+        >>> override(config, hidden=256).shape.hidden
+        256
     """
     return load(PretrainConfig, name)

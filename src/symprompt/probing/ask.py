@@ -106,6 +106,11 @@ class Answers(list[Answer]):
         known: whether the run has facts about it; None where there is no run.
         nearest: the name that was probably meant by one that is not known, if any is like it.
         weights: of the subject score and further terms in the joint score; empty without one.
+
+    Example:
+        >>> answers = load("runs/spe").ask("P36", subject="Luxembourg")
+        >>> answers.subject, len(answers)
+        ('Luxembourg', 10)
     """
 
     def __init__(
@@ -137,8 +142,10 @@ class Run:
     """A finished run, to be read or asked; final.
 
     Example:
-        >>> run = Run.load("runs/capitals")                            # doctest: +SKIP
-        >>> run.ask("P36", subject="Luxembourg")[0].text               # doctest: +SKIP
+        >>> run = Run.load("runs/spe")
+        >>> answers = run.ask("P36", subject="Luxembourg", top=3)
+        >>> len(answers)
+        3
     """
 
     def __init__(self, folder: Folder, backbones: Backbones | None = None) -> None:
@@ -183,9 +190,10 @@ class Run:
             RunError: the run has no predictions of the split.
 
         Example:
-            >>> frame = Run.load("runs/capitals").to_frame()               # doctest: +SKIP
-            >>> frame.groupby("relation")["rank"].apply(lambda rank: (rank == 1).mean())
-            ... # doctest: +SKIP
+            >>> frame = Run.load("runs/spe").to_frame()
+            >>> right = (frame["rank"] == 1).groupby(frame["relation"]).mean()
+            >>> list(right.index)
+            ['P36']
         """
         try:
             from pandas import DataFrame

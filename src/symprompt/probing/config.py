@@ -365,10 +365,19 @@ def load_config(name: str) -> RunConfig:
 
     Raises:
         ConfigError: no such config, not TOML, an unknown key or a bad value.
+
+    Example:
+        >>> load_config("lama-ptuning").method.name
+        'ptuning'
     """
     return load(RunConfig, name)
 
 
 def make_config(table: dict[str, Any]) -> RunConfig:
-    """Build a config from nested plain values, refusing unknown keys and bad values."""
+    """Build a config from nested plain values, refusing unknown keys and bad values.
+
+    Example:
+        >>> make_config({"method": {"name": "ptuning"}, "seed": 7}).seed
+        7
+    """
     return build(RunConfig, table)

@@ -192,6 +192,10 @@ def rerank_run(
 
     Raises:
         SympromptError: one clear sentence.
+
+    Example:
+        >>> rerank_run("runs/ptuning", "runs/spe", "runs/back").metrics["method"]
+        'ptuning + asking back'
     """
     source = open_run(run)
     found = {

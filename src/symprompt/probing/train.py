@@ -446,6 +446,11 @@ def train(
 
     Raises:
         SympromptError: one clear sentence; an interrupted run keeps what it had.
+
+    Example:
+        >>> config = override(load_config("my-facts"), data="my_facts.csv", out="runs/mine")
+        >>> train(config).metrics["method"]
+        'spe'
     """
     for name, what in (("model", "model"), ("data", "facts"), ("out", "run folder to write")):
         if not getattr(config, name):

@@ -126,6 +126,10 @@ def diff_runs(
         RunError: there is no finished run, the two are of different kinds, or they have no fact in
             common.
         ConfigError: there is no such split.
+
+    Example:
+        >>> found = diff_runs("runs/ptuning", "runs/spe")
+        >>> found.write("differing.csv")
     """
     paths = [Path(first), Path(second)]
     of_facts = [_is_of_facts(path) for path in paths]

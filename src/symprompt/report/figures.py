@@ -122,7 +122,9 @@ def make_figure(height: float, title: str, caption: str = "") -> Figure:
 
     spaced = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(_WIDTH, height), layout=spaced, facecolor="white")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    figure.suptitle(
+        textwrap.fill(title, 84), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
+    )
     figure.supxlabel(textwrap.fill(caption, 126), x=0.01, ha="left", fontsize=7.5, color="#444444")
     return figure
 

@@ -191,7 +191,9 @@ def compare_runs(
         SympromptError: no finished run there, or none is given.
 
     Example:
-        >>> compare_runs("runs/ptuning", "runs/spe").to_csv()    # doctest: +SKIP
+        >>> tables = compare_runs("runs/ptuning", "runs/spe", draws=100)
+        >>> tables.to_csv().splitlines()[0][:24]
+        'table,run,facts,P@1,P@1 '
     """
     if not runs:
         raise ConfigError("no run was named; give one run folder or more.")

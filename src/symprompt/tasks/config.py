@@ -272,6 +272,10 @@ def load_tune_config(name: str) -> TuneConfig:
     Raises:
         ConfigError: no such config, one for another command, not TOML, an unknown key or a bad
             value.
+
+    Example:
+        >>> load_tune_config("rte-pt2").method
+        'pt2'
     """
     return load(TuneConfig, name)
 

@@ -196,9 +196,10 @@ class TaskRun:
     """A finished run on a labelled task: its figures, and predictions by what it learned; final.
 
     Example:
-        >>> run = TaskRun.load("runs/tickets")                          # doctest: +SKIP
-        >>> run.predict(["My invoice is wrong."]).rows[0]["prediction"]  # doctest: +SKIP
-        'billing'
+        >>> run = TaskRun.load("runs/tickets")
+        >>> found = run.predict(["My invoice is wrong."], probabilities=True)
+        >>> sorted(found.rows[0]["probabilities"])
+        ['billing', 'delivery', 'praise', 'technical']
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -306,6 +307,11 @@ def predict_file(run: str | Path, file: str | Path, **options: Any) -> Outcome:
 
     Raises:
         SympromptError: the run, the file or the model cannot be used; a prompt for another model.
+
+    Example:
+        >>> found = predict_file("runs/tickets", "tickets.csv")
+        >>> len(found.rows)
+        200
     """
     return TaskRun.load(run).predict(Path(file), **options)
 
@@ -322,6 +328,10 @@ class StoredPrompt:
         card: what the prompt is.
         config: how what is trained and its head are made.
         tensors: its parameters.
+
+    Example:
+        >>> StoredPrompt.load("runs/tickets").task
+        'tickets'
     """
 
     path: str

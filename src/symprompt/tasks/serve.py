@@ -37,8 +37,10 @@ class Server:
             in the layers that read them.
 
     Example:
-        >>> server = Server(backbone, [StoredPrompt.load(run) for run in runs])  # doctest: +SKIP
-        >>> server.answer({"tickets": ["My invoice is wrong."]})                # doctest: +SKIP
+        >>> server = Server(LanguageModel.load("shipped"), [StoredPrompt.load("runs/tickets")])
+        >>> answers = server.answer({"tickets": ["My invoice is wrong."]})
+        >>> list(answers)
+        ['tickets']
     """
 
     def __init__(self, backbone: LanguageModel, prompts: Sequence[StoredPrompt]) -> None:

@@ -179,6 +179,13 @@ def tune(
 
     Raises:
         SympromptError: a setting, the data or the model cannot be used; a loss is not finite.
+
+    Example:
+        >>> columns = ("text=ticket", "label=team")
+        >>> config = override(load_tune_config("my-labels"), data="tickets.csv", columns=columns)
+        >>> config = override(config, max_length=40, stride=4, epochs=1, out="runs/new")
+        >>> tune(config).metrics["method"]
+        'pt2'
     """
     if isinstance(config, TuneConfig):
         check_method(config)
