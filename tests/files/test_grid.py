@@ -39,16 +39,28 @@ FIGURES = Grid(
     ("relation", "run", "P@1"),
     ((("P36", "a", "50.00\n(40.00 to 60.00)"), ("", "b", "–")),),
 )
-CHANGES = Grid("All", ("run", "P@1"), ((("b\nminus a", "+1.00\n(-0.50 to +2.00)\np < 0.01"),),))
+CHANGES = Grid(
+    "All",
+    ("run", "P@1", "F1"),
+    ((("b\nminus a", "+1.00\n(-0.50 to +2.00)\np < 0.01", "81.5 ± 0.25"), ("c", "1,000", "7")),),
+)
 
 
 def test_csv_is_one_table_whose_intervals_are_columns() -> None:
     rows = list(csv.reader(io.StringIO(Grids({}, [FIGURES, CHANGES], ["a note"]).to_csv())))
     assert rows == [
-        ["table", "relation", "run", "P@1", "P@1 low", "P@1 high", "P@1 p"],
-        ["By relation", "P36", "a", "50.00", "40.00", "60.00", ""],
-        ["By relation", "P36", "b", "", "", "", ""],
-        ["All", "", "b minus a", "+1.00", "-0.50", "+2.00", "0.01"],
+        [
+            *("table", "relation", "run", "P@1"),
+            "P@1 low",
+            "P@1 high",
+            "P@1 p",
+            "F1",
+            "F1 deviation",
+        ],
+        ["By relation", "P36", "a", "50.00", "40.00", "60.00", "", "", ""],
+        ["By relation", "P36", "b", "", "", "", "", "", ""],
+        ["All", "", "b minus a", "+1.00", "-0.50", "+2.00", "< 0.01", "81.5", "0.25"],
+        ["All", "", "c", "1,000", "", "", "", "7", ""],
     ]
 
 

@@ -38,9 +38,12 @@ _SHAPES: tuple[Callable[[str], str], ...] = (
 )
 
 
-# A figure with its interval, and of a difference its p.
-_FIGURE = re.compile(r"([-+\d.]+)\n\(([-+\d.]+) to ([-+\d.]+)\)(?:\np [=<] ([\d.]+))?")
-_FIGURE_PARTS = ("", " low", " high", " p")
+# A figure with its interval, and of a difference its p; or with the deviation over seeds.
+_FIGURE = re.compile(
+    r"(?P<value>[-+\d.]+)"
+    r"(?: ± (?P<deviation>[\d.]+)"
+    r"|\n\((?P<low>[-+\d.]+) to (?P<high>[-+\d.]+)\)(?:\np (?:= )?(?P<p>.+))?)"
+)
 
 
 class _Shown(ABC):
@@ -109,8 +112,8 @@ class Grid(_Shown):
     def to_rows(self) -> list[dict[str, str]]:
         """Return each row as column -> cell, for other programs.
 
-        A figure with its interval becomes several columns: P@1, P@1 low, P@1 high, P@1 p. A name
-        that stands once for several rows is given in each.
+        A figure becomes several columns: P@1, P@1 low, P@1 high, P@1 p, or its deviation over
+        seeds. A name that stands once for several rows is given in each.
         """
         found = []
         for section in self.sections:
@@ -120,10 +123,10 @@ class Grid(_Shown):
                 own = {_one_line(self.header[0]): _one_line(first)}
                 for name, cell in zip(self.header[1:], row[1:], strict=True):
                     parts = _FIGURE.fullmatch(cell)
-                    values = parts.groups() if parts else (_one_line(cell),)
-                    for part, value in zip(_FIGURE_PARTS, values, strict=False):
+                    own[_one_line(name)] = "" if cell == DASH else _one_line(cell)
+                    for part, value in (parts.groupdict() if parts else {}).items():
                         if value is not None:
-                            own[_one_line(name) + part] = "" if value == DASH else value
+                            own[f"{_one_line(name)} {part}".removesuffix(" value")] = value
                 found.append(own)
         return found
 
