@@ -66,6 +66,8 @@ _ENDINGS: dict[str, dict[str, None]] = {
 }
 _DOTS_PER_INCH = 200
 _WIDTH = 7.2
+# Letters in a line of a title.
+_TITLE = 84
 _DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.1}
 _PLAIN_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8.5}
 _ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
@@ -122,9 +124,8 @@ def make_figure(height: float, title: str, caption: str = "") -> Figure:
 
     spaced = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(_WIDTH, height), layout=spaced, facecolor="white")
-    figure.suptitle(
-        textwrap.fill(title, 84), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
-    )
+    shown = "\n".join(textwrap.fill(line, _TITLE) for line in title.split("\n"))
+    figure.suptitle(shown, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     figure.supxlabel(textwrap.fill(caption, 126), x=0.01, ha="left", fontsize=7.5, color="#444444")
     return figure
 
@@ -593,7 +594,7 @@ def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> 
     figure.legend(
         handles=[Patch(color=colours[method], label=method) for method in methods],
         loc="upper left",
-        bbox_to_anchor=(0.0, 0.955),
+        bbox_to_anchor=(0.0, 1 - 0.045 * max(1, len(textwrap.wrap(title, _TITLE)))),
         ncols=len(methods),
         frameon=False,
         fontsize=8,
