@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import httpx
 import pytest
 
 from symprompt.page import server
-from symprompt.page.data import Library
+from symprompt.page.data import Library, static_files
 from symprompt.page.guard import MOST_BYTES, Rate
 from symprompt.page.models import Models, RunQuestion
 from symprompt.page.server import make_app
@@ -52,6 +53,8 @@ def test_the_page_and_its_data_are_served(send: Send) -> None:
     page = send("/")
     assert page.status_code == 200
     assert "<main" in page.text
+    modules = {f"{name}.js" for name in re.findall(r'href="(\w+)\.js"', page.text)}
+    assert modules | {"main.js"} == {name for name in static_files() if name.endswith(".js")}
     assert send("/main.js").headers["content-type"].startswith("text/javascript")
     about = send("/api/runs").json()
     assert [own["kind"] for own in about["runs"]] == ["facts", "facts", "broken"]

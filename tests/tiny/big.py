@@ -21,7 +21,7 @@ from symprompt.probing.results import (
 from symprompt.probing.results import FACTS as FACTS_FILE
 from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Manifest, Record
 
-FACTS, RELATIONS, CANDIDATES, VOCABULARY = 34_039, 41, 15, 28_996
+FACTS, RELATIONS, CANDIDATES, VOCABULARY, FEW = 34_039, 41, 15, 28_996, 6
 
 HOSTILE = (
     "<img src=x onerror=window.hacked=1>",
@@ -64,6 +64,9 @@ def write_big_run(
         # Another method: other scores of asking back about the same facts.
         subject_score = np.ascontiguousarray(subject_score[:, ::-1])
     place = np.minimum(draw.geometric(0.22, facts) - 1, 4 * CANDIDATES)
+    # The last relation has few answers.
+    few = relation == relations - 1
+    place = np.where(few, np.minimum(place, FEW - 1), place)
     inside = place < CANDIDATES
     rows = np.arange(facts)
     where = np.minimum(place, CANDIDATES - 1)
@@ -73,7 +76,7 @@ def write_big_run(
     known = draw.random((facts, CANDIDATES)) < 0.03
     known[rows[inside], where[inside]] = False
     # A few ties: the next candidate scores the same.
-    tied = rows[(draw.random(facts) < 0.01) & (place < CANDIDATES - 1)]
+    tied = rows[(draw.random(facts) < 0.01) & (place < np.where(few, FEW, CANDIDATES) - 1)]
     object_score[tied, place[tied] + 1] = object_score[tied, place[tied]]
     is_gold = candidates == gold[:, None]
     higher = (object_score > gold_score[:, None]) & ~is_gold
@@ -82,6 +85,12 @@ def write_big_run(
     counts = np.bincount(candidates[:, 0], minlength=VOCABULARY)
     frequency = np.log((1 + counts[candidates % VOCABULARY]) / facts).astype(np.float32)
     more = {FREQUENCY: frequency, COPY: (frequency < -9.9).astype(np.float32)} if terms else {}
+    none = few[:, None] & (np.arange(CANDIDATES) >= FEW)
+    candidates = np.where(none, -1, candidates)
+    object_score = np.where(none, np.float32(-np.inf), object_score)
+    subject_score = np.where(none, np.float32(0), subject_score)
+    more = {name: np.where(none, np.float32(0), own) for name, own in more.items()}
+    known &= ~none
     predictions = Predictions(
         relation=relation,
         gold=gold,
@@ -110,7 +119,7 @@ def write_big_run(
     folder.write_json(CARD, {**card, "relations": own})
     folder.write(CONFIG, b'model = "m"\n')
     folder.write_rows(FACTS_FILE, [{"split": "test", **asdict(fact)} for fact in listed])
-    text = {token: words[token] for token in np.unique(candidates).tolist()}
+    text = {token: words[token] for token in np.unique(candidates[candidates >= 0]).tolist()}
     write_predictions(folder, "test", predictions, listed, names, text)
     weights = {SUBJECT: 0.8, **({FREQUENCY: 0.31, COPY: -1.7} if terms else {})}
     details = {

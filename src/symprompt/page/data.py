@@ -39,7 +39,7 @@ SHIPPED = "shipped"
 SPLIT: Split = "test"
 Kind = Literal["facts", "task", "model", "training", "other", "broken"]
 _LEVELS = (1 << 16) - 1
-"""Steps of a score in 16 bits; the last one stands for a score that is not there."""
+"""Steps of a score in 16 bits; the last one stands for minus infinity, of no answer."""
 _PAIRS = 6
 """So many runs are set against each other in a file of their own."""
 
@@ -308,16 +308,19 @@ def _number_texts(
     read: Callable[[Array], list[str]],
 ) -> tuple[list[str], Array, Array, Array]:
     """Return all texts, the most frequent answers first, and the numbers of names in them."""
-    answers, counts = np.unique(predictions.candidates, return_counts=True)
+    there = predictions.candidates >= 0
+    answers, counts = np.unique(predictions.candidates[there], return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    places: dict[str, int] = {}
+    # The first text is empty: it stands where a fact has no further candidate.
+    places: dict[str, int] = {"": 0}
     number = np.empty(len(answers), dtype=np.int64)
     for place, text in zip(order.tolist(), read(answers[order]), strict=True):
         number[place] = places.setdefault(text, len(places))
-    candidates = number[np.searchsorted(answers, predictions.candidates)]
+    found = np.zeros(predictions.candidates.shape, dtype=np.int64)
+    found[there] = number[np.searchsorted(answers, predictions.candidates[there])]
     gold = [places.setdefault(key[2], len(places)) for key in keys]
     subject = [places.setdefault(key[1], len(places)) for key in keys]
-    whole = (_whole(np.array(own)) for own in (subject, gold, candidates))
+    whole = (_whole(np.array(own)) for own in (subject, gold, found))
     return list(places), *whole  # type: ignore[return-value]
 
 
@@ -330,7 +333,7 @@ def _rank_columns(predictions: Predictions, combination: Combination | None) -> 
         "first": _whole((predictions.candidates == answer[:, None]).argmax(1)),
         # Candidates that tie with a right object beyond them; they are the last ones.
         "level": _whole(
-            (~is_gold.any(1, keepdims=True) & (predictions.object_score == gold_score)).sum(1)
+            ((predictions.object_score == gold_score) & ~is_gold.any(1, keepdims=True)).sum(1)
         ),
     }
     for filtered in (False, True):
@@ -408,8 +411,7 @@ def _in_16_bits(values: Array) -> tuple[Array, float, float]:
     span = high - low or 1.0
     with np.errstate(invalid="ignore"):
         steps = np.rint((values.astype(np.float64) - low) / span * (_LEVELS - 1))
-    # Of minus infinity the lowest step is left; what is no number has a mark of its own.
-    steps = np.where(np.isnan(values), _LEVELS, np.clip(steps, 0, _LEVELS - 1))
+    steps = np.where(np.isfinite(values), np.clip(steps, 0, _LEVELS - 1), _LEVELS)
     return steps.astype(np.uint16), low, high
 
 

@@ -75,7 +75,7 @@ def make_file(library: Library) -> bytes:
         '<meta charset="utf-8">',
         f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{policy}">',
     )
-    page = re.sub(r'<link rel="icon".*\n', "", page)
+    page = re.sub(r'<link rel="(?:icon|modulepreload)".*\n', "", page)
     page = page.replace('<link rel="stylesheet" href="style.css">', f"<style>{style}</style>")
     # The module runs when the page was read to its end, so its data is there.
     page = page.replace(

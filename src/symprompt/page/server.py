@@ -12,6 +12,8 @@ import socket
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
 from typing import Any, TypeVar
 
 import uvicorn
@@ -24,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from symprompt.errors import ConfigError, SympromptError, escape
-from symprompt.page.data import read_progress, static_files
+from symprompt.page.data import Library, read_progress, static_files
 from symprompt.page.guard import Guard
 from symprompt.page.models import (
     Models,
@@ -199,6 +201,12 @@ def _failed(request: Request, error: Exception) -> Response:
     return _refused(f"this failed ({type(error).__name__}): {error}", 500)
 
 
+def _read_ahead(library: Library) -> None:
+    """Read the run that the first view shows while the browser opens."""
+    with suppress(SympromptError, StopIteration):
+        library.columns(next(own["id"] for own in library.about() if own["kind"] == "facts"))
+
+
 def serve(
     models: Models,
     *,
@@ -240,6 +248,7 @@ def serve(
     address = f"http://{HOST}:{number}/{token}/"
     # Connections wait in the socket until the server takes them.
     say(address)
+    Thread(target=_read_ahead, args=(models.library,), daemon=True).start()
     if browser:
         webbrowser.open(address)
     try:

@@ -100,6 +100,7 @@ function storedObjects(facts, relation, subject) {
   const start = rows[0] * facts.k;
   const items = [];
   for (let i = start; i < start + facts.k; i++) {
+    if (facts.object_score[i] === -Infinity) break; // the relation has fewer answers
     const terms = {};
     for (const term of facts.terms) terms[term] = facts["term/" + term][i];
     const item = { text: facts.texts[facts.candidates[i]], object: facts.object_score[i] };
@@ -188,16 +189,17 @@ export async function askView(root, page) {
     names.replaceChildren(...shown.map((text) => h("option", { value: text })));
   };
   suggest();
-  let known = {};
-  try {
-    known = await page.source.known(run.id, run.relations[listed].name);
-    for (const [subject, objects] of Object.entries(known)) {
-      for (const name of backwards ? objects : [subject]) offer.add(name);
-    }
-    suggest();
-  } catch (error) {
-    page.say(error.message);
-  }
+  // Names of other splits are read beside, the first view does not wait for them.
+  const reading = page.source
+    .known(run.id, run.relations[listed].name)
+    .then((known) => {
+      for (const [subject, objects] of Object.entries(known)) {
+        for (const name of backwards ? objects : [subject]) offer.add(name);
+      }
+      suggest();
+      return known;
+    })
+    .catch(() => ({}));
   const template = facts.relations[relation].template;
   if (!given) {
     about.replaceChildren(sentence(template, "", ""));
@@ -219,7 +221,7 @@ export async function askView(root, page) {
       page.signal,
     );
     const right = new Set();
-    for (const [subject, objects] of Object.entries(known)) {
+    for (const [subject, objects] of Object.entries(await reading)) {
       if (backwards && objects.includes(given)) right.add(subject);
       if (!backwards && subject === given) for (const object of objects) right.add(object);
     }

@@ -29,7 +29,7 @@ function unpack(buffer, offset, about, others) {
   const span = about.high - about.low || 1;
   const scores = new Float32Array(count);
   for (let i = 0; i < count; i++) {
-    scores[i] = found[i] === MISSING ? NaN : about.low + (found[i] / (MISSING - 1)) * span;
+    scores[i] = found[i] === MISSING ? -Infinity : about.low + (found[i] / (MISSING - 1)) * span;
   }
   return about.pairs ? spread(scores, others) : scores;
 }
@@ -76,11 +76,14 @@ export class Facts {
 
   /** The weight of each term in each relation, in single precision as the run computes. */
   weights(scale) {
-    return this.terms.map((term) =>
-      Float32Array.from(this.relations, (own) =>
-        Math.fround((own.weights[term] ?? 0) * (term === "subject" ? scale : 1)),
-      ),
-    );
+    if (this.scaled?.scale !== scale) {
+      const each = (term) =>
+        Float32Array.from(this.relations, (own) =>
+          Math.fround((own.weights[term] ?? 0) * (term === "subject" ? scale : 1)),
+        );
+      this.scaled = { scale, weights: this.terms.map(each) };
+    }
+    return this.scaled.weights;
   }
 
   /** Whether these settings are the run's own, whose ranks are stored. */
@@ -104,44 +107,46 @@ export class Facts {
 
   /** Compute ranks from scores; equal to the stored ones at the run's own settings. */
   compute({ k, scale, filtered }) {
-    const wide = this.k;
+    const { count, k: wide, object_score: scores, known, place: places, relation, level } = this;
     const first = Math.min(k, wide);
-    const scores = this.object_score;
     const before = this.before(filtered);
-    const better = new Int32Array(this.count);
-    const equal = new Int32Array(this.count);
+    const better = new Int32Array(count);
+    const equal = new Int32Array(count);
     const weights = this.weights(scale);
     const terms = this.terms.map((term) => this["term/" + term]);
     const joint = new Float32Array(first);
-    for (let row = 0; row < this.count; row++) {
+    for (let row = 0; row < count; row++) {
       const start = row * wide;
-      const place = this.place[row];
+      const place = places[row];
       if (place < 0 || place >= first) {
-        // Candidates that tie with a right object behind them now lead.
-        let level = 0;
-        const tied = (i) => (place < 0 ? i >= wide - this.level[row] : scores[start + i] === scores[start + place]);
+        // Candidates that tie with a right object behind them now lead; they are the last ones.
+        const tied = (i) =>
+          place < 0 ? i >= wide - level[row] : scores[start + i] === scores[start + place];
+        let leading = 0;
         for (let i = first - 1; i >= 0 && tied(i); i--) {
-          if (!(filtered && this.known[start + i])) level++;
+          if (!(filtered && known[start + i])) leading++;
         }
-        level = Math.min(level, before.equal[row]);
-        better[row] = before.better[row] + level;
-        equal[row] = before.equal[row] - level;
+        leading = Math.min(leading, before.equal[row]);
+        better[row] = before.better[row] + leading;
+        equal[row] = before.equal[row] - leading;
         continue;
       }
-      const relation = this.relation[row];
       for (let i = 0; i < first; i++) joint[i] = scores[start + i];
       for (let term = 0; term < terms.length; term++) {
-        const weight = weights[term][relation];
+        const weight = weights[term][relation[row]];
         if (weight === 0) continue;
         const own = terms[term];
         for (let i = 0; i < first; i++) joint[i] += Math.fround(weight * own[start + i]);
       }
       const gold = joint[place];
+      let [higher, same] = [0, 0];
       for (let i = 0; i < first; i++) {
-        if (i === place || (filtered && this.known[start + i])) continue;
-        if (joint[i] > gold) better[row]++;
-        else if (joint[i] === gold) equal[row]++;
+        if (joint[i] < gold || i === place || (filtered && known[start + i])) continue;
+        if (joint[i] > gold) higher++;
+        else same++;
       }
+      better[row] = higher;
+      equal[row] = same;
     }
     return new Ranks(better, equal);
   }
@@ -187,20 +192,27 @@ export class Ranks {
   at(row) {
     return this.better[row] + this.equal[row] / 2 + 1;
   }
+
+  /** The same of all facts, as one array. */
+  get all() {
+    this.kept ??= Float64Array.from(this.better, (own, row) => own + this.equal[row] / 2 + 1);
+    return this.kept;
+  }
 }
 
 /** Return P@1, P@10 and MRR in percent, as means over relations and over facts. */
 export function summarise(facts, ranks, rows = null) {
+  const all = ranks.all;
   const sums = facts.relations.map(() => [0, 0, 0, 0]);
   const count = rows ? rows.length : facts.count;
   for (let i = 0; i < count; i++) {
     const row = rows ? rows[i] : i;
-    const rank = ranks.at(row);
+    const rank = all[row];
     const own = sums[facts.relation[row]];
-    own[0] += rank <= 1;
-    own[1] += rank <= 10;
+    if (rank <= 1) own[0]++;
+    if (rank <= 10) own[1]++;
     own[2] += 1 / rank;
-    own[3] += 1;
+    own[3]++;
   }
   const there = sums.filter((own) => own[3]);
   const mean = (values) => values.reduce((one, other) => one + other, 0) / (values.length || 1);

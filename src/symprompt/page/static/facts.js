@@ -70,14 +70,15 @@ export function factColumns(look, titles = ["before", "after"], answer = "first 
   ];
 }
 
-/** Return whether a fact passes a filter. */
-function passes(filter, was, now, tie, outside) {
-  if (filter === "rose") return now < was;
-  if (filter === "fell") return now > was;
-  if (filter === "won") return now === 1 && was !== 1;
-  if (filter === "lost") return was === 1 && now !== 1;
-  if (filter === "tie") return tie;
-  return filter === "outside" ? outside : true;
+/** Return the filters that a fact passes, as bits in the order of FILTERS. */
+function passed(was, now, tie, outside) {
+  let bits = 1;
+  if (now < was) bits |= 2;
+  else if (now > was) bits |= 4;
+  if (now === 1 && was !== 1) bits |= 8;
+  else if (was === 1 && now !== 1) bits |= 16;
+  if (tie) bits |= 32;
+  return outside ? bits | 64 : bits;
 }
 
 /** Return a test for facts whose subject, object or relation holds a text. */
@@ -104,7 +105,7 @@ export async function factsView(root, page) {
   root.replaceChildren(h("h2", {}, "Facts"), nothing("Reading the facts …"));
   const facts = await page.source.facts(run.id);
   const settings = settingsOf(run.id, facts);
-  let filter = page.params.filter ?? "all";
+  let filter = FILTERS.some(([key]) => key === page.params.filter) ? page.params.filter : "all";
   let relation = facts.relations.findIndex((own) => own.name === page.params.relation);
   let before;
   let after;
@@ -135,34 +136,34 @@ export async function factsView(root, page) {
   });
   const list = (stay = false) => {
     const found = searcher(facts, search.value);
-    const counts = Object.fromEntries(FILTERS.map(([key]) => [key, 0]));
+    const counts = FILTERS.map(() => 0);
+    const wanted = 1 << FILTERS.findIndex(([key]) => key === filter);
+    const [was, now] = [before.all, after.all];
     const rows = [];
     const scope = [];
     for (let row = 0; row < facts.count; row++) {
       if (relation >= 0 && facts.relation[row] !== relation) continue;
       if (!found(row)) continue;
       scope.push(row);
-      const was = before.at(row);
-      const now = after.at(row);
-      const tie = after.equal[row] > 0;
-      const outside = facts.place[row] < 0 || facts.place[row] >= settings.k;
-      for (const [key] of FILTERS) if (passes(key, was, now, tie, outside)) counts[key]++;
-      if (passes(filter, was, now, tie, outside)) rows.push(row);
+      const place = facts.place[row];
+      const bits = passed(was[row], now[row], after.equal[row] > 0, place < 0 || place >= settings.k);
+      for (let at = 0; at < counts.length; at++) counts[at] += (bits >> at) & 1;
+      if (bits & wanted) rows.push(row);
     }
-    for (const own of buttons) {
-      own.count.textContent = counts[own.key].toLocaleString("en");
+    buttons.forEach((own, at) => {
+      own.count.textContent = counts[at].toLocaleString("en");
       own.button.setAttribute("aria-pressed", own.key === filter);
-    }
-    const was = summarise(facts, before, scope);
-    const now = summarise(facts, after, scope);
+    });
+    const first = summarise(facts, before, scope);
+    const then = summarise(facts, after, scope);
     const shown = [["P@1", "p1"], ["P@10", "p10"], ["MRR", "mrr"]].map(([name, key]) =>
       h(
         "span",
         { class: "figure-of" },
         h("b", {}, name),
         " ",
-        facts.reranked ? `${number(was[key].relations)} → ` : "",
-        h("strong", {}, number(now[key].relations)),
+        facts.reranked ? `${number(first[key].relations)} → ` : "",
+        h("strong", {}, number(then[key].relations)),
       ),
     );
     const inexact = !facts.exact && facts.reranked && !facts.isOwn(settings);
