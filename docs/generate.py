@@ -336,13 +336,13 @@ def facts_page(figures: Path) -> str:
     return joined(
         "# Facts: SPE's Tables 1 and 2, P-tuning's Tables 1 and 2, BEAR's",
         ABOUT_MODEL,
-        literal(f"The runs: {stored.about['note']}"),
         "![Methods on LAMA-34k with their intervals](figures/lama34k.png)",
         "## SPE, Table 1, and P-tuning, Table 2, LAMA-34k",
         "P@1, P@10 and MRR in percent with 95 % intervals. The columns headed “published” are "
         "the papers' own figures for other models: [S] is SPE's Table 1, [P] is P-tuning's Table 2 "
         "(P@1 alone).",
         *(html(grid.to_html()) for grid in grids),
+        literal(f"The runs: {stored.about['note']}"),
         "## Tables without runs of ours in the records",
         "Printed by the papers, in percent; `symprompt reproduce spe` and "
         "`symprompt reproduce bear` make them on your models.",
