@@ -261,3 +261,23 @@ def test_a_causal_model_is_asked_with_the_object_last() -> None:
         assert causal.method.name == masked.method.name == name
         assert Template.parse(causal.prompt.template).ends_with_object == (name != "manual")
         assert causal.learning == masked.learning
+
+
+def test_the_demo_offers_the_page_and_opens_it(
+    toy: Path,
+    small_command: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown: list[list[str]] = []
+    monkeypatch.setattr("symprompt.cli.facts.show_runs", shown.append)
+    for more in ([], ["--page"]):
+        cli.main(["demo", "--model", str(toy), "--out", str(tmp_path), *more])
+        assert "symprompt page" in capsys.readouterr().out
+    assert [[Path(path).name for path in paths] for paths in shown] == [list(METHODS)]
+    monkeypatch.setattr("symprompt.cli.page.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--model", str(toy), "--out", str(tmp_path / "new"), "--page"])
+    assert "pip install symprompt[page]" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -18,6 +18,7 @@ from symprompt.cli.flags import (
     VocabularyFlags,
 )
 from symprompt.cli.output import print_json
+from symprompt.cli.page import require_server, show_runs
 from symprompt.errors import ConfigError
 from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
@@ -188,9 +189,13 @@ def run_prompts(flags: PromptsFlags) -> None:
 
 def run_demo(flags: DemoFlags) -> None:
     """Run ``symprompt demo``."""
+    if flags.page:
+        require_server()
     with show_progress() as tick:
         demo = make_demo(Path(flags.out), model=flags.model, tick=tick)
     show_demo(demo)
+    if flags.page:
+        show_runs([str(run.folder.path) for run in demo.runs])
 
 
 def run_check(flags: CheckFlags) -> None:

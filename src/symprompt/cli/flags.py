@@ -409,6 +409,8 @@ class DemoFlags:
     """Folder for the runs and figures; each model and setting gets one of its own in it."""
     model: str = "shipped"
     """Folder or hub name of a masked language model; "shipped" is the one in the package."""
+    page: bool = False
+    """Show the runs in a browser in the end, as symprompt page does."""
 
 
 @settings

@@ -137,8 +137,10 @@ def _show_next(demo: Demo, paths: list[str], fact: Fact) -> None:
     if demo.earlier:
         shown = ", ".join(map(str, demo.earlier))
         show(f"earlier demos, with another model or other settings, are still in: {shown}")
+    listed = " ".join(map(shlex.quote, paths))
     show("try next:")
-    show(f"  symprompt table {' '.join(map(shlex.quote, paths))} --by relation")
+    show(f"  symprompt page {listed}    (all of it in a browser; or: symprompt demo --page)")
+    show(f"  symprompt table {listed} --by relation")
     show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")
     show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --object {answer}")
     show("  symprompt examples examples    (small files of facts, texts, tags and questions)")

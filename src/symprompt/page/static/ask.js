@@ -6,7 +6,7 @@ import { rerankSliders, settingsOf } from "./settings.js";
 const LISTED = 2000;
 
 /** Make the bars of answers; items: [{text, object, subject, joint, right}], first `ranked` joint. */
-export function answerTable(items, { title, back, chosen, plain }) {
+export function answerTable(items, { title, back, chosen, plain, note }) {
   const there = (key) => items.some((own) => own[key] !== undefined);
   const columns = [["object", plain ? "log-probability" : "object", plain ? "" : " score"]];
   for (const key of ["subject", "joint"]) if (there(key)) columns.push([key, key, " score"]);
@@ -41,7 +41,7 @@ export function answerTable(items, { title, back, chosen, plain }) {
   const head = h("tr", {}, h("th", { scope: "col" }, "#"), h("th", { scope: "col" }, "answer"), heads);
   const table = h("table", { class: "answers" }, h("caption", {}, title), h("thead", {}, head));
   table.append(h("tbody", {}, rows));
-  return h("div", { class: "card" }, table);
+  return h("div", { class: "card" }, table, note ? h("p", { class: "caption quiet" }, note) : null);
 }
 
 /** Put a new table in place of the old one; rows that moved glide there. */
@@ -73,6 +73,21 @@ function sentence(template, subject, object) {
     return part;
   });
   return h("p", { class: "sentence" }, shown);
+}
+
+/** Return how the joint score is made, with the weights of now. */
+function formula(weights, scale) {
+  const parts = Object.entries(weights).map(([term, own]) => {
+    const weight = own * (term === "subject" ? scale : 1);
+    return ` ${weight < 0 ? "−" : "+"} ${number(Math.abs(weight))} × ${term}`;
+  });
+  const about = {
+    frequency: "frequency: log of the object's share of the training facts",
+    copy: "copy: 1 where the answer is the subject itself",
+    prior: "prior: the object score where the subject is masked",
+  };
+  const told = Object.keys(weights).flatMap((term) => about[term] ?? []);
+  return `joint score = object${parts.join("")}${told.length ? "; " + told.join("; ") : ""}`;
 }
 
 /** Joint scores of items for a K and a scale, best first; those beyond K follow by object score. */
@@ -261,6 +276,7 @@ export async function askView(root, page) {
     const shown = backwards ? items.slice(0, 50) : items;
     const fresh = answerTable(shown, {
       title: h("span", {}, told),
+      note: items.some((own) => own.joint !== undefined) ? formula(weights, settings.scale) : null,
       back: (text) => `Turn round: ask with ${text}`,
       chosen: (text) => go(backwards ? { subject: text } : { object: text }),
     });

@@ -64,7 +64,7 @@ function scatter(width, sets, opened) {
       parts.push(
         s(
           "circle",
-          { class: `point run-${place}`, cx: x(own), cy: y(own.value), r: 6, tabindex: 0, role: "button", "aria-label": told, onclick: press, onkeydown: key },
+          { class: `point run-${place}`, cx: x(own), cy: y(own.value), r: place ? 8 : 5.5, tabindex: 0, role: "button", "aria-label": told, onclick: press, onkeydown: key },
           s("title", {}, told),
         ),
       );
