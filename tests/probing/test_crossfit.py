@@ -347,3 +347,20 @@ def test_another_runs_subject_prompt_has_seen_all_of_them(
     asked = symprompt.train(config)
     assert "evidence" not in asked.metrics
     assert Folder(tmp_path / "run").config_keys()["method.evidence"] == "dev"
+
+
+@pytest.mark.parametrize("name", ["optiprompt", "autoprompt"])
+def test_other_methods_that_learn_one_prompt_have_it_too(
+    name: str, make: Make, tmp_path: Path
+) -> None:
+    config = make(
+        tmp_path / "run",
+        method={"name": name, "choose_weight": "dev-fit", "evidence": "cross"},
+        prompt={"encoder": "free"},
+        learning={"epochs": 1},
+        search={"steps": 8, "candidates": 3},
+    )
+    run = symprompt.train(config)
+    facts = load_facts(run.folder)
+    assert run.metrics["evidence"]["train"] == len(facts.facts("train"))
+    assert set(run.metrics["weights"]) == {"frequency", "copy"}

@@ -212,7 +212,8 @@ def _row_jobs(settings: FactSettings, model: Model, row: Row) -> list[Job]:
         jobs.append(Job(model.name, row.config, config))
         if row.config == SPE and settings.pool > config.method.k:
             name = f"{row.config}-k{settings.pool}-{seed}"
-            changes: dict[str, Any] = {"method.k": settings.pool}
+            # Prompts are the run's own, and none are trained anew for a fit.
+            changes: dict[str, Any] = {"method.k": settings.pool, "method.evidence": "dev"}
             if config.method.choose_weight != "dev-fit":
                 # Only test is looked at, with the weight that was chosen for the run itself.
                 changes |= {"facts.dev_limit": 1, "method.choose_weight": "fixed"}
