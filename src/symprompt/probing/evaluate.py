@@ -420,8 +420,9 @@ def write_results(
     if choose == "dev-fit":
         terms = [name for name in config.method.terms if asked_back or name != SUBJECT]
         found = {split: add_terms(own, problem, split, terms) for split, own in found.items()}
-        evidence = _join(found["dev"], held_out)
+        begun, evidence = time.perf_counter(), _join(found["dev"], held_out)
         combination = fit_combination(evidence, terms, relations, seed=config.seed)
+        seconds = {**seconds, "fitting weights": time.perf_counter() - begun}
     elif asked_back:
         weights = np.full(relations, config.method.weight, dtype=np.float64)
         if choose != "fixed":
