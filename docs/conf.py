@@ -17,7 +17,6 @@ html_theme = "furo"
 html_title = f"symprompt {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"source_directory": "docs/"}
 html_copy_source = False
 html_show_sphinx = False
 

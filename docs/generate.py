@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from symprompt.cli import COMMANDS, load_attribute
 from symprompt.cli.parsing import ABOUT_FLAGS, Help, describe
 from symprompt.config import TABLES, shipped_configs
 from symprompt.errors import escape
+from symprompt.facts import check
+from symprompt.files.atomic import to_json, write_file
 from symprompt.files.grid import DASH, Grid
 from symprompt.papers.fact_jobs import Row, list_rows
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
@@ -26,10 +29,13 @@ from symprompt.papers.records import load_results, published
 from symprompt.papers.report import TITLES
 from symprompt.papers.settings import PTUNING_V2
 from symprompt.papers.spe import MODELS, TABLE_1, TABLE_34K, published_cell
+from symprompt.probing.demo import count_moves
+from symprompt.probing.results import load_facts
 from symprompt.report.figures import Bar, draw_method_rows, save_figure
 from symprompt.report.pages import Picture, Section
-from symprompt.report.records import METRIC_NAMES, figure_cell
+from symprompt.report.records import METRIC_NAMES, figure_cell, plain_results
 from symprompt.report.records import load_results as load_stored
+from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import Record
 from symprompt.runs.statistics import OVER_FACTS, OVER_RELATIONS
 
@@ -37,6 +43,7 @@ DOCS = Path(__file__).parent
 RECORDS = DOCS.parent / "experiments" / "results"
 # What stored results are called; others go by their file's name.
 NAMES = {
+    "demo": "The demo, facts about the world",
     "lama34k": "LAMA-34k, every method",
     "lama34k-12-epochs": "LAMA-34k with 12 epochs",
     "lama34k-18-vectors": "LAMA-34k, as many vectors for P-tuning as for SPE",
@@ -121,14 +128,7 @@ CAVEATS = {
 def setup(app: Any) -> dict[str, bool]:
     """Make the pages before Sphinx reads any."""
     app.connect("builder-inited", lambda _app: make_pages(DOCS / "generated"))
-    app.connect("source-read", leave_out)
     return {"parallel_read_safe": True}
-
-
-def leave_out(_app: Any, name: str, source: list[str]) -> None:
-    """Take the chapter on the page out of the first list of pages while it is not written."""
-    if name == "index" and not (DOCS / "page.md").is_file():
-        source[0] = source[0].replace("\npage\n", "\n")
 
 
 def make_pages(folder: Path) -> None:
@@ -299,7 +299,8 @@ def result_pages(folder: Path) -> dict[str, str]:
         parts.append(f"The same tables from the same records:\n\n```\n{command}\n```")
         pages[f"results/{paper}.md"] = joined(*parts)
     names = []
-    for path in sorted(RECORDS.glob("*.json"), key=lambda path: list(NAMES).index(path.stem)):
+    order = [*NAMES, *sorted(path.stem for path in RECORDS.glob("*.json"))]
+    for path in sorted(RECORDS.glob("*.json"), key=lambda path: order.index(path.stem)):
         pages[f"results/{path.stem}-records.md"] = records_page(path)
         names.append(f"{path.stem}-records")
     pages["results/records.md"] = joined(
@@ -319,8 +320,7 @@ def records_page(path: Path) -> str:
     tables = load_stored(str(path)).tables()
     return joined(
         f"# {NAMES.get(path.stem, path.stem)}",
-        ABOUT_MODEL,
-        CAVEATS.get(path.stem, ""),
+        *(() if path.stem == "demo" else (ABOUT_MODEL, CAVEATS.get(path.stem, ""))),
         *map(literal, tables.notes),
         f"```\nsymprompt table experiments/results/{path.name}\n```",
         *(html(grid.to_html()) for grid in tables.grids),
@@ -423,6 +423,71 @@ def percents(values: Mapping[str, float]) -> str:
 
 # ------------------------------------------------------------------------------ README
 
+METHODS = {"manual": "manual prompts", "ptuning": "P-tuning", "spe": "SPE"}
+MAJORITY = "most frequent training object"
+
+
+def write_demo(folder: Path) -> None:
+    """Store what a finished demo measured as records, as other results are, and its figures."""
+    runs = [symprompt.Run.load(folder / name) for name in METHODS]
+    metrics, facts = runs[-1].metrics, check(load_facts(runs[-1].folder))
+    scores = [load_scores(str(run.folder.path)) for run in runs]
+    found = comparison(scores, reference=list(METHODS).index("ptuning")).values
+    about = {"split": "test", "model": "shipped", "data": "world", "seeds": (metrics["seed"],)}
+    records = [
+        Record(
+            metric="p1",
+            value=100 * (facts.majority_mean_over_relations or 0.0),
+            **about | {"seeds": (), "label": MAJORITY, "settings": {"mean": OVER_RELATIONS}},
+        )
+    ]
+    names = {str(run.folder.path): name for run, name in zip(runs, METHODS.values(), strict=True)}
+    for row in [*found["runs"], *found["differences"]]:
+        versus = names[row["to"]] if "to" in row else ""
+        for mean in (OVER_RELATIONS, OVER_FACTS):
+            for metric, values in row[mean].items():
+                own = {"value": values["difference"], **values} if versus else dict(values)
+                own.pop("difference", None)
+                settings = {"settings": {"mean": mean}, "n": row["facts"], "versus": versus}
+                label = names[row["name"]]
+                records.append(Record(metric=metric, label=label, **own, **settings, **about))
+    moves = count_moves(runs[-1])
+    note = (
+        f"symprompt demo: the shipped model, {len(metrics['test']['relations'])} relations about "
+        f"countries and cities, {moves.facts} test facts, seed {metrics['seed']}, CPU. Asking back "
+        f"brought {moves.risen} right answers to the top and took {moves.fallen} from it."
+    )
+    stored = plain_results({"note": note, "moves": vars(moves)}, records)
+    write_file(RECORDS / "demo.json", to_json(stored))
+    for name in ("methods", "question"):
+        picture = (folder / "figures" / f"{name}.png").read_bytes()
+        write_file(DOCS / "pictures" / f"demo-{name}.png", picture)
+
+
+def readme_demo() -> str:
+    """Return the README's table of the demo, and what asking back moved, from its records."""
+    stored = load_stored(str(RECORDS / "demo.json"))
+    lines = ["| | P@1 | P@10 | MRR |", "|---|---|---|---|"]
+    rows = [(MAJORITY, ""), *((name, "") for name in METHODS.values()), ("SPE", "P-tuning")]
+    for label, versus in rows:
+        own = chosen(stored.records, label, OVER_RELATIONS, versus)
+        sign = "+" if versus else ""
+        cells = [interval(own[metric], sign) if metric in own else "" for metric in METRIC_NAMES]
+        name = f"{label} minus {versus}" if versus else label
+        lines.append(" ".join(["|", name, "|", *(f"{cell} |".lstrip() for cell in cells)]))
+    moves = stored.about["moves"]
+    return "\n".join(lines) + (
+        f"\n\n{moves['risen']} right answers came to the top when asked back, {moves['fallen']} "
+        "left it. With so few facts a gain\nof this size is likely, not certain."
+    )
+
+
+def interval(record: Record, sign: str = "") -> str:
+    """Return a figure with its interval, where it has one."""
+    if record.low is None:
+        return f"{record.value:.2f}"
+    return f"{record.value:{sign}z.2f} ({record.low:{sign}z.2f} to {record.high:{sign}z.2f})"
+
 
 def readme_table() -> str:
     """Return the README's table of LAMA-34k, from its records."""
@@ -434,19 +499,22 @@ def readme_table() -> str:
         cells = [f"{own[metric].value:.2f}" for metric in METRIC_NAMES]
         lines.append(f"| {' | '.join([name, str(seeds), *cells])} |")
     change = chosen(records, "spe", OVER_RELATIONS, "ptuning")
-    cells = [
-        f"{own.value:+.2f} ({own.low:+.2f} to {own.high:+.2f})"
-        for own in (change[metric] for metric in METRIC_NAMES)
-    ]
+    cells = [interval(change[metric], "+") for metric in METRIC_NAMES]
     return "\n".join([*lines, f"| SPE - P-tuning | | {' | '.join(cells)} |"])
 
 
-def with_table(text: str) -> str:
-    """Return the README's text with the table as the records have it now."""
-    marks = re.compile(r"(?<=<!-- lama34k -->\n).*?(?=<!-- end -->)", re.DOTALL)
-    return marks.sub(lambda _found: f"\n{readme_table()}\n\n", text)
+def with_tables(text: str) -> str:
+    """Return the README's text with its tables as the records have them now."""
+    for name, table in (("demo", readme_demo()), ("lama34k", readme_table())):
+        marks = re.compile(rf"<!-- {name} -->\n.*?<!-- end -->", re.DOTALL)
+        block = f"<!-- {name} -->\n\n{table}\n\n<!-- end -->"
+        text = marks.sub(lambda _found, block=block: block, text, count=1)
+    return text
 
 
 if __name__ == "__main__":
+    # With the folder of a finished demo (demo/shipped-...) its figures are stored first.
+    for given in sys.argv[1:]:
+        write_demo(Path(given))
     readme = DOCS.parent / "README.md"
-    readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    readme.write_text(with_tables(readme.read_text(encoding="utf-8")), encoding="utf-8")

@@ -35,12 +35,12 @@ def test_every_link_leads_somewhere() -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_its_table_is_that_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_tables_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
     monkeypatch.delitem(sys.modules, "generate", raising=False)
-    from generate import with_table
+    from generate import with_tables
 
-    assert with_table(README) == README, "run: python docs/generate.py"
+    assert with_tables(README) == README, "run: python docs/generate.py"
 
 
 def test_the_first_command_answers_as_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,8 @@ class Answers(list[Answer]):
 
     Attributes:
         relation: the relation, or the template that was asked by.
-        subject, object: what was asked about; the other is None.
+        subject: what was asked about, or None.
+        object: what was asked about, or None.
         known: whether the run has facts about it; None where there is no run.
         nearest: the name that was probably meant by one that is not known, if any is like it.
         weights: of the subject score and further terms in the joint score; empty without one.

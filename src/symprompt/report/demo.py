@@ -143,5 +143,5 @@ def _show_next(demo: Demo, paths: list[str], fact: Fact) -> None:
     show(f"  symprompt table {listed} --by relation")
     show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --subject {subject}")
     show(f"  symprompt ask {shlex.quote(paths[-1])} --relation {relation} --object {answer}")
-    show("  symprompt examples examples    (small files of facts, texts, tags and questions)")
-    show("  symprompt train my-facts --data examples/facts.csv --out runs/mine")
+    show("  symprompt examples data    (small files of facts, texts, tags and questions)")
+    show("  symprompt train my-facts --data data/facts.csv --out runs/mine")
