@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from symprompt.accel.compiling import Recorder
 from symprompt.engine.loop import EarlyStopping, Loop, State, fill
 from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
+from symprompt.runs.folder import PROGRESS
 
 
 class Walk:
@@ -93,6 +95,16 @@ def test_steps_evaluations_and_ticks_come_in_order() -> None:
     assert walk.place.item() == 0
     assert progress.seconds > 0
     assert progress.recording == 0
+
+
+def test_a_training_notes_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symprompt.engine.loop.TELL_SECONDS", 0.0)
+    Loop(Walk(), checkpoint=tmp_path / "state.safetensors").run()
+    noted = json.loads((tmp_path / PROGRESS).read_text())
+    assert (noted["done"], noted["total"], noted["stage"]) == (10, 10, "walking")
+    assert [row["step"] for row in noted["history"]] == [3, 6, 9]
+    # A note that cannot be written stops no training.
+    Loop(Walk(), checkpoint=tmp_path / PROGRESS / "state.safetensors").run()
 
 
 @pytest.mark.parametrize("killed", range(2, 11))

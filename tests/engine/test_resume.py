@@ -92,13 +92,16 @@ def run_and_kill(flow: Flow, inputs: Inputs, folder: Path, steps: int) -> int:
     ],
 )
 def test_a_killed_run_goes_on_with_the_same_numbers(
-    name: str, steps: int, inputs: Inputs, tmp_path: Path
+    name: str, steps: int, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("symprompt.engine.loop.TELL_SECONDS", 0.0)
     flow = FLOWS[name]
     assert run_and_kill(with_flags(flow), inputs, tmp_path, steps) == -signal.SIGKILL
     assert list(tmp_path.rglob("state.safetensors"))
+    assert list(tmp_path.rglob("progress.json"))
     found = json.loads(json.dumps(make(with_flags(flow, "--resume"), inputs, tmp_path)))
     assert not list(tmp_path.rglob("state.safetensors"))
+    assert not list(tmp_path.rglob("progress.json"))
     unbroken = load(name)
     if json.loads(MACHINE.read_text()) != this_machine():
         place = tmp_path / "unbroken"

@@ -144,6 +144,35 @@ def test_two_runs_of_one_name_are_told_apart(small_run: Path, tmp_path: Path) ->
     assert names == [str(small_run), str(other)]
 
 
+def test_a_folder_of_runs_stands_for_them(small_run: Path, tmp_path: Path) -> None:
+    for name in ("b", "a", "deep/c"):
+        shutil.copytree(small_run, tmp_path / name)
+    shutil.copytree(small_run, tmp_path / "a/inner")
+    library = Library([str(tmp_path), "shipped"])
+    assert [own["name"] for own in library.about()] == ["a", "b", "c", "shipped"]
+
+
+def test_of_a_mixture_each_task_is_shown(tmp_path: Path) -> None:
+    for name, tasks in (("mixed", ["one", "two"]), ("mixed/one", []), ("mixed/two", [])):
+        own = Manifest(command="tune", state="finished", details={"tasks": tasks})
+        Folder(tmp_path / name).write(MANIFEST, own.to_json())
+    about = Library([str(tmp_path / "mixed")]).about()
+    assert [(own["name"], own["kind"]) for own in about] == [("one", "task"), ("two", "task")]
+
+
+def test_a_pretraining_is_seen_where_it_works(tmp_path: Path) -> None:
+    library = Library([str(tmp_path / "model")])
+    assert library.about()[0]["kind"] == "broken"
+    work = Folder(tmp_path / "model.work")
+    work.write(MANIFEST, Manifest(command="pretrain").to_json())
+    work.write_json(PROGRESS, {"done": 1, "total": 4, "history": []})
+    assert library.about()[0]["kind"] == "training"
+    assert read_progress(library.source(0).folder)["done"] == 1
+    done = Manifest(command="pretrain", state="finished")
+    Folder(tmp_path / "model").write(MANIFEST, done.to_json())
+    assert library.about()[0]["kind"] == "model"
+
+
 def test_a_run_that_was_made_again_is_read_again(small_run: Path, tmp_path: Path) -> None:
     own = shutil.copytree(small_run, tmp_path / "own")
     library = Library([str(own)])

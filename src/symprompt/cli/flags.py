@@ -364,7 +364,8 @@ class PageFlags(DeviceFlag, MovedModel):
     """
 
     runs: Positional[Several[str]]
-    """Run folders of any command, finished or in training; and models: folders, or shipped."""
+    """Run folders of any command, finished or in training, or folders that hold such; and models:
+    their folders, or shipped."""
     export: str = ""
     """Write the page with its data as one .html file, which opens without a server, and stop."""
     corpus: Several[str] = ()

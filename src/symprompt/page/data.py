@@ -6,7 +6,8 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from importlib import resources
 from itertools import combinations
 from pathlib import Path
@@ -40,24 +41,30 @@ SPLIT: Split = "test"
 Kind = Literal["facts", "task", "model", "training", "other", "broken"]
 _LEVELS = (1 << 16) - 1
 """Steps of a score in 16 bits; the last one stands for minus infinity, of no answer."""
+MOST_RUNS = 100
+"""So many runs of one folder are shown."""
 _PAIRS = 6
 """So many runs are set against each other in a file of their own."""
 
 
-@dataclass(frozen=True)
 class Source:
     """A run folder, or a model, that the page was given; final.
 
-    Attributes:
+    Args:
         number: what the page calls it.
         path: as it was given.
         name: what a reader sees: the folder's name, more of the path where two have the same.
     """
 
-    number: int
-    path: str
-    name: str
-    folder: Folder
+    def __init__(self, number: int, path: str, name: str) -> None:
+        self.number, self.path, self.name = number, path, name
+        self._folder, self._work = Folder(path), Folder(f"{path.rstrip('/')}.work")
+
+    @property
+    def folder(self) -> Folder:
+        """Where the run is now: a pretraining moves from its work folder to its model's."""
+        working = not self._folder.holds_run and self._work.holds_run
+        return self._work if working else self._folder
 
     def about(self) -> dict[str, Any]:
         """Return what it is as plain values; a broken run is described by its error alone."""
@@ -100,6 +107,21 @@ class Source:
         return found
 
 
+def find_runs(path: str) -> list[str]:
+    """Return the runs that a folder holds, however deep; the path itself if it is one, or none."""
+    folder = Folder(path)
+    if folder.has(MANIFEST) or folder.has("config.json") or path == SHIPPED:
+        with suppress(RunError):
+            # Of a mixture each task answers.
+            return [str(folder.path / own) for own in folder.manifest.details.get("tasks", ())] or [
+                path
+            ]
+        return [path]
+    found = sorted(own.parent for own in folder.path.glob(f"*/**/{MANIFEST}"))
+    inner = {own for own in found if not set(own.parents).isdisjoint(found)}
+    return [str(own) for own in found if own not in inner][:MOST_RUNS] or [path]
+
+
 def kind_of(manifest: Manifest) -> Kind:
     """Return how a run is shown."""
     if not manifest.finished:
@@ -115,7 +137,7 @@ def _describe_task(folder: Folder) -> dict[str, Any]:
         {"metric": record.metric, "value": record.value, "split": record.split}
         for record in own.records
     ]
-    found: dict[str, Any] = {"figures": figures[:12], "parts": own.details.get("tasks", [])}
+    found: dict[str, Any] = {"figures": figures[:12]}
     card = folder.path / "card.json"
     if card.is_file():
         about = read_json(card)
@@ -128,13 +150,14 @@ class Library:
     """All that the page was given; final. What was read is kept; one reader works at a time.
 
     Args:
-        paths: run folders, model folders, or "shipped".
+        paths: run folders, folders of such, model folders, or "shipped".
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
+        paths = [own for path in paths for own in find_runs(path)]
         names = [Path(path).resolve().name or path for path in paths]
         self.sources = [
-            Source(number, path, path if names.count(name) > 1 else name, Folder(path))
+            Source(number, path, path if names.count(name) > 1 else name)
             for number, (path, name) in enumerate(zip(paths, names, strict=True))
         ]
         self._lock = threading.Lock()

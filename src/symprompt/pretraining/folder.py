@@ -33,13 +33,22 @@ from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus,
 from symprompt.pretraining.parent import Lineage, Parent, load_parent
 from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
 from symprompt.pretraining.tokenizer import find_specials, learn_tokenizer, load_tokenizer
-from symprompt.runs.folder import CONFIG, HISTORY, LOCK, MANIFEST, STATE, Folder, Manifest
+from symprompt.runs.folder import (
+    CONFIG,
+    HISTORY,
+    LOCK,
+    MANIFEST,
+    PROGRESS,
+    STATE,
+    Folder,
+    Manifest,
+)
 
 COMMAND, PREPARE = "pretrain", "prepare"
 TOKENIZER = "tokenizer"
 VOCABULARY = "vocabulary.json"
 CORPUS = "corpus"
-_WORK = (STATE, VOCABULARY, MANIFEST, CONFIG, LOCK)
+_WORK = (STATE, PROGRESS, VOCABULARY, MANIFEST, CONFIG, LOCK)
 _WORK_FOLDERS = (TOKENIZER, CORPUS, f"{CORPUS}.part")
 _VALIDATION_SEQUENCES = 512
 _KILO = 1000

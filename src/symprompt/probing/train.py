@@ -606,7 +606,7 @@ def _learn(
         whole, recording = float(history["seconds"]), float(history.get("recording", 0.0))
     seconds |= {"recording": recording} if recording else {}
     seconds["training"] = max(0.0, whole - recording)
-    folder.remove(STATE)
+    folder.remove_checkpoint()
     return {part: value.to(problem.backbone.device) for part, value in stored.items()}
 
 

@@ -392,8 +392,7 @@ class Folder:
             }
         )
         self._write_manifest(manifest)
-        for name in (STATE, PROGRESS):
-            self.remove(name)
+        self.remove_checkpoint()
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
         self.release()
         return manifest
@@ -496,6 +495,11 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed."""
         (self.path / name).unlink(missing_ok=True)
+
+    def remove_checkpoint(self) -> None:
+        """Remove what a training has written to go on with, and how far it was."""
+        for name in (STATE, PROGRESS):
+            self.remove(name)
 
     def read(self, name: str, reader: Callable[[Path], T], kind: str = "") -> T:
         """Return what a reader makes of a file; a file that is as it was is not read again.

@@ -322,7 +322,7 @@ def _tune_task(
         folder.write_tensors(name, model.tensors(task.name), {"format": FORMAT})
     # Read back even when just written: a resumed run must see the same parameters.
     model.load(task.name, folder.read_tensors(name)[0])
-    folder.remove(STATE)
+    folder.remove_checkpoint()
     _finish(folder, evaluator, backbone, seconds, tick, asked)
 
 
@@ -615,7 +615,7 @@ def _share(
         heads = {key: value.detach() for key, value in model.head_parameters().items()}
         shared.write_json(HISTORY, history)
         shared.write_tensors(PROMPT, {**model.tuned.tensors(), **heads}, {"format": FORMAT})
-        shared.remove(STATE)
+        shared.remove_checkpoint()
     return shared.read_tensors(PROMPT)[0]
 
 

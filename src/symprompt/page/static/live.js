@@ -55,6 +55,7 @@ export async function liveView(root, page) {
       place.replaceChildren(h("p", { class: "error", role: "alert" }, now.error));
       return;
     }
+    const names = Object.keys(now.curves);
     const done = now.state === "finished";
     const share = done ? 1 : now.total ? now.done / now.total : 0;
     const left = !done && share > 0 && now.seconds ? `, about ${duration((now.seconds * (1 - share)) / share)} left` : "";
@@ -62,8 +63,9 @@ export async function liveView(root, page) {
       ? `finished; trained for ${duration(now.seconds)}`
       : now.total
         ? `${now.stage ?? "training"}: step ${now.done.toLocaleString("en")} of ${now.total.toLocaleString("en")}${now.note ? ", " + now.note : ""}; ${duration(now.seconds)}${left}`
-        : "begun; no step was noted yet";
-    const names = Object.keys(now.curves);
+        : names.length
+          ? "trained; what it learned is being measured"
+          : "begun; no step was noted yet";
     place.replaceChildren(
       h("p", { class: "figures" }, h("b", {}, run.name), line),
       h("progress", { max: 1, value: share, "aria-label": "progress" }),

@@ -79,7 +79,7 @@ function drawAnswer(own, parts) {
 
 /** Draw the view. */
 export async function tasksView(root, page) {
-  const runs = page.runs("task").filter((own) => !own.parts.length);
+  const runs = page.runs("task");
   if (!page.source.canAsk) {
     root.replaceChildren(h("h2", {}, "Tasks"), runs.map((own) => figureCard(own)));
     return;
