@@ -13,7 +13,7 @@ from symprompt.page.data import Library
 from symprompt.page.export import write_export
 from symprompt.probing.results import SUBJECT, Combination, load_asked, load_combination
 from symprompt.report.tables import load_scores
-from symprompt.runs.folder import CONFIG, MANIFEST, PROGRESS, Folder, Manifest
+from symprompt.runs.folder import CONFIG, MANIFEST, PROGRESS, Folder, Manifest, Record
 from tiny.big import HOSTILE
 
 RANKS = """async ([run, k, scale, filtered, stored]) => {
@@ -312,3 +312,99 @@ def test_text_can_be_read_and_fits(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert not page.evaluate(UNNAMED)
         page.context.close()
+
+
+SENTENCE = "Anna Weber of the Oslo Bank met Berlin"
+ANSWERS = {
+    "0": {"prediction": "billing", "probabilities": {"praise": 0.25, "billing": 0.75}},
+    "1": {
+        "kind": "tagging",
+        "text": SENTENCE,
+        "prediction": ["B-PER", "I-PER", "O", "O", "B-ORG", "I-ORG", "O", "B-LOC"],
+    },
+    "2": {
+        "kind": "relations",
+        "text": SENTENCE,
+        "prediction": [["PER", 0, 2], ["ORG", 3, 6], ["LOC", 4, 5]],
+        "odds": [2.0, 1.5, 1.0],
+        "relations": [["works for", 0, 1]],
+    },
+    "3": {
+        "kind": "question",
+        "prediction": "in Berlin",
+        "candidates": [{"text": "in Berlin", "score": 3.5}],
+    },
+    "4": {"error": "this task reads <b>two</b> texts."},
+}
+
+
+def mocked(page: Any, path: str, value: Any) -> None:
+    """Have the server answer a path with a value."""
+    page.route(f"**/{path}", lambda route: route.fulfill(json=value))
+
+
+def test_tasks_are_drawn_on_the_text(small_run: Path, serve: Serve, open_page: Open) -> None:
+    address = serve(small_run)
+    page = open_page(address)
+    run = {"kind": "task", "method": "pt2", "task_kind": "tagging", "figures": []}
+    runs = [{**run, "id": number, "name": f"run {number}"} for number in range(5)]
+    mocked(page, "api/runs", {"runs": runs, "models": [], "corpus": False})
+    answers = {"answers": ANSWERS, "batches": 1, "together": 4}
+    mocked(page, "api/predict", answers)
+    page.goto("about:blank")
+    page.goto(address + "#tasks")
+    page.get_by_label("Text, or the question").fill("Where ?")
+    page.get_by_label("Second text").fill("They met in Berlin .")
+    page.get_by_role("button", name="Ask all").click()
+    page.wait_for_selector(".cards")
+    assert numbers(page, ".shares th") == ["billing", "praise"]
+    cards = page.locator(".task")
+    spans = cards.nth(1).locator(".span").all_inner_texts()
+    assert spans == ["Anna WeberPER", "Oslo BankORG", "BerlinLOC"]
+    assert cards.nth(2).locator(".span").all_inner_texts()[1] == "the Oslo BankORG 1.50"
+    assert "Oslo LOC 1.00" in cards.nth(2).inner_text()
+    assert "Anna Weber — works for → the Oslo Bank" in cards.nth(2).inner_text()
+    assert cards.nth(3).locator("mark").inner_text() == "in Berlin"
+    assert "<b>two</b>" in cards.nth(4).inner_text()
+    assert "one mixed batch" in page.inner_text("main")
+
+
+def test_words_are_drawn_with_their_nearest(small_run: Path, serve: Serve, open_page: Open) -> None:
+    address = serve(small_run)
+    page = open_page(address)
+    model = {"id": 0, "kind": "model", "name": "shipped"}
+    mocked(page, "api/runs", {"runs": [model], "models": [model], "corpus": True})
+    found = {
+        "word": "bank",
+        "projection": "PCA",
+        "labels": ["cluster 1: money", "cluster 2: <i>river</i>"],
+        "points": [[0, 0], [1, 1], [0.2, 0.1]],
+        "label": [0, 1, 0],
+        "text": [["a ", "bank", " lends"], ["the ", "bank", " <b>grows</b>"], ["my ", "bank", ""]],
+        "near": [[2, 1], [2, 0], [0, 1]],
+    }
+    mocked(page, "api/words", found)
+    page.goto("about:blank")
+    page.goto(address + "#words")
+    page.get_by_label("Word").fill("bank")
+    page.get_by_role("button", name="Draw").click()
+    page.wait_for_selector("circle.point")
+    page.get_by_role("button", name="the bank <b>grows</b>").focus()
+    page.keyboard.press("Enter")
+    told = page.inner_text(".around")
+    assert told.index("<b>grows</b>") < told.index("my bank") < told.index("a bank lends")
+    assert page.locator("circle.near").count() == 2
+    assert "<i>river</i>" in page.inner_text(".legend")
+
+
+def test_a_file_without_a_model_says_so(small_run: Path, tmp_path: Path, open_page: Open) -> None:
+    own = Manifest(command="tune", state="finished", method="pt2", model="/m/bert")
+    own = own.model_copy(update={"records": (Record(metric="f1", value=91.5, split="test"),)})
+    Folder(tmp_path / "names").write(MANIFEST, own.to_json())
+    library = Library([str(small_run), str(tmp_path / "names")])
+    address = write_export(library, str(tmp_path / "report.html")).as_uri()
+    page = open_page(address + "#tasks")
+    assert "test f1\t91.50" in page.inner_text("main")
+    page = open_page(address + "#ask?relation=P17&subject=Nobody")
+    assert "holds no model" in page.inner_text("main")
+    assert "null" not in page.inner_text("main")

@@ -1,6 +1,6 @@
 // Ask: a subject's objects, or an object's subjects, by object, subject and joint score.
 
-import { choice, h, nothing, number, s, shownRank } from "./dom.js";
+import { choice, h, nothing, number, put, s, shownRank } from "./dom.js";
 import { rerankSliders, settingsOf } from "./settings.js";
 
 const LISTED = 2000;
@@ -32,13 +32,31 @@ export function answerTable(items, { title, back, chosen, plain, note }) {
     const name = h("th", { scope: "row" }, turn, mark);
     const rank = h("td", { class: "place" }, String(place + 1));
     const scores = columns.map(([key], at) => cell(item, key, range[at]));
-    return h("tr", { class: item.right ? "is-right" : null, "data-key": item.text }, rank, name, scores);
+    return h(
+      "tr",
+      { class: item.right ? "is-right" : null, "data-key": item.text },
+      rank,
+      name,
+      scores,
+    );
   });
   const heads = columns.map(([key, text, more]) => {
     const swatch = h("i", { class: `swatch ${key}` });
-    return h("th", { scope: "col", class: "score" }, swatch, text, h("span", { class: "wide" }, more));
+    return h(
+      "th",
+      { scope: "col", class: "score" },
+      swatch,
+      text,
+      h("span", { class: "wide" }, more),
+    );
   });
-  const head = h("tr", {}, h("th", { scope: "col" }, "#"), h("th", { scope: "col" }, "answer"), heads);
+  const head = h(
+    "tr",
+    {},
+    h("th", { scope: "col" }, "#"),
+    h("th", { scope: "col" }, "answer"),
+    heads,
+  );
   const table = h("table", { class: "answers" }, h("caption", {}, title), h("thead", {}, head));
   table.append(h("tbody", {}, rows));
   return h("div", { class: "card" }, table, note ? h("p", { class: "caption quiet" }, note) : null);
@@ -52,7 +70,7 @@ function glide(old, fresh, place) {
       before.set(row.dataset.key, row.getBoundingClientRect().top);
     }
   }
-  place.replaceChildren(fresh);
+  put(place, fresh);
   if (!old || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   for (const row of fresh.querySelectorAll("tr[data-key]")) {
     const from = before.get(row.dataset.key);
@@ -109,7 +127,9 @@ export function rankItems(items, weights, { k, scale }) {
 
 /** Answers that a run stored for a subject; null if it has none. */
 function storedObjects(facts, relation, subject) {
-  const rows = facts.relationRows[relation].filter((row) => facts.texts[facts.subject[row]] === subject);
+  const rows = facts.relationRows[relation].filter(
+    (row) => facts.texts[facts.subject[row]] === subject,
+  );
   if (!rows.length) return null;
   const right = new Set(rows.map((row) => facts.texts[facts.object[row]]));
   const start = rows[0] * facts.k;
@@ -138,7 +158,11 @@ function storedSubjects(facts, relation, object) {
       if (facts.texts[facts.candidates[i]] !== object) continue;
       const terms = {};
       for (const term of facts.terms) terms[term] = facts["term/" + term][i];
-      items.push({ text: subject, object: facts.object_score[i], terms: facts.reranked ? terms : null });
+      items.push({
+        text: subject,
+        object: facts.object_score[i],
+        terms: facts.reranked ? terms : null,
+      });
     }
   }
   items.sort((one, other) => other.object - one.object);
@@ -149,11 +173,14 @@ function storedSubjects(facts, relation, object) {
 export async function askView(root, page) {
   const runs = page.runs("facts");
   if (!runs.length) {
-    root.replaceChildren(h("h2", {}, "Ask"), templatePanel(page, null));
+    put(root, h("h2", {}, "Ask"), templatePanel(page, null));
     return;
   }
   const run = runs.find((own) => String(own.id) === page.params.run) ?? runs[0];
-  const listed = Math.max(0, run.relations.findIndex((own) => own.name === page.params.relation));
+  const listed = Math.max(
+    0,
+    run.relations.findIndex((own) => own.name === page.params.relation),
+  );
   const backwards = page.params.object !== undefined;
   const given = page.params.object ?? page.params.subject ?? "";
   const go = (changes) => {
@@ -170,7 +197,10 @@ export async function askView(root, page) {
     placeholder: backwards ? "an object, as Paris" : "a subject, as France",
     value: given,
   });
-  const labels = run.relations.map((own) => [own.name, own.label ? `${own.name}: ${own.label}` : own.name]);
+  const labels = run.relations.map((own) => [
+    own.name,
+    own.label ? `${own.name}: ${own.label}` : own.name,
+  ]);
   const turn = h("button", { type: "button", class: "turn", disabled: true }, "⇄ Turn round");
   const form = h(
     "form",
@@ -181,7 +211,12 @@ export async function askView(root, page) {
         go(backwards ? { object: input.value.trim() } : { subject: input.value.trim() });
       },
     },
-    choice("Run", runs.map((own) => [own.id, own.name]), run.id, (id) => page.go("ask", { run: id })),
+    choice(
+      "Run",
+      runs.map((own) => [own.id, own.name]),
+      run.id,
+      (id) => page.go("ask", { run: id }),
+    ),
     choice("Relation", labels, run.relations[listed].name, (name) =>
       page.go("ask", { run: run.id, relation: name }),
     ),
@@ -193,7 +228,7 @@ export async function askView(root, page) {
   const about = h("div", { class: "about" });
   const sliders = h("div", {});
   const place = h("div", { class: "answers-place" }, nothing("Reading the facts …"));
-  root.replaceChildren(h("h2", {}, "Ask"), form, about, sliders, place, templatePanel(page, run, listed));
+  put(root, h("h2", {}, "Ask"), form, about, sliders, place, templatePanel(page, run, listed));
   const facts = await page.source.facts(run.id);
   const relation = facts.relations.findIndex((own) => own.name === run.relations[listed].name);
   const rows = facts.relationRows[relation];
@@ -201,7 +236,10 @@ export async function askView(root, page) {
   const offer = new Set(rows.map((row) => facts.texts[field[row]]));
   const suggest = () => {
     const shown = [...offer].slice(0, LISTED).sort((one, other) => one.localeCompare(other));
-    names.replaceChildren(...shown.map((text) => h("option", { value: text })));
+    put(
+      names,
+      shown.map((text) => h("option", { value: text })),
+    );
   };
   suggest();
   // Names of other splits are read beside, the first view does not wait for them.
@@ -217,22 +255,30 @@ export async function askView(root, page) {
     .catch(() => ({}));
   const template = facts.relations[relation].template;
   if (!given) {
-    about.replaceChildren(sentence(template, "", ""));
-    const few = [...new Set(rows.map((row) => facts.texts[field[row]]))].slice(0, 8);
+    put(about, sentence(template, "", ""));
+    const [was, now] = [facts.before().all, facts.after({ k: facts.k, scale: 1 }).all];
+    const rose = rows.filter((row) => now[row] < was[row]).concat(rows);
+    const few = [...new Set(rose.map((row) => facts.texts[field[row]]))].slice(0, 8);
     const tries = few.map((text) =>
-      h("button", { type: "button", onclick: () => go(backwards ? { object: text } : { subject: text }) }, text),
+      h(
+        "button",
+        { type: "button", onclick: () => go(backwards ? { object: text } : { subject: text }) },
+        text,
+      ),
     );
-    place.replaceChildren(h("p", { class: "tries" }, "Try ", tries));
+    put(place, h("p", { class: "tries" }, "Try ", tries));
     return;
   }
-  about.replaceChildren(sentence(template, backwards ? "" : given, backwards ? given : ""));
+  put(about, sentence(template, backwards ? "" : given, backwards ? given : ""));
   let found = backwards ? null : storedObjects(facts, relation, given);
   let weights = facts.relations[relation].weights;
   if (!found && page.source.canAsk) {
-    place.replaceChildren(h("p", { class: "quiet busy" }, "Asking the model … the first question loads it."));
+    put(place, h("p", { class: "quiet busy" }, "Asking the model … the first question loads it."));
     const question = { run: run.id, relation: run.relations[listed].name };
     const answer = await page.source.ask(
-      backwards ? { ...question, object: given, top: 50 } : { ...question, subject: given, top: facts.k },
+      backwards
+        ? { ...question, object: given, top: 50 }
+        : { ...question, subject: given, top: facts.k },
       page.signal,
     );
     const right = new Set();
@@ -246,15 +292,19 @@ export async function askView(root, page) {
       const asked = own.joint !== null;
       return { text: own.text, object: own.object_score, ...(asked ? { terms } : {}) };
     });
-    items.sort((one, other) => (other.terms ? 1 : 0) - (one.terms ? 1 : 0) || other.object - one.object);
+    items.sort(
+      (one, other) => (other.terms ? 1 : 0) - (one.terms ? 1 : 0) || other.object - one.object,
+    );
     found = { items, right, nearest: answer.nearest, known: answer.known };
     weights = answer.weights;
   } else if (!found && backwards) {
     found = storedSubjects(facts, relation, given);
   }
   if (!found || !found.items.length) {
-    const why = page.source.canAsk ? "no answer." : "not among the facts of this file, which holds no model.";
-    place.replaceChildren(nothing(`${given}: ${why}`));
+    const why = page.source.canAsk
+      ? "no answer."
+      : "not among the facts of this file, which holds no model.";
+    put(place, nothing(`${given}: ${why}`));
     return;
   }
   const settings = settingsOf(run.id, facts);
@@ -271,7 +321,8 @@ export async function askView(root, page) {
       told.push(`${facts.texts[facts.object[found.row]]}: rank ${shownRank(was)}`);
       if (facts.reranked) told.push(` → ${shownRank(now)} after asking back`);
     } else if (at >= 0) told.push(`${items[at].text} is right, at place ${at + 1}`);
-    else if (found.nearest) told.push(`no known fact about ${given}; did you mean ${found.nearest}?`);
+    else if (found.nearest)
+      told.push(`no known fact about ${given}; did you mean ${found.nearest}?`);
     else told.push(`no known fact about ${given}`);
     const shown = backwards ? items.slice(0, 50) : items;
     const fresh = answerTable(shown, {
@@ -285,10 +336,12 @@ export async function askView(root, page) {
     turn.disabled = false;
     turn.onclick = () => go(backwards ? { subject: items[0].text } : { object: items[0].text });
   };
-  const moved = rerankSliders(facts, settings, relation, draw);
-  if (moved) sliders.replaceChildren(moved);
+  const moved = rerankSliders(facts, settings, relation, draw, backwards);
+  if (moved) put(sliders, moved);
   draw();
-  page.say(`${found.items.length} answers; the first is ${table.querySelector(".answer").textContent}`);
+  page.say(
+    `${found.items.length} answers; the first is ${table.querySelector(".answer").textContent}`,
+  );
 }
 
 /** A field for any sentence, asked of the frozen model itself. */
@@ -303,13 +356,21 @@ function templatePanel(page, run, relation = 0) {
   const place = h("div", { "aria-live": "polite" });
   const ask = async (event) => {
     event.preventDefault();
-    place.replaceChildren(h("p", { class: "quiet busy" }, "Asking the model …"));
+    put(place, h("p", { class: "quiet busy" }, "Asking the model …"));
     try {
-      const question = { run: model, template: template.value, subject: subject.value, words: words.checked };
+      const question = {
+        run: model,
+        template: template.value,
+        subject: subject.value,
+        words: words.checked,
+      };
       const answer = await page.source.template(question, page.signal);
       const items = answer.answers.map((own) => ({ text: own.text, object: own.object_score }));
-      const title = answer.causal ? "What follows, by a causal model" : "What fills the blank, by a masked model";
-      place.replaceChildren(
+      const title = answer.causal
+        ? "What follows, by a causal model"
+        : "What fills the blank, by a masked model";
+      put(
+        place,
         answerTable(items, {
           title,
           plain: true,
@@ -321,20 +382,29 @@ function templatePanel(page, run, relation = 0) {
         }),
       );
     } catch (error) {
-      place.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
+      put(place, h("p", { class: "error", role: "alert" }, error.message));
     }
   };
   return h(
     "section",
     { class: "panel", "aria-labelledby": "free" },
     h("h3", { id: "free" }, "Ask a frozen model in your own words"),
-    h("p", { class: "quiet" }, "[X] is the subject, [Y] what is asked for. Nothing is learned for it."),
+    h(
+      "p",
+      { class: "quiet" },
+      "[X] is the subject, [Y] what is asked for. Nothing is learned for it.",
+    ),
     h(
       "form",
       { class: "bar-of-fields", onsubmit: ask },
-      choice("Model", models.map((own) => [own.id, own.name]), model, (id) => {
-        model = Number(id);
-      }),
+      choice(
+        "Model",
+        models.map((own) => [own.id, own.name]),
+        model,
+        (id) => {
+          model = Number(id);
+        },
+      ),
       h("label", { class: "field grows" }, h("span", {}, "Template"), template),
       h("label", { class: "field" }, h("span", {}, "Subject"), subject),
       h("label", { class: "check" }, words, " whole words only"),

@@ -1,6 +1,12 @@
 // A run's test facts as typed arrays, and ranks for any K and weight from them.
 
-const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i2: Int16Array, f4: Float32Array };
+const ARRAYS = {
+  u1: Uint8Array,
+  u2: Uint16Array,
+  u4: Uint32Array,
+  i2: Int16Array,
+  f4: Float32Array,
+};
 const MISSING = 65535;
 
 /** Return a column of the block as a typed array; others are those before it. */
@@ -101,7 +107,8 @@ export class Facts {
   after(settings) {
     const end = settings.filtered ? "_filtered" : "";
     if (!this.reranked) return this.before(settings.filtered);
-    if (this.isOwn(settings)) return new Ranks(this["after_better" + end], this["after_equal" + end]);
+    if (this.isOwn(settings))
+      return new Ranks(this["after_better" + end], this["after_equal" + end]);
     return this.compute(settings);
   }
 

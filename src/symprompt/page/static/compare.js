@@ -1,16 +1,23 @@
 // Compare: methods x relations as a coloured table; a cell opens the facts that differ.
 
 import { pairFacts } from "./columns.js";
-import { choice, h, nothing, number, shownP } from "./dom.js";
+import { choice, h, nothing, number, put, shownP } from "./dom.js";
 import { factColumns } from "./facts.js";
 import { Rows } from "./rows.js";
 
-const METRICS = [["p1", "P@1"], ["p10", "P@10"], ["mrr", "MRR"]];
+const METRICS = [
+  ["p1", "P@1"],
+  ["p10", "P@10"],
+  ["mrr", "MRR"],
+];
 
 /** Return [row of one, row of another] of the facts that one run, the other, both or none know. */
 export function partFacts(one, other, pairs, relation = null) {
   const own = { first_alone: [], second_alone: [], both: [], neither: [] };
-  const [ranks, others] = [one.after({ k: Infinity, scale: 1 }), other.after({ k: Infinity, scale: 1 })];
+  const [ranks, others] = [
+    one.after({ k: Infinity, scale: 1 }),
+    other.after({ k: Infinity, scale: 1 }),
+  ];
   for (const pair of pairs) {
     if (relation !== null && one.relations[one.relation[pair[0]]].name !== relation) continue;
     const [first, second] = [ranks.at(pair[0]) <= 1, others.at(pair[1]) <= 1];
@@ -41,7 +48,7 @@ export function differingFacts(page, [one, other], [facts, others], pairs, side,
     });
   const [right, lacks] = side === "first_alone" ? [one, other] : [other, one];
   const title = `Right in ${right.name}, not in ${lacks.name}`;
-  const columns = factColumns(look, [one.name, other.name], "the wrong answer");
+  const columns = factColumns(look, [one.name, other.name], "wrong answer");
   const list = new Rows(title, columns.slice(relation === null ? 0 : 1, -1), open);
   list.element.classList.add("low");
   list.show(pairs);
@@ -51,7 +58,7 @@ export function differingFacts(page, [one, other], [facts, others], pairs, side,
 /** Draw the view. */
 export async function compareView(root, page) {
   const runs = page.runs("facts");
-  root.replaceChildren(h("h2", {}, "Compare"), nothing("Drawing intervals …"));
+  put(root, h("h2", {}, "Compare"), nothing("Drawing intervals …"));
   const found = await page.source.compare(runs.map((own) => own.id));
   const shown = runs.filter((own) => found.runs.some((each) => each.name === String(own.id)));
   let metric = "p1";
@@ -60,7 +67,8 @@ export async function compareView(root, page) {
   const table = h("table", { class: "compare" });
   const caption = h("p", { class: "caption quiet" });
   const place = h("div", { class: "differing", "aria-live": "polite" });
-  const mean = (own) => found.runs.find((each) => each.name === String(own.id))["mean over relations"];
+  const mean = (own) =>
+    found.runs.find((each) => each.name === String(own.id))["mean over relations"];
   const cellOf = (row, own) => row.runs.find((each) => each.name === String(own.id));
 
   const open = async (own, relation) => {
@@ -68,11 +76,14 @@ export async function compareView(root, page) {
       page.go("facts", { run: own.id, relation });
       return;
     }
-    const first = shown.find((each) => String(each.id) === base && each !== own) ?? shown.find((each) => each !== own);
-    place.replaceChildren(h("p", { class: "quiet busy" }, "Reading the facts …"));
+    const first =
+      shown.find((each) => String(each.id) === base && each !== own) ??
+      shown.find((each) => each !== own);
+    put(place, h("p", { class: "quiet busy" }, "Reading the facts …"));
     const both = await Promise.all([first, own].map((each) => page.source.facts(each.id)));
     const parts = partFacts(both[0], both[1], pairFacts(...both), relation);
-    place.replaceChildren(
+    put(
+      place,
       h("h3", {}, relation ?? "All relations", `: ${first.name} and ${own.name}`),
       h(
         "div",
@@ -83,7 +94,9 @@ export async function compareView(root, page) {
       ),
     );
     place.scrollIntoView({ block: "nearest" });
-    page.say(`${parts.second_alone.length} facts right in ${own.name} alone, ${parts.first_alone.length} in ${first.name} alone`);
+    page.say(
+      `${parts.second_alone.length} facts right in ${own.name} alone, ${parts.first_alone.length} in ${first.name} alone`,
+    );
   };
 
   const head = (key, text, title = null) => {
@@ -93,7 +106,11 @@ export async function compareView(root, page) {
       draw();
     };
     const arrow = now === "none" ? "" : sort.down ? " ▼" : " ▲";
-    return h("th", { scope: "col", "aria-sort": now, title }, h("button", { type: "button", onclick: press }, text, arrow));
+    return h(
+      "th",
+      { scope: "col", "aria-sort": now, title },
+      h("button", { type: "button", onclick: press }, text, arrow),
+    );
   };
 
   const cell = (value, own, relation) => {
@@ -101,7 +118,16 @@ export async function compareView(root, page) {
     const interval = `${number(value.low, 1)} to ${number(value.high, 1)}`;
     const press = () => open(own, relation);
     const label = `${own.name}, ${relation ?? "all relations"}: ${number(value.value)}, interval ${interval}; show facts`;
-    const td = h("td", { class: "shade" }, h("button", { type: "button", onclick: press, "aria-label": label }, h("b", {}, number(value.value)), h("small", {}, interval)));
+    const td = h(
+      "td",
+      { class: "shade" },
+      h(
+        "button",
+        { type: "button", onclick: press, "aria-label": label },
+        h("b", {}, number(value.value)),
+        h("small", {}, interval),
+      ),
+    );
     td.style.setProperty("--share", `${Math.round(value.value * 0.62)}%`);
     return td;
   };
@@ -119,7 +145,11 @@ export async function compareView(root, page) {
         "tr",
         {},
         h("th", { scope: "row" }, row.relation, row.label ? h("small", {}, row.label) : null),
-        h("td", { class: "figure" }, Math.max(...row.runs.map((own) => own.facts)).toLocaleString("en")),
+        h(
+          "td",
+          { class: "figure" },
+          Math.max(...row.runs.map((own) => own.facts)).toLocaleString("en"),
+        ),
         shown.map((own) => cell(cellOf(row, own)?.[metric], own, row.relation)),
       ),
     );
@@ -127,14 +157,29 @@ export async function compareView(root, page) {
       "tr",
       { class: "total" },
       h("th", { scope: "row" }, "mean over relations"),
-      h("td", { class: "figure" }, Math.max(...found.runs.map((own) => own.facts)).toLocaleString("en")),
+      h(
+        "td",
+        { class: "figure" },
+        Math.max(...found.runs.map((own) => own.facts)).toLocaleString("en"),
+      ),
       shown.map((own) => cell(mean(own)[metric], own, null)),
     );
     const name = METRICS.find(([own]) => own === metric)[1];
     table.setAttribute("aria-label", `${name} of runs by relation`);
     caption.textContent = `${name} in percent with 95 % intervals; a cell opens the facts that differ.`;
-    table.replaceChildren(
-      h("thead", {}, h("tr", {}, head("order", "relation"), head("facts", "facts"), shown.map((own) => head(String(own.id), own.name, `${own.method} on ${own.model}`)))),
+    put(
+      table,
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          head("order", "relation"),
+          head("facts", "facts"),
+          shown.map((own) => head(String(own.id), own.name, `${own.method} on ${own.model}`)),
+        ),
+      ),
       h("tbody", {}, total),
       h("tbody", {}, rows),
     );
@@ -149,7 +194,8 @@ export async function compareView(root, page) {
       `${name(row.name)} minus ${name(row.to)}: ${sign}${number(change.difference)} P@1 (${number(change.low)} to ${number(change.high)}), p ${shownP(change.p)}`,
     );
   });
-  root.replaceChildren(
+  put(
+    root,
     h("h2", {}, "Compare"),
     h(
       "div",
@@ -159,15 +205,29 @@ export async function compareView(root, page) {
         draw();
       }),
       shown.length > 1
-        ? choice("Held against", shown.map((own) => [own.id, own.name]), base, (own) => {
-            base = own;
-            place.replaceChildren();
-          })
+        ? choice(
+            "Held against",
+            shown.map((own) => [own.id, own.name]),
+            base,
+            (own) => {
+              base = own;
+              put(place);
+            },
+          )
         : null,
     ),
     h("div", { class: "card" }, caption, h("div", { class: "scrolls" }, table)),
     changes.length ? h("ul", { class: "notes" }, changes) : "",
-    h("ul", { class: "notes quiet" }, (found.notes ?? []).map((note) => h("li", {}, note))),
+    h(
+      "details",
+      { class: "quiet" },
+      h("summary", {}, "Notes"),
+      h(
+        "ul",
+        { class: "notes" },
+        (found.notes ?? []).map((note) => h("li", {}, note)),
+      ),
+    ),
     place,
   );
   draw();

@@ -16,11 +16,21 @@ function fill(element, attributes, children) {
     else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat(3)) {
-    if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : clean(child));
-  }
+  element.append(...nodes(children));
   return element;
+}
+
+/** Return nodes of what may be nested lists of nodes and texts; what is not there is left out. */
+function nodes(children) {
+  const there = children
+    .flat(3)
+    .filter((own) => own !== null && own !== undefined && own !== false);
+  return there.map((own) => (own instanceof Node ? own : document.createTextNode(clean(own))));
+}
+
+/** Have an element hold these children and no others. */
+export function put(element, ...children) {
+  element.replaceChildren(...nodes(children));
 }
 
 /** Make an HTML element: attributes, handlers as "onclick", children as nodes or texts. */
@@ -60,7 +70,10 @@ export function slider(label, { min, max, step, value, shown, oninput }) {
 /** Return a number as people read it. */
 export function number(value, digits = 2) {
   if (!Number.isFinite(value)) return "–";
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return value.toLocaleString("en", {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }
 
 /** Return a rank: whole, or with the half of a tie. */

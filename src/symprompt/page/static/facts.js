@@ -1,7 +1,7 @@
 // Facts: every test fact with the right object's rank before and after asking back.
 
 import { summarise } from "./columns.js";
-import { choice, clean, h, nothing, number, shownRank } from "./dom.js";
+import { choice, clean, h, nothing, number, put, shownRank } from "./dom.js";
 import { Rows } from "./rows.js";
 import { rerankSliders, settingsOf } from "./settings.js";
 
@@ -38,27 +38,27 @@ export function factColumns(look, titles = ["before", "after"], answer = "first 
     },
     {
       title: "subject",
-      size: "minmax(7rem, 2fr)",
+      size: "minmax(4.5rem, 2fr)",
       fill: name((facts, row) => facts.texts[facts.subject[row]]),
     },
     {
       title: "right object",
-      size: "minmax(5rem, 1.4fr)",
+      size: "minmax(3.5rem, 1.4fr)",
       fill: name((facts, row) => facts.texts[facts.object[row]]),
     },
     {
       title: answer,
-      size: "minmax(5rem, 1.4fr)",
+      size: "minmax(3.5rem, 1.4fr)",
       narrow: false,
       fill: (cell, item) => {
         cell.textContent = clean(look(item).answer());
       },
     },
-    { title: titles[0], size: "4.5rem", class: "figure", fill: rank("was") },
-    { title: titles[1], size: "4.5rem", class: "figure", fill: rank("now") },
+    { title: titles[0], size: "4rem", class: "figure", fill: rank("was") },
+    { title: titles[1], size: "4rem", class: "figure", fill: rank("now") },
     {
       title: "",
-      size: "1.6rem",
+      size: "1.2rem",
       fill: (cell, item) => {
         const { was, now } = look(item);
         const way = now < was ? "up" : now > was ? "down" : "same";
@@ -98,11 +98,11 @@ export function searcher(facts, text) {
 export async function factsView(root, page) {
   const runs = page.runs("facts");
   if (!runs.length) {
-    root.replaceChildren(h("h2", {}, "Facts"), nothing("No run on facts was given."));
+    put(root, h("h2", {}, "Facts"), nothing("No run on facts was given."));
     return;
   }
   const run = runs.find((own) => String(own.id) === page.params.run) ?? runs[0];
-  root.replaceChildren(h("h2", {}, "Facts"), nothing("Reading the facts …"));
+  put(root, h("h2", {}, "Facts"), nothing("Reading the facts …"));
   const facts = await page.source.facts(run.id);
   const settings = settingsOf(run.id, facts);
   let filter = FILTERS.some(([key]) => key === page.params.filter) ? page.params.filter : "all";
@@ -146,7 +146,12 @@ export async function factsView(root, page) {
       if (!found(row)) continue;
       scope.push(row);
       const place = facts.place[row];
-      const bits = passed(was[row], now[row], after.equal[row] > 0, place < 0 || place >= settings.k);
+      const bits = passed(
+        was[row],
+        now[row],
+        after.equal[row] > 0,
+        place < 0 || place >= settings.k,
+      );
       for (let at = 0; at < counts.length; at++) counts[at] += (bits >> at) & 1;
       if (bits & wanted) rows.push(row);
     }
@@ -156,7 +161,11 @@ export async function factsView(root, page) {
     });
     const first = summarise(facts, before, scope);
     const then = summarise(facts, after, scope);
-    const shown = [["P@1", "p1"], ["P@10", "p10"], ["MRR", "mrr"]].map(([name, key]) =>
+    const shown = [
+      ["P@1", "p1"],
+      ["P@10", "p10"],
+      ["MRR", "mrr"],
+    ].map(([name, key]) =>
       h(
         "span",
         { class: "figure-of" },
@@ -167,9 +176,15 @@ export async function factsView(root, page) {
       ),
     );
     const inexact = !facts.exact && facts.reranked && !facts.isOwn(settings);
-    figures.replaceChildren(
+    put(
+      figures,
       ...shown,
-      h("span", { class: "quiet" }, "%, mean over relations", inexact ? "; from scores in 16 bits" : ""),
+      h(
+        "span",
+        { class: "quiet" },
+        "%, mean over relations",
+        inexact ? "; from scores in 16 bits" : "",
+      ),
     );
     table.show(rows, stay);
   };
@@ -186,13 +201,22 @@ export async function factsView(root, page) {
       move();
     },
   });
-  const relations = facts.relations.map((own, at) => [at, own.label ? `${own.name}: ${own.label}` : own.name]);
-  root.replaceChildren(
+  const relations = facts.relations.map((own, at) => [
+    at,
+    own.label ? `${own.name}: ${own.label}` : own.name,
+  ]);
+  put(
+    root,
     h("h2", {}, "Facts"),
     h(
       "div",
       { class: "bar-of-fields" },
-      choice("Run", runs.map((own) => [own.id, own.name]), run.id, (id) => page.go("facts", { run: id })),
+      choice(
+        "Run",
+        runs.map((own) => [own.id, own.name]),
+        run.id,
+        (id) => page.go("facts", { run: id }),
+      ),
       choice("Relation", [[-1, "all relations"], ...relations], relation, (at) => {
         relation = Number(at);
         list();
@@ -207,7 +231,11 @@ export async function factsView(root, page) {
     ),
     rerankSliders(facts, settings, -1, move) ?? "",
     figures,
-    h("div", { class: "chips", role: "group", "aria-label": "Which facts" }, buttons.map((own) => own.button)),
+    h(
+      "div",
+      { class: "chips", role: "group", "aria-label": "Which facts" },
+      buttons.map((own) => own.button),
+    ),
     table.element,
   );
   move();

@@ -1,6 +1,6 @@
 // Live: how far a training is, and its curves, as they come.
 
-import { choice, h, nothing, number, s } from "./dom.js";
+import { choice, h, nothing, number, put, s } from "./dom.js";
 
 /** Draw one curve with its first, last and best values. */
 function curve(name, line) {
@@ -11,7 +11,9 @@ function curve(name, line) {
   const [low, top] = [Math.min(...ys), Math.max(...ys)];
   const x = (value) => 44 + ((wide - 60) * (value - left)) / (right - left || 1);
   const y = (value) => high - edge - ((high - edge - 14) * (value - low)) / (top - low || 1);
-  const path = line.map(([a, b], at) => `${at ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
+  const path = line
+    .map(([a, b], at) => `${at ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`)
+    .join("");
   const last = line[line.length - 1];
   const digits = top < 10 ? 3 : 1;
   const told = `${name}: ${number(ys[0], digits)} at ${xs[0]}, ${number(last[1], digits)} at ${last[0]}`;
@@ -26,7 +28,13 @@ function curve(name, line) {
         s("line", { class: "grid", x1: 44, x2: wide - 16, y1: y(tick), y2: y(tick) }),
         s("text", { x: 38, y: y(tick) + 4, "text-anchor": "end" }, number(tick, digits)),
       ]),
-      [left, right].map((tick, at) => s("text", { x: x(tick), y: high - 8, "text-anchor": at ? "end" : "start" }, tick.toLocaleString("en"))),
+      [left, right].map((tick, at) =>
+        s(
+          "text",
+          { x: x(tick), y: high - 8, "text-anchor": at ? "end" : "start" },
+          tick.toLocaleString("en"),
+        ),
+      ),
       s("path", { class: "line", d: path }),
       s("circle", { class: "point run-0", cx: x(last[0]), cy: y(last[1]), r: 4 }),
     ),
@@ -43,22 +51,38 @@ function duration(seconds) {
 /** Draw the view. */
 export async function liveView(root, page) {
   const runs = page.about.runs.filter((own) => own.live);
-  const run = runs.find((own) => String(own.id) === page.params.run) ?? runs.find((own) => own.kind === "training") ?? runs[0];
+  const run =
+    runs.find((own) => String(own.id) === page.params.run) ??
+    runs.find((own) => own.kind === "training") ??
+    runs[0];
   const place = h("div", {}, nothing("Waiting for the run …"));
-  root.replaceChildren(
+  put(
+    root,
     h("h2", {}, "Live"),
-    h("div", { class: "bar-of-fields" }, choice("Run", runs.map((own) => [own.id, own.name]), run.id, (id) => page.go("live", { run: id }))),
+    h(
+      "div",
+      { class: "bar-of-fields" },
+      choice(
+        "Run",
+        runs.map((own) => [own.id, own.name]),
+        run.id,
+        (id) => page.go("live", { run: id }),
+      ),
+    ),
     place,
   );
   const told = (now) => {
     if (now.error) {
-      place.replaceChildren(h("p", { class: "error", role: "alert" }, now.error));
+      put(place, h("p", { class: "error", role: "alert" }, now.error));
       return;
     }
     const names = Object.keys(now.curves);
     const done = now.state === "finished";
     const share = done ? 1 : now.total ? now.done / now.total : 0;
-    const left = !done && share > 0 && now.seconds ? `, about ${duration((now.seconds * (1 - share)) / share)} left` : "";
+    const left =
+      !done && share > 0 && now.seconds
+        ? `, about ${duration((now.seconds * (1 - share)) / share)} left`
+        : "";
     const line = done
       ? `finished; trained for ${duration(now.seconds)}`
       : now.total
@@ -66,10 +90,17 @@ export async function liveView(root, page) {
         : names.length
           ? "trained; what it learned is being measured"
           : "begun; no step was noted yet";
-    place.replaceChildren(
+    put(
+      place,
       h("p", { class: "figures" }, h("b", {}, run.name), line),
       h("progress", { max: 1, value: share, "aria-label": "progress" }),
-      h("div", { class: "curves" }, names.length ? names.map((name) => curve(name, now.curves[name])) : nothing("No evaluation yet.")),
+      h(
+        "div",
+        { class: "curves" },
+        names.length
+          ? names.map((name) => curve(name, now.curves[name]))
+          : nothing("No evaluation yet."),
+      ),
     );
     page.say(line);
   };

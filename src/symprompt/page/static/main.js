@@ -2,7 +2,7 @@
 
 import { askView } from "./ask.js";
 import { compareView } from "./compare.js";
-import { h } from "./dom.js";
+import { h, put } from "./dom.js";
 import { factsView } from "./facts.js";
 import { liveView } from "./live.js";
 import { mapView } from "./map.js";
@@ -67,11 +67,11 @@ class Page {
     const tabs = there.map((key) =>
       h("a", { href: `#${key}`, "aria-current": key === view ? "page" : null }, VIEWS[key][0]),
     );
-    document.getElementById("tabs").replaceChildren(...tabs);
+    put(document.getElementById("tabs"), tabs);
     document.title = `${VIEWS[view][0]} · symprompt`;
     const root = h("div", { class: `view-${view}` });
     const main = document.getElementById("view");
-    main.replaceChildren(root);
+    put(main, root);
     try {
       await VIEWS[view][1](root, this);
     } catch (error) {
@@ -86,11 +86,11 @@ function showBroken(about) {
   const broken = about.runs.filter((own) => own.kind === "broken");
   if (!broken.length) return;
   const told = broken.map((own) => h("li", {}, h("b", {}, own.name), ": ", own.error));
-  const count = broken.length === 1 ? "One run cannot be read" : `${broken.length} runs cannot be read`;
-  const rest = "all others are shown.";
-  document
-    .getElementById("broken")
-    .replaceChildren(h("details", { class: "error" }, h("summary", {}, `${count}; ${rest}`), h("ul", {}, told)));
+  const count =
+    broken.length === 1 ? "One run cannot be read" : `${broken.length} runs cannot be read`;
+  const summary = h("summary", {}, `${count}; all others are shown.`);
+  const place = document.getElementById("broken");
+  put(place, h("details", { class: "error" }, summary, h("ul", {}, told)));
 }
 
 function chooseTheme() {
@@ -123,7 +123,7 @@ async function start() {
     await page.show();
   } catch (error) {
     const told = h("p", { class: "error", role: "alert" }, error.message);
-    document.getElementById("view").replaceChildren(told);
+    put(document.getElementById("view"), told);
   }
 }
 

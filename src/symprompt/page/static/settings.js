@@ -11,7 +11,7 @@ export function settingsOf(run, facts) {
 }
 
 /** Make the sliders of K and weight; changed() is called with every move. */
-export function rerankSliders(facts, settings, relation, changed) {
+export function rerankSliders(facts, settings, relation, changed, backwards = false) {
   if (!facts.askedBack) return null;
   const weights = relation < 0 ? facts.relations : [facts.relations[relation]];
   const own = weights.map((each) => each.weights.subject ?? 0);
@@ -30,11 +30,13 @@ export function rerankSliders(facts, settings, relation, changed) {
   return h(
     "div",
     { class: "sliders" },
-    slider("Candidates asked back, K", {
-      ...ask,
-      shown: (k) => `${k} of ${facts.k}`,
-      oninput: set("k"),
-    }),
+    // Of an object all known subjects are ranked.
+    !backwards &&
+      slider("Candidates asked back, K", {
+        ...ask,
+        shown: (k) => `${k} of ${facts.k}`,
+        oninput: set("k"),
+      }),
     slider("Weight of asking back", { ...weigh, shown: times, oninput: set("scale") }),
   );
 }

@@ -17,7 +17,12 @@ async function fetched(path, options = {}) {
 
 async function post(path, body, signal) {
   const headers = { "content-type": "application/json" };
-  const answer = await fetched(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  const answer = await fetched(path, {
+    method: "POST",
+    headers,
+    body: JSON.stringify(body),
+    signal,
+  });
   return answer.json();
 }
 
@@ -129,7 +134,11 @@ class FileSource {
     if (!found) return null;
     if (found.error) throw new Error(found.error);
     if (!turned) return found;
-    const turn = (own) => ({ ...own, first_alone: own.second_alone, second_alone: own.first_alone });
+    const turn = (own) => ({
+      ...own,
+      first_alone: own.second_alone,
+      second_alone: own.first_alone,
+    });
     return { ...found, all: turn(found.all), groups: found.groups.map(turn) };
   }
 

@@ -1,20 +1,35 @@
 // Tasks: tuned prompts answer for one text, several tasks at once.
 
-import { h, nothing, number, s } from "./dom.js";
+import { h, nothing, number, put, s } from "./dom.js";
 
 function shareBars(shares) {
-  const rows = Object.entries(shares).sort((one, other) => other[1] - one[1]).slice(0, 12);
+  const rows = Object.entries(shares)
+    .sort((one, other) => other[1] - one[1])
+    .slice(0, 12);
   return h(
     "table",
     { class: "answers shares" },
-    h("tbody", {}, rows.map(([name, share], at) =>
-      h(
-        "tr",
-        { class: at ? null : "is-first" },
-        h("th", { scope: "row" }, name),
-        h("td", { class: "score" }, h("span", { class: "value" }, `${number(100 * share, 1)} %`), s("svg", { class: "bar object", "aria-hidden": "true" }, s("rect", { width: `${100 * share}%`, height: "100%", rx: 3 }))),
+    h(
+      "tbody",
+      {},
+      rows.map(([name, share], at) =>
+        h(
+          "tr",
+          { class: at ? null : "is-first" },
+          h("th", { scope: "row" }, name),
+          h(
+            "td",
+            { class: "score" },
+            h("span", { class: "value" }, `${number(100 * share, 1)} %`),
+            s(
+              "svg",
+              { class: "bar object", "aria-hidden": "true" },
+              s("rect", { width: `${100 * share}%`, height: "100%", rx: 3 }),
+            ),
+          ),
+        ),
       ),
-    )),
+    ),
   );
 }
 
@@ -34,7 +49,9 @@ export function tagSpans(tags) {
 
 /** Draw spans on the words of a text; those within others are named below. */
 function drawSpans(words, spans, odds = []) {
-  const order = spans.map((own, at) => ({ own, at })).sort((one, other) => one.own[1] - other.own[1] || other.own[2] - one.own[2]);
+  const order = spans
+    .map((own, at) => ({ own, at }))
+    .sort((one, other) => one.own[1] - other.own[1] || other.own[2] - one.own[2]);
   const labels = [...new Set(spans.map(([label]) => label))];
   const [shown, inner] = [[], []];
   let place = 0;
@@ -46,7 +63,15 @@ function drawSpans(words, spans, odds = []) {
       continue;
     }
     shown.push(words.slice(place, start).join(" "), " ");
-    shown.push(h("span", { class: `span group-${labels.indexOf(label) % 8}` }, words.slice(start, end).join(" "), h("small", {}, told)), " ");
+    shown.push(
+      h(
+        "span",
+        { class: `span group-${labels.indexOf(label) % 8}` },
+        words.slice(start, end).join(" "),
+        h("small", {}, told),
+      ),
+      " ",
+    );
     place = end;
   }
   shown.push(words.slice(place).join(" "));
@@ -55,22 +80,36 @@ function drawSpans(words, spans, odds = []) {
 
 function drawAnswer(own, parts) {
   if (own.error) return h("p", { class: "error", role: "alert" }, own.error);
-  if (own.probabilities) return [h("p", { class: "verdict" }, own.prediction), shareBars(own.probabilities)];
+  if (own.probabilities)
+    return [h("p", { class: "verdict" }, own.prediction), shareBars(own.probabilities)];
   const words = (own.text ?? parts[0]).split(/\s+/);
   if (own.kind === "spans" || own.kind === "relations") {
     const names = own.prediction.map(([, start, end]) => words.slice(start, end).join(" "));
-    const joined = (own.relations ?? []).map(([name, one, other]) => h("li", {}, `${names[one]} — ${name} → ${names[other]}`));
+    const joined = (own.relations ?? []).map(([name, one, other]) =>
+      h("li", {}, `${names[one]} — ${name} → ${names[other]}`),
+    );
     return [drawSpans(words, own.prediction, own.odds), joined.length ? h("ul", {}, joined) : null];
   }
   if (Array.isArray(own.prediction)) return drawSpans(words, tagSpans(own.prediction));
   if (own.candidates) {
     const context = parts[1] ?? "";
     const at = own.prediction ? context.indexOf(own.prediction) : -1;
-    const text = at < 0 ? context : [context.slice(0, at), h("mark", {}, own.prediction), context.slice(at + own.prediction.length)];
+    const text =
+      at < 0
+        ? context
+        : [
+            context.slice(0, at),
+            h("mark", {}, own.prediction),
+            context.slice(at + own.prediction.length),
+          ];
     return [
       h("p", { class: "verdict" }, own.prediction || "no answer in the text"),
       h("p", { class: "spans" }, text),
-      h("ul", { class: "quiet" }, own.candidates.map((each) => h("li", {}, `${each.text || "(none)"} ${number(each.score)}`))),
+      h(
+        "ul",
+        { class: "quiet" },
+        own.candidates.map((each) => h("li", {}, `${each.text || "(none)"} ${number(each.score)}`)),
+      ),
     ];
   }
   const sure = own.probability === undefined ? "" : ` (${number(100 * own.probability, 1)} %)`;
@@ -81,12 +120,26 @@ function drawAnswer(own, parts) {
 export async function tasksView(root, page) {
   const runs = page.runs("task");
   if (!page.source.canAsk) {
-    root.replaceChildren(h("h2", {}, "Tasks"), runs.map((own) => figureCard(own)));
+    put(
+      root,
+      h("h2", {}, "Tasks"),
+      runs.map((own) => figureCard(own)),
+    );
     return;
   }
   const boxes = runs.map((own) => {
     const box = h("input", { type: "checkbox", checked: true, value: String(own.id) });
-    return { own, box, label: h("label", { class: "check" }, box, ` ${own.name} `, h("span", { class: "quiet" }, [own.task_kind, own.method].filter(Boolean).join(", "))) };
+    return {
+      own,
+      box,
+      label: h(
+        "label",
+        { class: "check" },
+        box,
+        ` ${own.name} `,
+        h("span", { class: "quiet" }, [own.task_kind, own.method].filter(Boolean).join(", ")),
+      ),
+    };
   });
   const first = h("textarea", { id: "text", rows: 3, maxlength: 10000 });
   const second = h("textarea", { id: "second", rows: 3, maxlength: 10000 });
@@ -95,31 +148,59 @@ export async function tasksView(root, page) {
     event.preventDefault();
     const chosen = boxes.filter(({ box }) => box.checked).map(({ own }) => own.id);
     if (!chosen.length || !first.value.trim()) {
-      place.replaceChildren(nothing("Choose a task and type a text."));
+      put(place, nothing("Choose a task and type a text."));
       return;
     }
     const parts = [first.value, second.value].filter((text) => text.trim());
-    place.replaceChildren(h("p", { class: "quiet busy" }, "Asking the model … the first question loads it."));
+    put(place, h("p", { class: "quiet busy" }, "Asking the model … the first question loads it."));
     try {
       const found = await page.source.predict({ runs: chosen, parts }, page.signal);
       const cards = Object.entries(found.answers).map(([id, own]) => {
         const run = page.about.runs[Number(id)];
-        return h("section", { class: "card task" }, h("h3", {}, run.name, " ", run.task === run.name ? "" : h("small", { class: "quiet" }, run.task ?? "")), drawAnswer(own, parts));
+        return h(
+          "section",
+          { class: "card task" },
+          h(
+            "h3",
+            {},
+            run.name,
+            " ",
+            run.task === run.name ? "" : h("small", { class: "quiet" }, run.task ?? ""),
+          ),
+          drawAnswer(own, parts),
+        );
       });
-      const note = found.batches ? `${found.together} of ${cards.length} answered by deep prefixes, in ${found.batches === 1 ? "one mixed batch" : `${found.batches} batches`}.` : "";
-      place.replaceChildren(h("div", { class: "cards" }, cards), note ? h("p", { class: "quiet" }, note) : "");
+      const note = found.batches
+        ? `${found.together} of ${cards.length} answered by deep prefixes, in ${found.batches === 1 ? "one mixed batch" : `${found.batches} batches`}.`
+        : "";
+      put(place, h("div", { class: "cards" }, cards), note ? h("p", { class: "quiet" }, note) : "");
     } catch (error) {
-      place.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
+      put(place, h("p", { class: "error", role: "alert" }, error.message));
     }
   };
-  root.replaceChildren(
+  put(
+    root,
     h("h2", {}, "Tasks"),
     h(
       "form",
       { class: "stacked", onsubmit: ask },
-      h("fieldset", {}, h("legend", {}, "Tasks that answer"), boxes.map(({ label }) => label)),
+      h(
+        "fieldset",
+        {},
+        h("legend", {}, "Tasks that answer"),
+        boxes.map(({ label }) => label),
+      ),
       h("label", { class: "field grows" }, h("span", {}, "Text, or the question"), first),
-      h("label", { class: "field grows" }, h("span", {}, "Second text: of a pair, the context of a question, a role's predicate (its word); else empty"), second),
+      h(
+        "label",
+        { class: "field grows" },
+        h(
+          "span",
+          {},
+          "Second text: of a pair, the context of a question, a role's predicate (its word); else empty",
+        ),
+        second,
+      ),
       h("button", { type: "submit", class: "main" }, "Ask all"),
     ),
     place,
@@ -127,6 +208,19 @@ export async function tasksView(root, page) {
 }
 
 function figureCard(own) {
-  const rows = own.figures.map((each) => h("tr", {}, h("th", { scope: "row" }, `${each.split} ${each.metric}`), h("td", { class: "figure" }, number(each.value))));
-  return h("section", { class: "card task" }, h("h3", {}, own.name), h("p", { class: "quiet" }, `${own.method} on ${own.model}; this file holds no model to ask.`), h("table", {}, h("tbody", {}, rows)));
+  const rows = own.figures.map((each) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, `${each.split} ${each.metric}`),
+      h("td", { class: "figure" }, number(each.value)),
+    ),
+  );
+  return h(
+    "section",
+    { class: "card task" },
+    h("h3", {}, own.name),
+    h("p", { class: "quiet" }, `${own.method} on ${own.model}; this file holds no model to ask.`),
+    h("table", {}, h("tbody", {}, rows)),
+  );
 }
