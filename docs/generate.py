@@ -20,7 +20,7 @@ from symprompt.cli.parsing import ABOUT_FLAGS, Help, describe
 from symprompt.config import TABLES, shipped_configs
 from symprompt.errors import escape
 from symprompt.facts import check
-from symprompt.files.atomic import to_json, write_file
+from symprompt.files.atomic import read_json, to_json, write_file
 from symprompt.files.grid import DASH, Grid
 from symprompt.papers.fact_jobs import Row, list_rows
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
@@ -97,6 +97,8 @@ ROOMS = {
     "files": "Progress",
     "errors": "Errors",
 }
+# What records call the model of most of them.
+PROTOTYPE = "BERT 8x512"
 ABOUT_MODEL = (
     "Our figures are of one small model unless a row names another: **BERT 8x512 (39 M "
     "parameters), a prototype: positions to 128 and one segment are trained; its pretraining text "
@@ -316,15 +318,28 @@ def result_pages(folder: Path) -> dict[str, str]:
 
 
 def records_page(path: Path) -> str:
-    """Return the tables of a file of results, its note first."""
+    """Return the tables of a file of results, its note first.
+
+    A results.json of ``reproduce`` has the papers' tables in it; they are shown as they are.
+    """
     tables = load_stored(str(path)).tables()
-    return joined(
-        f"# {NAMES.get(path.stem, path.stem)}",
-        *(() if path.stem == "demo" else (ABOUT_MODEL, CAVEATS.get(path.stem, ""))),
-        *map(literal, tables.notes),
-        f"```\nsymprompt table experiments/results/{path.name}\n```",
-        *(html(grid.to_html()) for grid in tables.grids),
-    )
+    parts = [f"# {NAMES.get(path.stem, path.stem)}"]
+    if PROTOTYPE in path.read_text(encoding="utf-8"):
+        parts += [ABOUT_MODEL, CAVEATS.get(path.stem, "")]
+    parts += map(literal, tables.notes)
+    parts.append(f"```\nsymprompt table experiments/results/{path.name}\n```")
+    sections = read_json(path).get("tables", [])
+    for section in sections:
+        found = (stored_grid(**own) for own in section["tables"])
+        notes = tuple(section.get("notes", ()))
+        parts += section_parts(Section(section["title"], (), tuple(found), notes))
+    return joined(*parts, *(() if sections else (html(own.to_html()) for own in tables.grids)))
+
+
+def stored_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
+    """Return a table that a report stored as plain values, the papers' columns marked again."""
+    marked = tuple(at for at, name in enumerate(header) if name.startswith("published"))
+    return Grid(title, tuple(header), (tuple(map(tuple, rows)),), marked)
 
 
 def facts_page(figures: Path) -> str:

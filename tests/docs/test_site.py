@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,19 @@ def test_results_are_the_records_and_the_papers_stand_apart(made: Any, tmp_path:
         assert 'class="theirs"' in page
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
             assert (tmp_path / "results" / picture).is_file()
+
+
+def test_a_report_of_reproduce_is_shown_with_its_tables(made: Any, tmp_path: Path) -> None:
+    table = {"title": "m, mean", "header": ["method", "P@1", "published:\nBERT-base"]}
+    section = {"title": "SPE, Table 1", "tables": [{**table, "rows": [["SPE", "1.00", "50.3"]]}]}
+    record = {"metric": "p1", "value": 1.0, "label": "m: SPE", "method": "lama-spe"}
+    path = tmp_path / "lama-m.json"
+    values = {"about": {"note": "Models: <m>."}, "records": [record]}
+    path.write_text(json.dumps(values | {"tables": [section | {"notes": ["one note"]}]}))
+    page = made.records_page(path)
+    assert "# lama-m\n" in page
+    assert "Models: \\<m\\>." in page
+    assert "## SPE, Table 1" in page
+    assert '<td>1.00</td><td class="theirs">50.3</td>' in page
+    assert "- one note" in page
+    assert "prototype" not in page
