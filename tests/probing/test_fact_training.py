@@ -570,6 +570,10 @@ RECORDED: dict[str, dict[str, Any]] = {
     "spe free": {"prompt": {"encoder": "free"}, "method": {"name": "spe"}},
     "spe chain": {"method": {"name": "spe", "vectors": "separate", "masking": "chain"}},
     "spe negatives": {"method": {"name": "spe", "k": 6, "negatives": 3, "negatives_weight": 0.7}},
+    "spe second": {
+        "method": {"name": "spe", "vectors": "separate", "choose_weight": "dev-fit"}
+        | {"second": "chain", "train_weight": 0.6}
+    },
     "spe chain negatives": {
         "method": {"name": "spe", "vectors": "separate", "masking": "chain", "k": 6, "negatives": 2}
     },

@@ -45,6 +45,7 @@ from symprompt.probing.results import (
     COPY,
     FREQUENCY,
     PRIOR,
+    SECOND,
     SUBJECT,
     VOCABULARY,
     Array,
@@ -84,7 +85,8 @@ class Answer:
         joint: object score + the weighed subject score and terms, by which answers are ranked.
         terms: what else counts in a run that was fitted ("dev-fit"), before its weight:
             "frequency", the log of the object's share of the training facts; "copy", 1 where the
-            answer is the subject itself; "prior", the object score where the subject is masked.
+            answer is the subject itself; "prior", the object score where the subject is masked;
+            "second", the subject score of a second subject prompt.
         probability: of the object given the subject; None where the object score is no logarithm of
             one, as that of names of any length.
     """
@@ -529,6 +531,15 @@ def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick)
             terms[SUBJECT] = method.subject_scores(
                 sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
             )
+            if SECOND in question.weights:
+                terms[SECOND] = method.subject_scores(
+                    sentences,
+                    rows,
+                    first,
+                    question.vectors,
+                    max_tokens=problem.max_tokens,
+                    second=True,
+                )
         for row, place in enumerate(rows.tolist()):
             # A subject that may not be its own answer has one fewer.
             texts = [problem.text(answer) for answer in tokens[row].tolist() if answer >= 0]

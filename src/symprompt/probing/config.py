@@ -118,6 +118,9 @@ class MethodConfig:
     average: Literal["log", "probability", "sum"] = "log"
     """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
     log-likelihoods (longer subjects then weigh more)."""
+    second: Literal["none", "one", "chain", "whole"] = "none"
+    """A second subject prompt, with vectors of its own, that masks the subject in this other way;
+    the fit weighs its score as a further term. Asking back then takes about twice as long."""
     negatives: Count = 0
     """Wrong objects that the subject prompt learns to tell from a training fact's true one, drawn
     in each epoch from the object prompt's own k best answers; a fact's step reads as many sentences
@@ -152,6 +155,11 @@ class MethodConfig:
     follows it in its word, or it alone; causal models mask nothing."""
     object_average: Literal["mean", "sum"] = "mean"
     """Score of an object of several tokens: mean or sum of their log-likelihoods."""
+
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """The terms of the fit of a run that asks back."""
+        return (*self.terms, "second") if self.second != "none" else self.terms
 
     @property
     def weighs_prior(self) -> bool:
@@ -305,6 +313,24 @@ class RunConfig(ModelRunConfig):
                 f"method.negatives is {negatives}, but of method.k = {k} candidates at most "
                 f"{k - 1} are wrong; lower the one or raise the other."
             )
+        if self.method.second != "none":
+            for key, why in {
+                f'method.name = "{name}"': not traits.subject_prompt and not self.rerank,
+                'method.vectors = "shared"': self.method.vectors == "shared",
+                f'method.choose_weight = "{self.method.choose_weight}"': (
+                    self.method.choose_weight != "dev-fit"
+                ),
+                f'method.masking = "{self.method.masking}"': (
+                    self.method.second == self.method.masking
+                ),
+            }.items():
+                if why:
+                    raise ConfigError(
+                        f'method.second = "{self.method.second}" is a second subject prompt of '
+                        "spe, with vectors of its own, masked in another way than the first and "
+                        f'weighed by the fit; it does not go with {key}. Use method.name = "spe", '
+                        'vectors = "separate", choose_weight = "dev-fit" and another masking.'
+                    )
         if self.method.evidence == "cross":
             for key, why in {
                 'method.choose_weight = "fixed"': self.method.choose_weight == "fixed",

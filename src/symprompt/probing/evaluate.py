@@ -39,6 +39,7 @@ from symprompt.probing.results import (
     FREQUENCY,
     PRIOR,
     PROMPTS,
+    SECOND,
     SUBJECT,
     Array,
     Combination,
@@ -203,16 +204,23 @@ def add_subject_scores(
         method: one with a subject prompt.
         sentences: the facts of the predictions, in their order.
     """
-    subject_score = np.zeros_like(found.object_score)
+    subject_score, second = np.zeros_like(found.object_score), np.zeros_like(found.object_score)
     done = 0
     for rows in _query_passes(method, sentences, found.candidates.shape[1], max_tokens):
         candidates = torch.from_numpy(found.candidates[rows]).to(method.backbone.device)
         scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
         subject_score[rows] = scores.float().cpu().numpy()
+        if method.has_second:
+            again = method.subject_scores(
+                sentences, rows, candidates, vectors, max_tokens=max_tokens, second=True
+            )
+            second[rows] = again.float().cpu().numpy()
         done += len(rows)
         tick(stage, done, len(sentences), "")
     # Of the terms only the prior is of whoever found the candidates.
     terms = {name: own for name, own in found.terms.items() if name == PRIOR}
+    if method.has_second:
+        terms[SECOND] = second
     return replace(found, subject_score=subject_score, terms=terms)
 
 
@@ -248,6 +256,11 @@ def _predict_rows(
         ).float()
     else:
         subject_score = torch.full_like(object_score, torch.nan)
+    terms: dict[str, Tensor] = {}
+    if method.has_second:
+        terms[f"terms/{SECOND}"] = method.subject_scores(
+            sentences, rows, candidates, vectors, max_tokens=max_tokens, second=True
+        ).float()
     is_known = (candidates[:, :, None] == known[:, None, :]).any(2) & (candidates >= 0)
     columns = {
         "relation": relation,
@@ -261,6 +274,7 @@ def _predict_rows(
         "object_score": object_score,
         "subject_score": subject_score,
         "known": is_known & (candidates != gold[:, None]),
+        **terms,
     }
     return Predictions.from_columns({name: own.cpu().numpy() for name, own in columns.items()})
 
@@ -418,7 +432,9 @@ def write_results(
     asked_back = all(predictions.asked_back for predictions in found.values())
     choose, combination = config.method.choose_weight, None
     if choose == "dev-fit":
-        terms = [name for name in config.method.terms if asked_back or name != SUBJECT]
+        terms = [
+            name for name in config.method.fitted if asked_back or name not in (SUBJECT, SECOND)
+        ]
         found = {split: add_terms(own, problem, split, terms) for split, own in found.items()}
         begun, evidence = time.perf_counter(), _join(found["dev"], held_out)
         combination = fit_combination(evidence, terms, relations, seed=config.seed)

@@ -25,6 +25,7 @@ OBJECT_PART = "forth"
 """What the object prompt's vectors are stored under and their draws are seeded by."""
 
 SUBJECT_PART = "back"
+SECOND_PART = "second"
 """The same for a subject prompt with vectors of its own."""
 
 APART = 0.25

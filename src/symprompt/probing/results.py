@@ -33,7 +33,7 @@ PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
 VOCABULARY = "vocabulary.txt"
-SUBJECT, FREQUENCY, COPY, PRIOR = "subject", "frequency", "copy", "prior"
+SUBJECT, SECOND, FREQUENCY, COPY, PRIOR = "subject", "second", "frequency", "copy", "prior"
 """Terms beside the object score: the subject score; log P(object) among the training facts; 1 where
 the candidate is the subject itself; the object score where the subject is masked."""
 ASKED: tuple[Split, ...] = ("dev", "test")

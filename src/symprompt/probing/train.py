@@ -476,7 +476,9 @@ def train(
     # About how many tokens training reads: a query has some 16, and a subject of three tokens as
     # many queries of its own.
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
-    each = 4 + config.method.negatives if method.has_subject_prompt else 1
+    each = 1
+    if method.has_subject_prompt:
+        each += config.method.negatives + (6 if method.has_second else 3)
     passes = config.method.cross_folds if config.method.evidence == "cross" else 1
     tokens = 16.0 * queries * each * passes
     acceleration = backbone.accelerate(config.compile, tokens=tokens)

@@ -100,6 +100,7 @@ function formula(weights, scale) {
     return ` ${weight < 0 ? "−" : "+"} ${number(Math.abs(weight))} × ${term}`;
   });
   const about = {
+    second: "second: the subject score of the second subject prompt",
     frequency: "frequency: log of the object's share of the training facts",
     copy: "copy: 1 where the answer is the subject itself",
     prior: "prior: the object score where the subject is masked",

@@ -43,6 +43,7 @@ class Method:
 
     Attributes:
         has_subject_prompt: it also asks for the subject given a candidate, to re-rank.
+        has_second: it does so by a second prompt too.
         manual_templates: it asks by each relation's manual template, whatever the config has.
         several_prompts: it asks by several manual templates of each relation, or where it has
             ``manual_templates`` too by that one as a whole sentence, of causal models too.
@@ -53,6 +54,7 @@ class Method:
     """
 
     has_subject_prompt: ClassVar[bool] = False
+    has_second: bool = False
     manual_templates: ClassVar[bool] = False
     several_prompts: ClassVar[bool] = False
     has_prompt: ClassVar[bool] = True
@@ -223,10 +225,14 @@ class Method:
         vectors: Vectors,
         *,
         max_tokens: int,
+        second: bool = False,
     ) -> Tensor:
         """Return how likely the subject is given each candidate, [b, k].
 
         Only where ``has_subject_prompt``.
+
+        Args:
+            second: by the second subject prompt, where the method has one.
         """
         raise TypeError(f"{type(self).__name__} has no subject prompt")
 

@@ -8,8 +8,9 @@ Options beyond the paper, whose values are the defaults: separate vectors for th
 blanks kept; the subject masked whole, or each of its tokens together with those after it: the chain
 rule, where no token is given away by what follows it, so that it needs the object more; the log of
 the mean likelihood ("average of pseudo likelihoods", read literally) or the sum of log-likelihoods
-instead of their mean; wrong objects that the subject prompt learns to tell from the true one
-(``probing/negatives.py``); the re-ranking weight chosen on dev, or fitted there together with a
+instead of their mean; a second subject prompt that masks the subject in another way, whose score is
+weighed beside the first one's; wrong objects that the subject prompt learns to tell from the true
+one (``probing/negatives.py``); the re-ranking weight chosen on dev, or fitted there together with a
 weight of the object's frequency.
 Causal models, which the paper does not treat, are our extension: in the subject prompt the object
 stands first and the subject last, and the subject's likelihood follows from the chain rule in one
@@ -44,7 +45,9 @@ from symprompt.probing.negatives import (
 from symprompt.probing.problem import Sentences
 from symprompt.probing.queries import (
     OBJECT_PART,
+    SECOND_PART,
     SUBJECT_PART,
+    Masking,
     Queries,
     TokenLikelihoods,
     score_subjects,
@@ -65,7 +68,10 @@ class SPE(Method):
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         separate = config.method.vectors == "separate"
-        parts = (OBJECT_PART, SUBJECT_PART) if separate else (OBJECT_PART,)
+        parts = [OBJECT_PART, SUBJECT_PART] if separate else [OBJECT_PART]
+        self.has_second = config.method.second != "none"
+        if self.has_second:
+            parts.append(SECOND_PART)
         encoders = {part: make_encoder(config, problem, part) for part in parts}
         super().__init__(config, problem, encoders)
         self.config = config.method
@@ -82,6 +88,11 @@ class SPE(Method):
                 'method.blanks = "kept" leaves the subject before the object, where a causal model '
                 'cannot see the object; use "swapped".'
             )
+        if config.method.second != "none":
+            raise ConfigError(
+                f'method.second = "{config.method.second}" masks the subject in another way than '
+                "the first subject prompt, and a causal model masks nothing; drop it."
+            )
         if config.method.masking == "whole":
             raise ConfigError(
                 'method.masking = "whole" hides a subject\'s tokens from each other, and a causal '
@@ -91,15 +102,26 @@ class SPE(Method):
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return the sentences of the object prompt and those of the subject prompt."""
         first: np.ndarray = super().sentences_per_fact(sentences, rows)
-        one_each = self._one_sentence
-        second = np.ones_like(rows) if one_each else sentences.subject_prompt.subject_lengths[rows]
-        total: np.ndarray = first + second + self.config.negatives
+        lengths = sentences.subject_prompt.subject_lengths[rows]
+        back = sum(
+            np.ones_like(rows) if self._one_sentence(masking) else lengths
+            for _, masking in self._ways
+        )
+        total: np.ndarray = first + back + self.config.negatives
         return total
 
     @property
-    def _one_sentence(self) -> bool:
+    def _ways(self) -> list[tuple[str, Masking]]:
+        """Each subject prompt's part, whose vectors it has, and how it masks."""
+        first = SUBJECT_PART if SUBJECT_PART in self.encoders else OBJECT_PART
+        ways: list[tuple[str, Masking]] = [(first, self.config.masking)]
+        if self.config.second != "none":
+            ways.append((SECOND_PART, self.config.second))
+        return ways
+
+    def _one_sentence(self, masking: Masking) -> bool:
         """Whether one sentence asks for all tokens of a subject."""
-        return self.config.masking == "whole" or self.backbone.causal
+        return masking == "whole" or self.backbone.causal
 
     def begin_epoch(self, sentences: Sentences, epoch: int) -> None:
         """Draw the wrong objects that the epoch's facts are told apart from, if there are any."""
@@ -129,50 +151,52 @@ class SPE(Method):
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7).
 
-        In an epoch with wrong objects their listwise loss is added.
+        In an epoch with wrong objects their listwise loss is added, and with a second subject
+        prompt its own CE(subject).
         """
-        first = super().loss(sentences, rows, vectors)
-        tokens = self._subject_tokens(sentences, rows, vectors)
-        loss = first + self.config.train_weight * -tokens.mean_log()
+        loss, weight = super().loss(sentences, rows, vectors), self.config.train_weight
+        tokens = [self._subject_tokens(sentences, rows, vectors, way) for way in self._ways]
+        for own in tokens:
+            loss = loss + weight * -own.mean_log()
         if self._negatives is None:
             return loss
         negatives = self._negatives.take(rows)
-        listwise = self._listwise(sentences, rows, vectors, tokens, negatives)
+        listwise = self._listwise(sentences, rows, vectors, tokens[0], negatives)
         return loss + self.config.negatives_weight * listwise
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
-        """Return the queries of both prompts, unless one sentence asks for a whole subject.
+        """Return the queries of all prompts, unless one sentence asks for a whole subject.
 
         Nor are wrong objects of several tokens such queries.
         """
         first = one_token_queries(sentences, rows)
-        if self._one_sentence or first is None:
+        if first is None or any(self._one_sentence(masking) for _, masking in self._ways):
             return None
         if self.config.negatives and sentences.spelling is not None:
             return None
-        part = SUBJECT_PART if SUBJECT_PART in self.encoders else OBJECT_PART
-        weight = self.config.train_weight
-        chain = self.config.masking == "chain"
-        second = subject_queries(
-            sentences.subject_prompt, rows, part=part, weight=weight, chain=chain
-        )
+        layout, weight = sentences.subject_prompt, self.config.train_weight
+        back = [
+            subject_queries(layout, rows, part=part, weight=weight, chain=masking == "chain")
+            for part, masking in self._ways
+        ]
         if self._negatives is not None:
-            second = with_negatives(
-                second, rows, self._negatives.take(rows), weight=self.config.negatives_weight
+            back[0] = with_negatives(
+                back[0], rows, self._negatives.take(rows), weight=self.config.negatives_weight
             )
-        return [*first, second]
+        return [*first, *back]
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
     ) -> dict[str, Tensor]:
-        """Return the subject's loss, by which separate vectors choose their best epoch.
+        """Return the subject's losses, by which separate vectors choose their best epoch.
 
         Wrong objects are here the best ones of the present object prompt, and of a subject's tokens
         its first is asked about, so that epochs do not differ by what was drawn.
         """
         if SUBJECT_PART not in self.encoders:
             return {}
-        tokens = self._subject_tokens(sentences, rows, vectors)
+        ways = self._ways
+        tokens = self._subject_tokens(sentences, rows, vectors, ways[0])
         loss, count = -tokens.mean_log(), self.config.negatives
         if count:
             index = torch.from_numpy(rows).to(self.backbone.device)
@@ -183,7 +207,11 @@ class SPE(Method):
             negatives = Negatives(wrong.gather(1, order).cpu().numpy(), np.zeros_like(rows))
             listwise = self._listwise(sentences, rows, vectors, tokens, negatives)
             loss = self.config.train_weight * loss + self.config.negatives_weight * listwise
-        return {SUBJECT_PART: loss}
+        others = {
+            way[0]: -self._subject_tokens(sentences, rows, vectors, way).mean_log()
+            for way in ways[1:]
+        }
+        return {SUBJECT_PART: loss, **others}
 
     def _listwise(
         self,
@@ -200,7 +228,8 @@ class SPE(Method):
             negatives: of the rows.
         """
         layout, device = sentences.subject_prompt, self.backbone.device
-        if self._one_sentence:
+        part, masking = self._ways[0]
+        if self._one_sentence(masking):
             right = tokens.mean_log()
         else:
             lengths = layout.subject_lengths[rows]
@@ -220,22 +249,19 @@ class SPE(Method):
             layout,
             here,
             negatives.offset[fact],
-            vectors.get(SUBJECT_PART, vectors[OBJECT_PART]),
-            masking=self.config.masking,
+            vectors[part],
+            masking=masking,
             objects=objects,
         )
         whose, which = (torch.from_numpy(own).to(device) for own in (fact, place))
         return listwise_losses(right, wrong, whose, which)
 
     def _subject_tokens(
-        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors, way: tuple[str, Masking]
     ) -> TokenLikelihoods:
+        part, masking = way
         return subject_likelihoods(
-            self.backbone,
-            sentences.subject_prompt,
-            rows,
-            vectors.get(SUBJECT_PART, vectors[OBJECT_PART]),
-            masking=self.config.masking,
+            self.backbone, sentences.subject_prompt, rows, vectors[part], masking=masking
         )
 
     def subject_scores(
@@ -246,15 +272,21 @@ class SPE(Method):
         vectors: Vectors,
         *,
         max_tokens: int,
+        second: bool = False,
     ) -> Tensor:
-        """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10)."""
+        """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10).
+
+        Args:
+            second: by the second subject prompt.
+        """
+        part, masking = self._ways[second]
         return score_subjects(
             self.backbone,
             sentences.subject_prompt,
             rows,
             candidates,
-            vectors.get(SUBJECT_PART, vectors[OBJECT_PART]),
-            masking=self.config.masking,
+            vectors[part],
+            masking=masking,
             average=self.config.average,
             max_tokens=max_tokens,
             names=sentences.spelling.names if sentences.spelling else None,

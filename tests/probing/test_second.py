@@ -1,0 +1,134 @@
+"""A second subject prompt, masked in another way, whose score is a further term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import symprompt
+from symprompt.errors import ConfigError
+from symprompt.facts import FactSet
+from symprompt.files.progress import silent
+from symprompt.models import LanguageModel
+from symprompt.probing.evaluate import predict_splits
+from symprompt.probing.queries import score_subjects
+from symprompt.probing.rerank import rerank_run
+from symprompt.probing.results import Combination, load_combination
+from tiny.models import CAUSAL_TEMPLATE, run_config, train
+from tiny.runs import SEPARATE, Make
+
+FITTED: dict[str, Any] = {**SEPARATE, "choose_weight": "dev-fit"}
+
+
+@pytest.mark.parametrize("second", ["chain", "whole"])
+def test_it_learns_beside_the_first_and_changes_nothing_there(
+    second: str, bert: LanguageModel, facts: FactSet
+) -> None:
+    learning = {"epochs": 4, "rate": 0.02}
+    method = {"name": "spe", **FITTED}
+    alone = train(run_config(method=method, learning=learning, dtype="float64"), bert, facts)
+    both = train(
+        run_config(method={**method, "second": second}, learning=learning, dtype="float64"),
+        bert,
+        facts,
+    )
+    for part in ("forth", "back"):
+        torch.testing.assert_close(both.vectors()[part], alone.vectors()[part], rtol=0, atol=1e-9)
+    assert set(both.vectors()) == {"forth", "back", "second"}
+    # Its own loss on dev falls, and is that of subjects masked its way.
+    assert (both.dev_history[-1]["second"] > both.dev_history[0]["second"]).all()
+    assert not np.allclose(both.dev_history[0]["second"], both.dev_history[0]["back"])
+
+
+def test_its_score_is_by_its_own_vectors_and_masking(bert: LanguageModel, facts: FactSet) -> None:
+    config = run_config(
+        method={"name": "spe", **FITTED, "second": "chain"}, learning={"epochs": 1}, dtype="float64"
+    )
+    run = train(config, bert, facts)
+    found = predict_splits(run.method, run.problem, run.vectors(), 4, silent, {})["test"]
+    sentences = run.problem.sentences["test"]
+    for part, masking, stored in (
+        ("back", "one", found.subject_score),
+        ("second", "chain", found.terms["second"]),
+    ):
+        wanted = score_subjects(
+            bert,
+            sentences.subject_prompt,
+            np.arange(len(sentences)),
+            torch.from_numpy(found.candidates),
+            run.vectors()[part],
+            masking=masking,  # type: ignore[arg-type]
+            average=config.method.average,
+            max_tokens=4096,
+        )
+        np.testing.assert_allclose(stored, wanted.numpy(), atol=1e-5)
+
+
+def test_a_run_stores_it_apart_and_answers_by_it(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = {
+        "subject": [0.5, 2.0], "second": [1.5, 0.25], "frequency": [0.75, 1.25], "copy": [0.0, 0.0]
+    }  # fmt: skip
+    fitted = Combination({name: np.array(own) for name, own in weights.items()})
+    monkeypatch.setattr("symprompt.probing.evaluate.fit_combination", lambda *_, **__: fitted)
+    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain"}))
+    assert run.metrics["weights"]["second"] == {"capital": 1.5, "in": 0.25}
+    stored = load_combination(run.folder)
+    assert stored is not None
+    predictions, facts = run.predictions("test")
+    joint = predictions.joint(stored)
+    for row, fact in enumerate(facts):
+        answers = run.ask(fact.relation, subject=fact.subject, top=joint.shape[1])
+        by_object = sorted(answers, key=lambda answer: -answer.object_score)
+        found = [answer.terms["second"] for answer in by_object]
+        assert found == pytest.approx(predictions.terms["second"][row].tolist(), abs=1e-5)
+        assert [own.joint for own in by_object] == pytest.approx(joint[row].tolist(), abs=1e-5)
+    # Another run's candidates are asked back by both prompts too.
+    ptuning = symprompt.train(make(tmp_path / "ptuning", method={"name": "ptuning"}, seed=5))
+    back = rerank_run(ptuning.folder.path, run.folder.path, tmp_path / "back", device="cpu")
+    assert "second" in back.predictions("test")[0].terms
+    np.testing.assert_array_equal(
+        back.predictions("test")[0].candidates, ptuning.predictions("test")[0].candidates
+    )
+
+
+def test_both_are_fitted(make: Make, tmp_path: Path) -> None:
+    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain"}))
+    assert set(run.metrics["weights"]) == {"subject", "second", "frequency", "copy"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"vectors": "shared"}, 'vectors = "shared"'),
+        ({"choose_weight": "dev"}, 'choose_weight = "dev"'),
+        ({"masking": "chain"}, 'masking = "chain"'),
+        ({"name": "ptuning"}, 'name = "ptuning"'),
+    ],
+)
+def test_what_it_does_not_go_with_is_refused(
+    changed: dict[str, Any], named: str, make: Make, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"does not go with method.{named}"):
+        symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain", **changed}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_causal_model_masks_nothing(
+    make: Make, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    config = make(
+        tmp_path / "run",
+        model=str(family_folder("gpt2")),
+        method={**FITTED, "second": "chain"},
+        prompt={"template": CAUSAL_TEMPLATE},
+    )
+    with pytest.raises(ConfigError, match="a causal model masks nothing"):
+        symprompt.train(config)
+    assert not (tmp_path / "run").exists()
