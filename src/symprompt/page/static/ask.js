@@ -318,7 +318,7 @@ export async function askView(root, page) {
     const told = [];
     if (found.row !== undefined) {
       const was = facts.before().at(found.row);
-      const now = facts.after({ ...settings, filtered: false }).at(found.row);
+      const now = facts.rankOf(found.row, { ...settings, filtered: false });
       told.push(`${facts.texts[facts.object[found.row]]}: rank ${shownRank(was)}`);
       if (facts.reranked) told.push(` → ${shownRank(now)} after asking back`);
     } else if (at >= 0) told.push(`${items[at].text} is right, at place ${at + 1}`);

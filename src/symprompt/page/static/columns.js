@@ -112,30 +112,23 @@ export class Facts {
     return this.compute(settings);
   }
 
-  /** Compute ranks from scores; equal to the stored ones at the run's own settings. */
-  compute({ k, scale, filtered }) {
-    const { count, k: wide, object_score: scores, known, place: places, relation, level } = this;
+  /** Compute ranks of some facts from scores; equal to those stored at the run's own settings. */
+  compute({ k, scale, filtered }, from = 0, to = this.count) {
+    const { k: wide, object_score: scores, known, place: places, relation } = this;
     const first = Math.min(k, wide);
     const before = this.before(filtered);
-    const better = new Int32Array(count);
-    const equal = new Int32Array(count);
+    const better = new Int32Array(to - from);
+    const equal = new Int32Array(to - from);
     const weights = this.weights(scale);
     const terms = this.terms.map((term) => this["term/" + term]);
     const joint = new Float32Array(first);
-    for (let row = 0; row < count; row++) {
+    for (let row = from; row < to; row++) {
       const start = row * wide;
       const place = places[row];
       if (place < 0 || place >= first) {
-        // Candidates that tie with a right object behind them now lead; they are the last ones.
-        const tied = (i) =>
-          place < 0 ? i >= wide - level[row] : scores[start + i] === scores[start + place];
-        let leading = 0;
-        for (let i = first - 1; i >= 0 && tied(i); i--) {
-          if (!(filtered && known[start + i])) leading++;
-        }
-        leading = Math.min(leading, before.equal[row]);
-        better[row] = before.better[row] + leading;
-        equal[row] = before.equal[row] - leading;
+        const leading = Math.min(this.tied(row, first, filtered), before.equal[row]);
+        better[row - from] = before.better[row] + leading;
+        equal[row - from] = before.equal[row] - leading;
         continue;
       }
       for (let i = 0; i < first; i++) joint[i] = scores[start + i];
@@ -146,16 +139,50 @@ export class Facts {
         for (let i = 0; i < first; i++) joint[i] += Math.fround(weight * own[start + i]);
       }
       const gold = joint[place];
-      let [higher, same] = [0, 0];
+      let higher = 0;
+      let same = 0;
       for (let i = 0; i < first; i++) {
         if (joint[i] < gold || i === place || (filtered && known[start + i])) continue;
         if (joint[i] > gold) higher++;
         else same++;
       }
-      better[row] = higher;
-      equal[row] = same;
+      better[row - from] = higher;
+      equal[row - from] = same;
     }
     return new Ranks(better, equal);
+  }
+
+  /** The rank of one fact after re-ranking. */
+  rankOf(row, settings) {
+    if (!this.reranked || this.isOwn(settings)) return this.after(settings).at(row);
+    return this.compute(settings, row, row + 1).at(0);
+  }
+
+  /** Have the browser compile the ranking while nothing else is to do, before the first move. */
+  prepare(times = 12) {
+    if (!this.reranked || this.ready || !window.requestIdleCallback) return;
+    if (times === 1) this.ready = true;
+    const part = Math.min(this.count, 4000);
+    requestIdleCallback(() => {
+      this.compute({ k: this.k, scale: 1, filtered: false }, 0, part);
+      if (times > 1) this.prepare(times - 1);
+    });
+  }
+
+  /** How many of the first candidates tie with a right object behind them, and now lead. */
+  tied(row, first, filtered) {
+    const start = row * this.k;
+    const place = this.place[row];
+    const from = this.k - this.level[row];
+    let count = 0;
+    for (let i = first - 1; i >= 0; i--) {
+      // They are the last ones, as the best come first.
+      const ties =
+        place < 0 ? i >= from : this.object_score[start + i] === this.object_score[start + place];
+      if (!ties) break;
+      if (!(filtered && this.known[start + i])) count++;
+    }
+    return count;
   }
 
   /** The candidate that comes first, as a place among them. */
@@ -202,25 +229,32 @@ export class Ranks {
 
   /** The same of all facts, as one array. */
   get all() {
-    this.kept ??= Float64Array.from(this.better, (own, row) => own + this.equal[row] / 2 + 1);
+    if (!this.kept) {
+      const { better, equal } = this;
+      this.kept = new Float64Array(better.length);
+      for (let row = 0; row < better.length; row++)
+        this.kept[row] = better[row] + equal[row] / 2 + 1;
+    }
     return this.kept;
   }
 }
 
 /** Return P@1, P@10 and MRR in percent, as means over relations and over facts. */
 export function summarise(facts, ranks, rows = null) {
-  const all = ranks.all;
-  const sums = facts.relations.map(() => [0, 0, 0, 0]);
+  const { all } = ranks;
+  const { relation } = facts;
+  const flat = new Float64Array(4 * facts.relations.length);
   const count = rows ? rows.length : facts.count;
   for (let i = 0; i < count; i++) {
     const row = rows ? rows[i] : i;
     const rank = all[row];
-    const own = sums[facts.relation[row]];
-    if (rank <= 1) own[0]++;
-    if (rank <= 10) own[1]++;
-    own[2] += 1 / rank;
-    own[3]++;
+    const at = 4 * relation[row];
+    if (rank <= 1) flat[at]++;
+    if (rank <= 10) flat[at + 1]++;
+    flat[at + 2] += 1 / rank;
+    flat[at + 3]++;
   }
+  const sums = facts.relations.map((_, at) => [...flat.subarray(4 * at, 4 * at + 4)]);
   const there = sums.filter((own) => own[3]);
   const mean = (values) => values.reduce((one, other) => one + other, 0) / (values.length || 1);
   const over = (metric) => ({

@@ -67,18 +67,21 @@ export function slider(label, { min, max, step, value, shown, oninput }) {
   return h("label", { class: "field slider" }, h("span", {}, label, " ", told), input);
 }
 
+// Made once: making one takes longer than all its uses in a view.
+const formats = [0, 1, 2, 3].map(
+  (digits) =>
+    new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
+);
+const halves = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
 /** Return a number as people read it. */
 export function number(value, digits = 2) {
-  if (!Number.isFinite(value)) return "–";
-  return value.toLocaleString("en", {
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  });
+  return Number.isFinite(value) ? formats[digits].format(value) : "–";
 }
 
 /** Return a rank: whole, or with the half of a tie. */
 export function shownRank(rank) {
-  return rank.toLocaleString("en", { maximumFractionDigits: 1 });
+  return halves.format(rank);
 }
 
 /** Return a p-value as papers write it. */

@@ -21,7 +21,6 @@ export function factColumns(look, titles = ["before", "after"], answer = "first 
   const name = (key) => (cell, item) => {
     const { facts, row } = look(item);
     cell.textContent = clean(key(facts, row));
-    cell.title = cell.textContent;
   };
   const rank = (key) => (cell, item) => {
     const value = look(item)[key];
@@ -84,7 +83,7 @@ function passed(was, now, tie, outside) {
 /** Return a test for facts whose subject, object or relation holds a text. */
 export function searcher(facts, text) {
   const wanted = text.trim().toLowerCase();
-  if (!wanted) return () => true;
+  if (!wanted) return null;
   facts.lower ??= facts.texts.map((own) => own.toLowerCase());
   const held = Uint8Array.from(facts.lower, (own) => (own.includes(wanted) ? 1 : 0));
   const relations = facts.relations.map((own) =>
@@ -134,34 +133,30 @@ export async function factsView(root, page) {
     const button = h("button", { type: "button", title: why, onclick: press }, text, " ", count);
     return { key, button, count };
   });
+  const rows = new Int32Array(facts.count);
+  const scope = new Int32Array(facts.count);
   const list = (stay = false) => {
     const found = searcher(facts, search.value);
     const counts = FILTERS.map(() => 0);
     const wanted = 1 << FILTERS.findIndex(([key]) => key === filter);
     const [was, now] = [before.all, after.all];
-    const rows = [];
-    const scope = [];
+    let [shown, inside] = [0, 0];
     for (let row = 0; row < facts.count; row++) {
       if (relation >= 0 && facts.relation[row] !== relation) continue;
-      if (!found(row)) continue;
-      scope.push(row);
-      const place = facts.place[row];
-      const bits = passed(
-        was[row],
-        now[row],
-        after.equal[row] > 0,
-        place < 0 || place >= settings.k,
-      );
+      if (found && !found(row)) continue;
+      scope[inside++] = row;
+      const outside = facts.place[row] < 0 || facts.place[row] >= settings.k;
+      const bits = passed(was[row], now[row], after.equal[row] > 0, outside);
       for (let at = 0; at < counts.length; at++) counts[at] += (bits >> at) & 1;
-      if (bits & wanted) rows.push(row);
+      if (bits & wanted) rows[shown++] = row;
     }
     buttons.forEach((own, at) => {
       own.count.textContent = counts[at].toLocaleString("en");
       own.button.setAttribute("aria-pressed", own.key === filter);
     });
-    const first = summarise(facts, before, scope);
-    const then = summarise(facts, after, scope);
-    const shown = [
+    const first = summarise(facts, before, scope.subarray(0, inside));
+    const then = summarise(facts, after, scope.subarray(0, inside));
+    const told = [
       ["P@1", "p1"],
       ["P@10", "p10"],
       ["MRR", "mrr"],
@@ -178,7 +173,7 @@ export async function factsView(root, page) {
     const inexact = !facts.exact && facts.reranked && !facts.isOwn(settings);
     put(
       figures,
-      ...shown,
+      told,
       h(
         "span",
         { class: "quiet" },
@@ -186,7 +181,7 @@ export async function factsView(root, page) {
         inexact ? "; from scores in 16 bits" : "",
       ),
     );
-    table.show(rows, stay);
+    table.show(rows.subarray(0, shown), stay);
   };
   const move = () => {
     before = facts.before(settings.filtered);
@@ -239,4 +234,5 @@ export async function factsView(root, page) {
     table.element,
   );
   move();
+  facts.prepare();
 }

@@ -96,7 +96,17 @@ export async function wordsView(root, page) {
         h("h3", {}, "This occurrence"),
         said(at),
         h("h3", {}, "Nearest, by cosine"),
-        found.near[at].map(said),
+        [...new Set(found.near[at].map((other) => found.text[other].join("\u0000")))].map(
+          (text) => {
+            const alike = found.near[at].filter(
+              (other) => found.text[other].join("\u0000") === text,
+            );
+            return [
+              said(alike[0]),
+              alike.length > 1 ? h("p", { class: "quiet" }, `× ${alike.length}`) : null,
+            ];
+          },
+        ),
       );
     };
     const key = (event) => {
