@@ -147,7 +147,7 @@ def _describe_task(folder: Folder) -> dict[str, Any]:
 
 
 class Library:
-    """All that the page was given; final. What was read is kept; one reader works at a time.
+    """All that the page was given; final. What was read is kept, and read once at a time.
 
     Args:
         paths: run folders, folders of such, model folders, or "shipped".
@@ -160,13 +160,12 @@ class Library:
             Source(number, path, path if names.count(name) > 1 else name)
             for number, (path, name) in enumerate(zip(paths, names, strict=True))
         ]
-        self._lock = threading.Lock()
+        self._locks: dict[tuple[Any, ...], threading.Lock] = {}
         self._kept: dict[tuple[Any, ...], Any] = {}
 
     def about(self) -> list[dict[str, Any]]:
         """Return what each source is."""
-        with self._lock:
-            return [source.about() for source in self.sources]
+        return [source.about() for source in self.sources]
 
     def source(self, number: int) -> Source:
         """Return one source.
@@ -248,7 +247,8 @@ class Library:
 
     def _once(self, key: tuple[Any, ...], sources: Sequence[Source], make: Callable[[], T]) -> T:
         """Return what is made of sources; made again when a manifest has changed."""
-        with self._lock:
+        # Whoever comes meanwhile waits for the same; others do not.
+        with self._locks.setdefault(key, threading.Lock()):
             stamp = [_stamp(source.folder.path / MANIFEST) for source in sources]
             if self._kept.get(key, (None,))[0] != stamp:
                 self._kept[key] = (stamp, make())
