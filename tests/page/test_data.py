@@ -140,8 +140,9 @@ def test_a_broken_run_is_told_and_harms_no_other(small_run: Path, tmp_path: Path
 
 def test_two_runs_of_one_name_are_told_apart(small_run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(small_run, tmp_path / "small")
-    names = [own["name"] for own in Library([str(small_run), str(other)]).about()]
-    assert names == [str(small_run), str(other)]
+    paths = [str(small_run), str(other), str(other)]
+    names = [own["name"] for own in Library(paths).about()]
+    assert names == [f"{small_run.parent.name}/small", "small", "small (3)"]
 
 
 def test_a_folder_of_runs_stands_for_them(small_run: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class Source:
     Args:
         number: what the page calls it.
         path: as it was given.
-        name: what a reader sees: the folder's name, more of the path where two have the same.
+        name: what a reader sees, see ``short_names``.
     """
 
     def __init__(self, number: int, path: str, name: str) -> None:
@@ -122,6 +122,20 @@ def find_runs(path: str) -> list[str]:
     return [str(own) for own in found if own not in inner][:MOST_RUNS] or [path]
 
 
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Return the last parts of paths, as many as tell them apart; a number where none do."""
+    parts = [Path(path).resolve().parts for path in paths]
+    names: list[str] = []
+    for place, own in enumerate(parts):
+        others = [other for at, other in enumerate(parts) if at != place]
+        count = 1
+        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
+            count += 1
+        name = "/".join(own[-count:]) if count < len(own) else own[-1]
+        names.append(f"{name} ({place + 1})" if name in names else name)
+    return names
+
+
 def kind_of(manifest: Manifest) -> Kind:
     """Return how a run is shown."""
     if not manifest.finished:
@@ -155,10 +169,9 @@ class Library:
 
     def __init__(self, paths: Sequence[str]) -> None:
         paths = [own for path in paths for own in find_runs(path)]
-        names = [Path(path).resolve().name or path for path in paths]
         self.sources = [
-            Source(number, path, path if names.count(name) > 1 else name)
-            for number, (path, name) in enumerate(zip(paths, names, strict=True))
+            Source(number, path, name)
+            for number, (path, name) in enumerate(zip(paths, short_names(paths), strict=True))
         ]
         self._locks: dict[tuple[Any, ...], threading.Lock] = {}
         self._kept: dict[tuple[Any, ...], Any] = {}

@@ -143,6 +143,7 @@ export async function tasksView(root, page) {
   });
   const first = h("textarea", { id: "text", rows: 3, maxlength: 10000 });
   const second = h("textarea", { id: "second", rows: 3, maxlength: 10000 });
+  const more = [3, 4].map((at) => h("textarea", { id: `text-${at}`, rows: 2, maxlength: 10000 }));
   const place = h("div", { "aria-live": "polite" });
   const ask = async (event) => {
     event.preventDefault();
@@ -151,7 +152,8 @@ export async function tasksView(root, page) {
       put(place, nothing("Choose a task and type a text."));
       return;
     }
-    const parts = [first.value, second.value].filter((text) => text.trim());
+    const given = [first, second, ...more].map((field) => field.value);
+    const parts = given.filter((text) => text.trim());
     put(place, h("p", { class: "quiet busy" }, "Asking the model … the first question loads it."));
     try {
       const found = await page.source.predict({ runs: chosen, parts }, page.signal);
@@ -200,6 +202,14 @@ export async function tasksView(root, page) {
           "Second text: of a pair, the context of a question, a role's predicate (its word); else empty",
         ),
         second,
+      ),
+      h(
+        "details",
+        {},
+        h("summary", { class: "quiet" }, "More texts, for patterns that read three or four"),
+        more.map((field, at) =>
+          h("label", { class: "field grows" }, h("span", {}, `Text ${at + 3}`), field),
+        ),
       ),
       h("button", { type: "submit", class: "main" }, "Ask all"),
     ),
