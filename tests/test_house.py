@@ -28,7 +28,11 @@ ONE_OF_EACH = [
     ("executor of jobs", r"\bclass \w+Executor\b", {"papers/executor.py"}),
     ("reader of CSV", r"\bcsv\.(reader|DictReader)\(", {"files/reading.py"}),
     # Others are text: a model's card and a docstring.
-    ("loader", r"from_pretrained\((?!\"FOLDER|folder\))", {"models/loading.py"}),
+    (
+        "loader",
+        r"from_pretrained\((?!\"FOLDER|folder\)|base\)|model, folder\))",
+        {"models/loading.py"},
+    ),
     ("bootstrap", r"\bdef paired_bootstrap\b", {"runs/statistics.py"}),
 ]
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from symprompt.facts import world_facts as world_facts
     from symprompt.files.progress import show_progress as show_progress
     from symprompt.models import LanguageModel as LanguageModel
+    from symprompt.opening import export_run as export_run
+    from symprompt.opening import import_run as import_run
     from symprompt.opening import load as load
     from symprompt.papers.report import reproduce as reproduce
     from symprompt.papers.settings import FactSettings as FactSettings
@@ -66,7 +68,7 @@ _PUBLIC = {
     ),
     "symprompt.files.progress": ("show_progress",),
     "symprompt.models": ("LanguageModel",),
-    "symprompt.opening": ("load",),
+    "symprompt.opening": ("export_run", "import_run", "load"),
     "symprompt.papers.report": ("reproduce",),
     "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
     "symprompt.pretraining.config": (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from symprompt.errors import RunError
 from symprompt.probing.ask import Run
+from symprompt.probing.exchange import export_prompts, import_prompts
 from symprompt.runs.folder import Folder
 from symprompt.tasks.predict import COMMAND, TaskRun
 
@@ -25,3 +27,45 @@ def load(run: str | Path) -> Run | TaskRun:
     """
     manifest = Folder(run).require_finished("train", "rerank", COMMAND)
     return TaskRun.load(run) if manifest.command == COMMAND else Run.load(run)
+
+
+def export_run(
+    run: str | Path, folder: str | Path, *, model: str = "", device: str = "cpu"
+) -> Path:
+    """Write what a run has learned as a folder that peft and transformers load without symprompt.
+
+    Args:
+        run: of train (ptuning, optiprompt, spe).
+        folder: must not be there, or be empty.
+        model: where the model is now, if it moved since the run was made.
+        device: auto, cpu, cuda, cuda:N or mps.
+
+    Raises:
+        SympromptError: the run holds what peft cannot express; the reason is said.
+
+    Example:
+        >>> export_run("runs/spe", "exported").name
+        'exported'
+    """
+    opened = load(run)
+    if isinstance(opened, TaskRun):
+        raise RunError(f"{opened.folder.path} holds a run of tune; give one made by train.")
+    return export_prompts(opened, folder, model=model, device=device)
+
+
+def import_run(folder: str | Path, out: str | Path, *, model: str = "") -> Run:
+    """Make a run of a folder that ``export_run`` wrote; its vectors are the adapter's.
+
+    Args:
+        out: the new run's folder.
+        model: where the model is on this machine, if not where the run was made.
+
+    Raises:
+        RunError: the folder is none of those, or damaged.
+
+    Example:
+        >>> exported = export_run("runs/spe", "shared")
+        >>> import_run(exported, "runs/again").ask("P36", subject="Luxembourg").subject
+        'Luxembourg'
+    """
+    return import_prompts(folder, out, model=model)

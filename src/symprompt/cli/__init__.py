@@ -113,6 +113,16 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.flags:PromptsFlags",
         "symprompt.cli.facts:run_prompts",
     ),
+    "export": Command(
+        "write what a run has learned for other libraries (peft)",
+        "symprompt.cli.flags:ExportFlags",
+        "symprompt.cli.exchange:run_export",
+    ),
+    "import": Command(
+        "make a run of an exported folder",
+        "symprompt.cli.flags:ImportFlags",
+        "symprompt.cli.exchange:run_import",
+    ),
     "data check": Command(
         "look at facts: counts, what is dropped, what leaks",
         "symprompt.cli.flags:CheckFlags",

@@ -212,6 +212,39 @@ class RerankFlags(DeviceFlag, MovedModel, MaxTokens):
 
 
 @settings
+class ExportFlags(DeviceFlag, MovedModel, JsonFlag):
+    """Write what a run has learned so that others load it without symprompt.
+
+    To peft: prompts of train (ptuning, optiprompt, spe) as one adapter of trainable tokens, both
+    directions of all relations, with the tokenizer, a card and a script. symprompt import makes a
+    run of the folder again, so the run's facts and predictions go with it.
+    """
+
+    run: Positional[str]
+    """Run folder."""
+    folder: Positional[str]
+    """Folder to write."""
+    to: Literal["peft"]
+    """For which library."""
+
+
+@settings
+class ImportFlags:
+    """Make a run of a folder that symprompt export --to peft wrote, to ask, compare and re-rank.
+
+    The vectors are the adapter's: one that was trained further with peft is asked with what it
+    learned, and has no figures until it is measured anew.
+    """
+
+    folder: Positional[str]
+    """The exported folder."""
+    out: str
+    """Run folder to write."""
+    model: str = ""
+    """Where the model is on this machine, if not where the run was made."""
+
+
+@settings
 class SampleFlags:
     """Which facts are asked."""
 

@@ -103,7 +103,7 @@ class Vocabulary:
         return self.prefix or ([int(start)] if self.causal and start is not None else [])
 
     @cached_property
-    def _space(self) -> str:
+    def space(self) -> str:
         """Return what makes a text read as after a space: a space, or nothing.
 
         Tokenizers in the manner of Llama 2 put the space mark before every text by themselves, and
@@ -147,12 +147,12 @@ class Vocabulary:
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it reads after a space (RoBERTa's kind marks word starts)."""
-        return self._encode_once([self._space + text for text in texts])
+        return self._encode_once([self.space + text for text in texts])
 
     def encode_names(self, names: Sequence[str], after_space: Sequence[bool]) -> list[list[int]]:
         """Return each name's ids as it reads after a space, or at the start of a sentence."""
         pairs = zip(names, after_space, strict=True)
-        return self._encode_once([self._space * spaced + name for name, spaced in pairs])
+        return self._encode_once([self.space * spaced + name for name, spaced in pairs])
 
     def _encode_once(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids; facts name the same things again and again, each is read once."""

@@ -534,6 +534,12 @@ def load_asked(folder: Folder, split: Split) -> Asked:
         RunError: the file is missing or damaged.
     """
     name = predictions_file(split)
+    if not folder.has(name) and folder.manifest.details.get("imported") == "changed":
+        raise RunError(
+            f"{folder.path} has no predictions: its vectors were trained further before it was "
+            "imported, so those of the export are not its own; ask it, or re-rank another run with "
+            "it."
+        )
     arrays, about = folder.read_arrays(name)
     with folder.refuse_damage(name):
         asked = Asked(arrays, about["relations"])

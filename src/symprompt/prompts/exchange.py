@@ -1,15 +1,21 @@
-"""Deep prefixes to and from the folders of the peft library (prefix tuning, peft 0.21).
+"""Learned prompts to and from the folders of the peft library (peft 0.21).
 
-Such a folder holds ``adapter_config.json`` and ``adapter_model.safetensors``, whose tensor
-"prompt_embeddings" [length, layers x 2 x width] lists a place's keys and values layer by layer: the
-order of our own free prefixes. The two libraries mean the same by it where the model reads a cache
-of past keys and values (BERT, RoBERTa, ELECTRA, GPT-2, Llama and the like), with positions shifted
-by the prefix's length, and where no layer has a sliding window: there peft's prefix slides out of
-sight, and ours never does. Whatever else is exchanged is refused.
+Vectors within a template are TRAINABLE_TOKENS: a new token of the tokenizer for each vector, whose
+row of the embedding table is the vector. New tokens follow the model's last row: where the table
+has more rows than there are tokens, fillers take these, so that no row of the model is changed.
+
+Deep prefixes are PREFIX_TUNING. Such a folder holds ``adapter_config.json`` and
+``adapter_model.safetensors``, whose tensor "prompt_embeddings" [length, layers x 2 x width] lists a
+place's keys and values layer by layer: the order of our own free prefixes. The two libraries mean
+the same by it where the model reads a cache of past keys and values (BERT, RoBERTa, ELECTRA, GPT-2,
+Llama and the like), with positions shifted by the prefix's length, and where no layer has a sliding
+window: there peft's prefix slides out of sight, and ours never does. Whatever else is exchanged is
+refused.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Mapping
@@ -20,6 +26,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from transformers import AddedToken
 
 from symprompt.config import layers_of
 from symprompt.errors import ModelError, RunError
@@ -124,13 +131,7 @@ def read_peft(
         ModelError: it was learned for another model, or peft reads it otherwise with this one.
     """
     source = Path(folder)
-    config = read_json(source / _CONFIG)
-    if not isinstance(config, dict) or config.get("peft_type") != "PREFIX_TUNING":
-        kind = config.get("peft_type") if isinstance(config, dict) else None
-        raise RunError(
-            f"{source / _CONFIG} is of {kind or 'no known kind'}; only folders of peft's "
-            "PREFIX_TUNING hold deep prefixes."
-        )
+    config = _require_kind(source, "PREFIX_TUNING", "deep prefixes")
     tensors, fingerprint = _read_tensors(source / _WEIGHTS)
     flat = tensors.pop(_FLAT, None)
     if flat is None or flat.dim() != 2:
@@ -147,6 +148,106 @@ def read_peft(
         config.get("task_type"),
         tensors,
     )
+
+
+def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[str, Tensor]) -> Any:
+    """Write vectors as tokens of a peft adapter, with the tokenizer that knows them; return it.
+
+    Args:
+        folder: made if it is not there.
+        backbone: the model they were learned for.
+        vectors: each new token's name and vector [width].
+
+    Raises:
+        ModelError: the tokenizer cannot take the tokens, or has one of them already.
+    """
+    embeddings = backbone.model.get_input_embeddings()
+    rows, scale = int(embeddings.weight.shape[0]), embedding_scale(backbone)
+    tokenizer = copy.deepcopy(backbone.vocabulary.tokenizer)
+    fillers = [f"<filler:{number}>" for number in range(rows - len(tokenizer))]
+    # Found as they are written, whatever the tokenizer does to letters and spaces.
+    tokenizer.add_tokens(
+        [AddedToken(name, normalized=False, special=False) for name in (*fillers, *vectors)]
+    )
+    indices: list[int] = tokenizer.convert_tokens_to_ids(list(vectors))
+    if indices != list(range(rows, rows + len(vectors))):
+        name = next(name for name, own in zip(vectors, indices, strict=True) if own < rows)
+        raise ModelError(
+            f"the tokenizer of {backbone.source} gives the new token {name!r} a row that is taken; "
+            "peft cannot be handed these prompts for this model."
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(backbone.vocabulary.pad_id)
+    tokenizer.padding_side = "right"
+    names = {id(own): name for name, own in backbone.model.named_modules()}
+    places = [names[id(embeddings)]]
+    head = backbone.model.get_output_embeddings()
+    if head is not None and getattr(head, "weight", None) is embeddings.weight:
+        places.append(names[id(head)])
+    table = torch.stack([own.detach().float().cpu() for own in vectors.values()]) / scale
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(target)
+    tensors = {f"base_model.model.{own}.trainable_tokens_delta": table.clone() for own in places}
+    write_tensors(
+        target / _WEIGHTS, tensors, {"base_model_fingerprint": backbone.fingerprint, "scale": scale}
+    )
+    config = {
+        "auto_mapping": None,
+        "base_model_name_or_path": backbone.source or None,
+        "inference_mode": True,
+        "init_weights": True,
+        "peft_type": "TRAINABLE_TOKENS",
+        "revision": None,
+        "target_modules": [places[0]],
+        "task_type": None,
+        "token_indices": indices,
+    }
+    write_json(target / _CONFIG, config)
+    return tokenizer
+
+
+def embedding_scale(backbone: LanguageModel) -> float:
+    """Return what the model multiplies the rows of its embedding table by; 1 but for Gemma's."""
+    return float(getattr(backbone.model.get_input_embeddings(), "embed_scale", 1.0))
+
+
+def read_tokens(folder: str | Path, *, scale: float = 1.0) -> dict[int, Tensor]:
+    """Read the vectors of an adapter of tokens, by token id; no model is needed.
+
+    Args:
+        scale: what the model multiplies the rows of its embedding table by.
+
+    Raises:
+        RunError: the folder is not whole, or holds something else.
+    """
+    source = Path(folder)
+    config = _require_kind(source, "TRAINABLE_TOKENS", "vectors within a template")
+    tensors, _ = _read_tensors(source / _WEIGHTS)
+    # A tied model's rows stand there twice, once for its head.
+    table = next(iter(tensors.values()), torch.empty(0))
+    indices = config.get("token_indices")
+    same = all(torch.equal(own, table) for own in tensors.values())
+    if not isinstance(indices, list) or table.dim() != 2 or len(table) != len(indices) or not same:
+        raise RunError(
+            f"{source / _WEIGHTS} holds no vectors of {_CONFIG}'s token_indices, or several; save "
+            "the adapter again with peft."
+        )
+    if not bool(table.isfinite().all()):
+        raise RunError(f"{source / _WEIGHTS} holds a value that is not finite (NaN or infinity).")
+    return dict(zip(indices, table.float() * scale, strict=True))
+
+
+def _require_kind(source: Path, wanted: str, held: str) -> dict[str, Any]:
+    """Return a folder's adapter_config.json, refusing adapters of another kind."""
+    config = read_json(source / _CONFIG)
+    if not isinstance(config, dict) or config.get("peft_type") != wanted:
+        kind = config.get("peft_type") if isinstance(config, dict) else None
+        raise RunError(
+            f"{source / _CONFIG} is of {kind or 'no known kind'}; only folders of peft's {wanted} "
+            f"hold {held}."
+        )
+    return config
 
 
 def _agreed(backbone: LanguageModel) -> PrefixShape:

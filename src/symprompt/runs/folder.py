@@ -51,6 +51,8 @@ PROGRESS = "progress.json"
 PARTS = "parts"
 """Where an unfinished run may keep what it has finished; removed in the end."""
 PREDICTIONS = "predictions"
+EXPORTED = "exported"
+"""The entry that the file of an exported folder has, in the place of a manifest."""
 LOCK = ".running"
 _OWN = (MANIFEST, CONFIG, LOCK)
 _SAME = {"model_fingerprint": "weights", "data_fingerprint": "data"}
@@ -243,6 +245,12 @@ class Folder:
         Raises:
             RunError: there is none, or it is damaged.
         """
+        said = self.read_json(MANIFEST)
+        if isinstance(said, dict) and EXPORTED in said:
+            raise RunError(
+                f"{self.path} holds {said[EXPORTED]} and is no run; make one of it: symprompt "
+                f"import {self.path} --out RUN."
+            )
         return self.load(MANIFEST, Manifest)
 
     @property
