@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig as RunConfig
     from symprompt.probing.config import load_config as load_config
     from symprompt.probing.config import make_config as make_config
+    from symprompt.probing.many import ask_file as ask_file
     from symprompt.probing.rerank import rerank_run as rerank_run
     from symprompt.probing.train import train as train
     from symprompt.prompts import Template as Template
@@ -88,6 +89,7 @@ _PUBLIC = {
         "load_config",
         "make_config",
     ),
+    "symprompt.probing.many": ("ask_file",),
     "symprompt.probing.rerank": ("rerank_run",),
     "symprompt.probing.train": ("train",),
     "symprompt.prompts": ("Template",),

@@ -39,7 +39,7 @@ class Command:
     flags: str
     run: str
     configs: tuple[str, ...] = ()
-    goes_on: Literal["never", "with --resume", "by itself"] = "never"
+    goes_on: Literal["never", "with --resume", "by itself", "with --out"] = "never"
 
 
 COMMANDS: dict[str, Command] = {
@@ -73,6 +73,7 @@ COMMANDS: dict[str, Command] = {
         "ask a run, or any model by a template, for objects or subjects",
         "symprompt.cli.flags:AskFlags",
         "symprompt.cli.facts:run_ask",
+        goes_on="with --out",
     ),
     "table": Command(
         "compare runs", "symprompt.cli.flags:TableFlags", "symprompt.cli.table:run_table"
@@ -305,7 +306,7 @@ def how_to_go_on(words: Sequence[str]) -> str:
     goes_on = next((COMMANDS[name].goes_on for name in names if name in COMMANDS), "never")
     if goes_on == "with --resume":
         return "interrupted; a run in training goes on with --resume."
-    if goes_on == "by itself":
+    if goes_on == "by itself" or (goes_on == "with --out" and "--out" in given):
         return f"interrupted; the same command goes on where it was: {given}"
     return "interrupted; this command does not go on: given again, it starts from the beginning."
 

@@ -17,7 +17,7 @@ from symprompt.cli.flags import (
     TrainFlags,
     VocabularyFlags,
 )
-from symprompt.cli.output import print_json
+from symprompt.cli.output import print_json, show_streamed
 from symprompt.cli.page import require_server, show_runs
 from symprompt.errors import ConfigError
 from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
@@ -30,6 +30,7 @@ from symprompt.probing.coherency import measure_coherency
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
 from symprompt.probing.demo import make_demo
 from symprompt.probing.inspect import describe_prompts
+from symprompt.probing.many import ask_file
 from symprompt.probing.prepare import (
     CAUSAL_TEMPLATE,
     drop_unusable,
@@ -78,6 +79,11 @@ def run_ask(flags: AskFlags) -> None:
             "--words goes with --template; a run answers as it was trained: train it with "
             "--words auto --copies auto."
         )
+    if flags.out:
+        _ask_file(flags)
+        return
+    if flags.want or flags.overwrite:
+        raise ConfigError("--want and --overwrite go with --out; name the file to write.")
     subjects = (
         load_subjects(Path(flags.file), flags.columns) if flags.file else [flags.subject or ""]
     )
@@ -97,6 +103,30 @@ def run_ask(flags: AskFlags) -> None:
         print_json(plain if flags.file else plain[0])
     else:
         show(question_table(plain))
+
+
+def _ask_file(flags: AskFlags) -> None:
+    """Write the answers to a file's questions."""
+    if not flags.file or not flags.run or flags.json:
+        raise ConfigError(
+            "--out writes a run's answers to the questions of a file; give a run and a --file, and "
+            "leave --json out."
+        )
+    with show_progress() as tick:
+        asked = ask_file(
+            Run.load(flags.run),
+            flags.file,
+            flags.out,
+            relation=flags.relation,
+            want=flags.want,
+            columns=flags.columns,
+            top=flags.top,
+            model=flags.model,
+            device=flags.device,
+            overwrite=flags.overwrite,
+            tick=tick,
+        )
+    show_streamed(asked, "question")
 
 
 def run_rerank(flags: RerankFlags) -> None:

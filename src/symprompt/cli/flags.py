@@ -163,6 +163,14 @@ class AskFlags(DeviceFlag, JsonFlag):
     """Ask a finished run, or any model by a template, for the object of a subject or vice versa.
 
     Without a run: symprompt ask --model M --template "The capital of [X] is [Y] ." --subject France
+
+    Any number of questions, in constant memory, gone on with by the same command after a kill:
+
+      symprompt ask RUN --file questions.csv --out answers.jsonl --top 1
+
+    questions.csv has columns relation (unless the run has one) and subject or object: a row with a
+    subject asks for its objects, one with an object alone for its subjects. Rows that cannot be
+    asked are listed by line in answers.jsonl.bad.jsonl.
     """
 
     run: Positional[str] = ""
@@ -181,10 +189,18 @@ class AskFlags(DeviceFlag, JsonFlag):
     """Rank the known subjects for this object, by the subject prompt. Their score is the mean over
     a subject's tokens, also where the run sums them, so that long names do not lose by length."""
     file: str = ""
-    """Ask for the objects of many subjects: a text file with one a line, or a .csv, .tsv or .jsonl
-    file with a column subject."""
+    """Ask many questions: a text file with a subject in each line, or a .csv, .tsv or .jsonl file
+    with a column subject; with --out also with columns relation and object."""
     columns: Several[str] = ()
-    """What that file calls the column, as subject=company."""
+    """What that file calls its columns, as subject=company."""
+    want: Literal["", "objects", "subjects"] = ""
+    """With --out: ask for the objects of every row's subject, or for the subjects of its object,
+    where rows have both."""
+    out: str = ""
+    """Write the answers to --file's questions here: .jsonl (a line for each question), .csv or
+    .parquet (a line for each answer; Parquet needs pyarrow)."""
+    overwrite: bool = False
+    """Write --out even if the file is there; start anew where a broken run had other settings."""
     top: Positive = 10
     """How many answers."""
     words: bool = False

@@ -1,6 +1,6 @@
 """Facts, where they come from, and what to know about them before asking a model."""
 
-from symprompt.facts.load import load_facts, load_subjects
+from symprompt.facts.load import QUESTION_ROLES, load_facts, load_subjects, read_question
 from symprompt.facts.quality import (
     CheckReport,
     RelationCheck,
@@ -30,6 +30,7 @@ from symprompt.facts.world import world_facts
 
 __all__ = [
     "NOT_ONE_TOKEN",
+    "QUESTION_ROLES",
     "SPLITS",
     "CheckReport",
     "Dropped",
@@ -51,6 +52,7 @@ __all__ = [
     "load_subjects",
     "load_word_list",
     "nearest_name",
+    "read_question",
     "uhn",
     "with_advice",
     "world_facts",

@@ -62,6 +62,8 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "split": ("split",),
     "template": ("template",),
 }
+QUESTION_ROLES = {role: _ROLES[role] for role in ("relation", "subject", "object")}
+"""What a table of questions has, and what its columns go by."""
 BadRows = Literal["refuse", "skip"]
 BAD_ROW = "row cannot be used"
 """Why a bad row is left out."""
@@ -398,6 +400,39 @@ def load_subjects(path: Path, columns: Mapping[str, str] | Sequence[str] = ()) -
             found.append(text_in(named, SUBJECT_KEYS, path, number, one_line=True))
         return found
     return [line.strip() for line in load_lines(path) if line.strip()]
+
+
+def read_question(
+    row: Row,
+    called: Mapping[str, str],
+    path: Path,
+    number: int,
+    *,
+    want: str = "",
+    relation: str = "",
+) -> tuple[str, bool, str]:
+    """Return a row's relation, whether it asks about a subject, else an object, and the name.
+
+    Args:
+        called: what the table calls its columns, see ``read_columns``.
+        want: "objects" or "subjects"; without it a row with a subject asks for its objects.
+        relation: of rows that name none.
+
+    Raises:
+        DataError: the row asks nothing.
+    """
+    row = rename(row, called, _ROLES, path, number) if called else row
+    if row.get("relation") or not relation:
+        relation = text_in(row, ("relation",), path, number, one_line=True)
+    keys = OBJECT_KEYS
+    if want != "subjects" and (want or any(row.get(key) for key in SUBJECT_KEYS)):
+        keys = SUBJECT_KEYS
+    elif not want and not any(row.get(key) for key in OBJECT_KEYS):
+        raise DataError(
+            f"{path}, line {number}: there is neither a subject nor an object to ask about, only "
+            f"{shorten(row, 200)}; fill one in, or name the columns with --columns."
+        )
+    return relation, keys is SUBJECT_KEYS, text_in(row, keys, path, number, one_line=True)
 
 
 def _fact(relation: str, row: Row, path: Path, number: int) -> tuple[Fact, bool]:

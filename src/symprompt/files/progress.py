@@ -114,12 +114,15 @@ class _Lines:
         if not first and done < total and now - self.last < self.every:
             return
         self.last = now
-        (since, before), spent, left = late[0], now - begun, ""
+        (since, before), spent, rate, left = late[0], now - begun, "", ""
+        if now > begun and done > start:
+            rate = f" ({(done - start) / spent:,.1f}/s)"
         if now > since and total > done > before > start:
             rest = (now - since) / (done - before) * (total - done)
             left = f", about {duration(rest)} left"
+        note = f" {note}" if note else ""
         self.console.print(
-            escape(f"{stage}: {done}/{total}{' ' + note if note else ''}, {duration(spent)}{left}"),
+            escape(f"{stage}: {done}/{total}{note}, {duration(spent)}{rate}{left}"),
             highlight=False,
             markup=False,
             emoji=False,

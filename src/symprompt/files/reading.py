@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from symprompt.errors import ConfigError, DataError, SympromptError
 
@@ -167,23 +167,35 @@ def load_rows(
         if len(cells) <= 1 and not "".join(cells).strip():
             continue
         if not names and header:
-            names = [cell.strip().lower() if any_case else cell.strip() for cell in cells]
-            if len(set(names)) < len(names):
-                raise DataError(
-                    f"{path}, line {number}: a column name is repeated in {shorten(names)}; name "
-                    "each column once."
-                )
+            names = check_names(path, number, cells, any_case=any_case)
             continue
         names = names or [str(place) for place in range(len(cells))]
         with collect_bad(bad):
-            if len(cells) != len(names):
-                raise DataError(
-                    f"{path}, line {number}: got {len(cells)} cell(s), but the "
-                    f"{'header' if header else 'first line'} has {len(names)}; every line needs as "
-                    "many, and cells of a .csv file that hold a comma need "
-                    f"quotes{likely_cause(names)}."
-                )
-            yield number, dict(zip(names, cells, strict=True))
+            yield number, make_row(path, number, names, cells, header=header)
+
+
+def check_names(path: Path, number: int, cells: Sequence[str], *, any_case: bool) -> list[str]:
+    """Return the names of columns that a table's first line has; a repeated one is refused."""
+    names = [cell.strip().lower() if any_case else cell.strip() for cell in cells]
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"{path}, line {number}: a column name is repeated in {shorten(names)}; name each "
+            "column once."
+        )
+    return names
+
+
+def make_row(
+    path: Path, number: int, names: Sequence[str], cells: Sequence[str], *, header: bool
+) -> Row:
+    """Return cells by the names of their columns; too few or too many are refused."""
+    if len(cells) != len(names):
+        raise DataError(
+            f"{path}, line {number}: got {len(cells)} cell(s), but the "
+            f"{'header' if header else 'first line'} has {len(names)}; every line needs as many, "
+            f"and cells of a .csv file that hold a comma need quotes{likely_cause(names)}."
+        )
+    return dict(zip(names, cells, strict=True))
 
 
 def first_row(path: Source, *, header: bool = True) -> Row:
@@ -260,8 +272,13 @@ def parse_row(path: Path, number: int, line: str, *, any_case: bool = False) -> 
     return row
 
 
+def split_cells(lines: Iterable[str]) -> Any:
+    """Return a reader of CSV, each row's cells; a quoted cell may hold line breaks."""
+    return csv.reader(lines, strict=True)
+
+
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(load_text(path), newline=""), strict=True)
+    reader = split_cells(io.StringIO(load_text(path), newline=""))
     first = 1
     try:
         for cells in reader:

@@ -9,6 +9,8 @@ from typing import Any
 from symprompt.errors import ModelError
 
 _NO_LIMIT = 1 << 30
+_MOST_READ = 1 << 18
+"""So many texts are remembered."""
 _OTHER_ROLES = ("pad", "unk", "cls", "sep", "bos", "eos")
 
 
@@ -156,6 +158,8 @@ class Vocabulary:
 
     def _encode_once(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids; facts name the same things again and again, each is read once."""
+        if len(self._read) > _MOST_READ:
+            self._read.clear()
         new = list(dict.fromkeys(text for text in texts if text not in self._read))
         self._read |= zip(new, self.encode(new), strict=True)
         return [list(self._read[text]) for text in texts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.facts import (
     Fact,
     FactSet,
@@ -27,7 +27,7 @@ from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.answer_tables import question_table
 from symprompt.probing.config import FactsConfig, MethodConfig, RunConfig, model_dtype
-from symprompt.probing.evaluate import prior_scores
+from symprompt.probing.evaluate import prior_scores, query_passes
 from symprompt.probing.methods.base import Method, Vectors, method_class
 from symprompt.probing.problem import (
     Problem,
@@ -37,9 +37,8 @@ from symprompt.probing.problem import (
     answer_ids,
     log_frequencies,
     names_list,
-    tensorise,
 )
-from symprompt.probing.queries import top_k
+from symprompt.probing.queries import top_k_later
 from symprompt.probing.results import (
     CARD,
     COPY,
@@ -62,14 +61,19 @@ from symprompt.probing.results import (
 from symprompt.probing.results import load_facts as load_stored_facts
 from symprompt.probing.summary import run_summary
 from symprompt.prompts import (
+    EncodedFacts,
     Template,
+    fixed_length,
+    make_layout,
+    make_names,
+    send,
 )
 from symprompt.runs.folder import Folder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_SUBJECTS_AT_ONCE = 256
+_TOKENS, _SCORE, _SOUND = "tokens", "object score", "sound"
 Backbones = dict[tuple[str, str, str], LanguageModel]
 """The model that was loaded last, by name, device and dtype."""
 
@@ -256,15 +260,19 @@ class Run:
                 [subject], relation, top=top, model=model, device=device, tick=tick
             )
             return answers
-        relation = self._check(relation, top)
-        combination = load_combination(self.folder)
-        if combination is None or combination.subject is None:
-            raise ConfigError(
-                f"this run's method, {load_card(self.folder)['method']}, learned no subject "
-                "prompt; ask for objects, or train spe."
-            )
+        relation = self.check_relation(relation, top)
+        self.require_subject_prompt()
         assert object is not None
-        return _subjects(self._question(relation, model, device, tick), object, top, tick)
+        question = self.question([relation], model, device, tick)
+        token = question.object_id(0, object)
+        (ranked,) = subjects_of(question, 0, [token], top, tick)
+        return Answers(
+            ranked,
+            relation=relation,
+            object=object,
+            names=question.names("object"),
+            weights={SUBJECT: question.own_weights(0)[SUBJECT]},
+        )
 
     def ask_all(
         self,
@@ -283,20 +291,14 @@ class Run:
             wording: ask in these words, with the learned vectors around them, if there are any, as
                 ``Template.reworded`` has it.
         """
-        relation = self._check(relation, top)
+        relation = self.check_relation(relation, top)
         refuse_empty(subjects)
-        question = self._question(relation, model, device, tick, wording)
+        question = self.question([relation], model, device, tick, wording)
         return _objects(question, subjects, top, tick)
 
-    def _check(self, relation: str, top: int) -> str:
+    def check_relation(self, relation: str, top: int) -> str:
         """Refuse a bad question; return its relation."""
-        _check_top(top)
-        rerank = run_config(self.folder).rerank
-        if rerank:
-            raise ConfigError(
-                f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
-                "and cannot be asked new ones; ask that run, or look at the predictions."
-            )
+        self.check_asking(top)
         names = list(load_card(self.folder)["relations"])
         if not relation and len(names) == 1:
             return names[0]
@@ -306,28 +308,55 @@ class Run:
             )
         return relation
 
-    def _question(
-        self, relation: str, model: str, device: str, tick: Tick, wording: Template | None = None
-    ) -> _Question:
-        """Return a relation of the run, ready to be asked, in other words if they are given."""
+    def check_asking(self, top: int) -> None:
+        """Refuse a run that cannot be asked, and a number of answers that cannot be given."""
+        check_top(top)
+        rerank = run_config(self.folder).rerank
+        if rerank:
+            raise ConfigError(
+                f"{self.folder.path} re-ranked stored candidates by the subject prompt of {rerank} "
+                "and cannot be asked new ones; ask that run, or look at the predictions."
+            )
+
+    def require_subject_prompt(self) -> None:
+        """Refuse to ask a run for subjects that learned no subject prompt."""
+        combination = load_combination(self.folder)
+        if combination is None or combination.subject is None:
+            raise ConfigError(
+                f"this run's method, {load_card(self.folder)['method']}, learned no subject "
+                "prompt; ask for objects, or train spe."
+            )
+
+    def question(
+        self,
+        relations: Sequence[str],
+        model: str,
+        device: str,
+        tick: Tick,
+        wording: Template | None = None,
+    ) -> Askable:
+        """Return relations of the run, ready to be asked, in other words if they are given."""
         config = run_config(self.folder)
-        place = list(load_card(self.folder)["relations"]).index(relation)
-        method_class(config.method.name).check_stored(self.folder, [place])
+        every = {name: place for place, name in enumerate(load_card(self.folder)["relations"])}
+        places = [every[name] for name in relations]
+        method_class(config.method.name).check_stored(self.folder, places)
         backbone = self.load_backbone(model, device, tick)
-        problem = stored_problem(self.folder, backbone, [relation], wording=wording)
+        problem = stored_problem(self.folder, backbone, relations, wording=wording)
         method = stored_method(config, problem)
-        vectors = method.load_vectors(self.folder, [place])
+        vectors = method.load_vectors(self.folder, places)
         combination = load_combination(self.folder) or Combination({})
         terms: dict[str, Tensor] = {}
         if FREQUENCY in combination.weights:
-            frequencies = log_frequencies(problem.object_counts())[0]
+            frequencies = log_frequencies(problem.object_counts())
             terms[FREQUENCY] = frequencies.float().to(backbone.device)
-        return _Question(
+        return Askable(
             config,
             problem,
             method,
             vectors,
-            weights={name: float(own[place]) for name, own in combination.weights.items()},
+            weights={
+                name: own[places].astype(np.float32) for name, own in combination.weights.items()
+            },
             terms=terms,
             k=self.folder.manifest.details.get("k") or 0,
             known=True,
@@ -398,7 +427,7 @@ def ask_template(
     Raises:
         SympromptError: one clear sentence.
     """
-    _check_top(top)
+    check_top(top)
     refuse_empty(subjects)
     parsed = Template.parse(template)
     if parsed.vectors:
@@ -429,7 +458,7 @@ def ask_template(
         backbone, facts, (parsed,), allowed, {}, backbone.token_budget(), copies=copies
     )
     method = stored_method(config, problem)
-    return _objects(_Question(config, problem, method, {}), subjects, top, tick)
+    return _objects(Askable(config, problem, method, {}), subjects, top, tick)
 
 
 def refuse_empty(subjects: Sequence[str]) -> None:
@@ -438,18 +467,18 @@ def refuse_empty(subjects: Sequence[str]) -> None:
         raise DataError("the subject is empty; give the name to ask about.")
 
 
-def _check_top(top: int) -> None:
+def check_top(top: int) -> None:
     if top < 1:
         raise ConfigError(f"top is {top}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
-class _Question:
-    """One relation, ready to be asked.
+class Askable:
+    """Relations of a run, or a manual template, ready to be asked; final.
 
     Attributes:
-        weights: see ``Answers``.
-        terms: [v] what counts whatever the subject is, by name.
+        weights: of each term in the joint score, [relation] float32; empty without one.
+        terms: [relation, v] what counts whatever the subject is, by name.
         k: how many candidates the subject prompt re-ranks.
         known: whether the facts are those of a run.
     """
@@ -458,149 +487,382 @@ class _Question:
     problem: Problem
     method: Method
     vectors: dict[str, Tensor]
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, Array] = field(default_factory=dict)
     terms: Mapping[str, Tensor] = field(default_factory=dict)
     k: int = 0
     known: bool = False
 
-    def tensorise(self, subjects: list[str], object: str) -> Sentences:
-        """Tensorise the subjects with one object."""
-        (relation,) = self.problem.relations
-        return tensorise(
-            self.problem.backbone,
-            self.problem.templates,
-            self.problem.relations,
-            [Fact(relation, subject, object) for subject in subjects],
-            {(relation, subject): [object] for subject in subjects},
-            swapped=self.config.method.blanks == "swapped",
-            several=self.method.several_prompts,
-            spelling=self.problem.spelling,
-            copies=self.problem.copies,
-        )
+    def own_weights(self, place: int) -> dict[str, float]:
+        """Return a relation's weights of the terms."""
+        return {name: float(own[place]) for name, own in self.weights.items()}
 
-    def names(self, kind: Literal["subject", "object"]) -> set[str] | None:
+    def names(self, kind: Literal["subject", "object"], place: int = 0) -> set[str] | None:
         """Return the subjects or objects that a run has facts about; None if there is no run."""
-        facts = self.problem.facts.relations[0].all()
+        facts = self.problem.facts.relations[place].all()
         return {getattr(fact, kind) for fact in facts} if self.known else None
 
-    def answers(
-        self, texts: Sequence[str], object_score: Tensor, terms: Mapping[str, Tensor] | None = None
-    ) -> list[Answer]:
-        """Return answers, by joint score where there are terms, the subject score among them."""
-        plain = self.problem.spelling is None
-        scores = object_score.cpu().numpy()
-        if terms is None:
-            return rank_answers(texts, scores, plain=plain)
-        found = {name: term.float().cpu().numpy() for name, term in terms.items()}
-        joint = scores[None]
-        for name, term in found.items():
-            joint = joint_scores(joint, term[None], weight=self.weights.get(name, 0.0))
-        back = found.pop(SUBJECT, None)
-        return rank_answers(texts, scores, back, joint[0], found, plain=plain)
+    def object_id(self, place: int, object: str) -> int:
+        """Return the answer that an object is in a relation.
 
-
-@torch.no_grad()
-def _objects(question: _Question, subjects: Sequence[str], top: int, tick: Tick) -> list[Answers]:
-    """Return the first objects: K by joint score with a subject prompt, then by object score."""
-    problem, method = question.problem, question.method
-    vocabulary = problem.backbone.vocabulary
-    names = [compose(subject.strip()) for subject in subjects]
-    for subject, ids in zip(names, vocabulary.encode_words(names), strict=True):
-        if vocabulary.mask_id in ids:
-            raise DataError(f"the subject {subject!r} holds the model's mask; give a plain name.")
-    # The true object is not known: any object of the relation holds its place, masked anyway.
-    placeholder = problem.facts.relations[0].all()[0].object
-    sentences = question.tensorise(names, placeholder)
-    known, found = question.names("subject"), list[Answers]()
-    size = int(problem.allowed.sum())
-    asked = min(question.k, size) if question.weights else 0
-    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
-        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
-        scores = method.scores(sentences, rows, question.vectors)
-        scores = sentences.permitted(scores, rows, problem.allowed)
-        object_score, tokens = top_k(scores, min(max(asked, top), size))
-        first = tokens[:, :asked]
-        terms = {name: own[first] for name, own in question.terms.items()}
-        if COPY in question.weights:
-            terms[COPY] = first == torch.from_numpy(sentences.copy[rows, None]).to(first.device)
-        if PRIOR in question.weights:
-            terms[PRIOR] = prior_scores(
-                method, sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
-            )
-        if asked and method.has_subject_prompt:
-            terms[SUBJECT] = method.subject_scores(
-                sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
-            )
-            if SECOND in question.weights:
-                terms[SECOND] = method.subject_scores(
-                    sentences,
-                    rows,
-                    first,
-                    question.vectors,
-                    max_tokens=problem.max_tokens,
-                    second=True,
-                )
-        for row, place in enumerate(rows.tolist()):
-            # A subject that may not be its own answer has one fewer.
-            texts = [problem.text(answer) for answer in tokens[row].tolist() if answer >= 0]
-            own_score, both = object_score[row, : len(texts)], min(asked, len(texts))
-            ranked: list[Answer] = []
-            if asked:
-                own_terms = {name: own[row, :both] for name, own in terms.items()}
-                ranked = question.answers(texts[:both], own_score[:both], own_terms)
-            ranked += question.answers(texts[both:], own_score[both:])
-            answers = Answers(
-                ranked[:top],
-                relation=problem.relations[0],
-                subject=names[place],
-                names=known,
-                weights=question.weights,
-            )
-            found.append(answers)
-        if len(names) > 1:
-            tick("asking", len(found), len(names), "")
-    return found
-
-
-@torch.no_grad()
-def _subjects(question: _Question, object: str, top: int, tick: Tick) -> Answers:
-    """Return the relation's known subjects by joint score, a mean over their tokens in it."""
-    problem, method = question.problem, question.method
-    vocabulary, spelling = problem.backbone.vocabulary, problem.spelling
-    objects = question.names("object")
-    if answer_ids(vocabulary, problem.templates[0], [object], spelling) == [None]:
-        near = nearest_name(object, objects or ())
+        Raises:
+            DataError: it is none.
+        """
+        vocabulary, spelling = self.problem.backbone.vocabulary, self.problem.spelling
+        template = self.problem.templates[place]
+        (found,) = answer_ids(vocabulary, template, [object], spelling)
+        if found is not None:
+            return found
+        near = nearest_name(object, self.names("object", place) or ())
         hint = f" (did you mean {near}?)" if near else ""
         if spelling is not None:
             raise DataError(f"object {object!r} is not among the candidates of the run{hint}.")
         raise DataError(
             f"object {object!r} is not one token of the model, so it cannot be asked{hint}."
         )
-    names = sorted(question.names("subject") or ())
-    if not all(problem.copies):
-        # Who cannot be their own object.
-        own, *others = answer_ids(vocabulary, problem.templates[0], [object, *names], spelling)
-        names = [name for name, other in zip(names, others, strict=True) if other != own] or names
-    sentences = question.tensorise(names, object)
-    object_score, subject_score = [], []
-    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
-        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
-        gold = sentences.gold[rows, None]
-        object_score.append(method.scores(sentences, rows, question.vectors).gather(1, gold)[:, 0])
-        score = scores_by_token(
-            question.config, method, sentences, rows, gold, question.vectors, problem.max_tokens
+
+    @cached_property
+    def _placeholders(self) -> list[list[int]]:
+        """Any object of each relation, as tokens: it holds the blank, where it is masked."""
+        facts = self.problem.facts.relations
+        objects = [(own.train or own.dev or own.test)[0].object for own in facts]
+        spaced = [template.space_before("object") for template in self.problem.templates]
+        return self.problem.backbone.vocabulary.encode_names(objects, spaced)
+
+    @cached_property
+    def _frames(self) -> list[tuple[list[bool], np.ndarray]]:
+        """Of the object prompt and the subject prompt: spaces before subjects, tokens without."""
+        vocabulary, found = self.problem.backbone.vocabulary, []
+        others = np.array([len(ids) - 1 for ids in self._placeholders])
+        for swapped in (False, True)[: 1 + self._swapped]:
+            own = [each.swapped() if swapped else each for each in self.problem.templates]
+            lengths = np.array([fixed_length(vocabulary, each) for each in own]) + others
+            found.append(([each.space_before("subject") for each in own], lengths))
+        return found
+
+    @property
+    def _swapped(self) -> bool:
+        return self.config.method.blanks == "swapped" and self.method.has_subject_prompt
+
+    def tensorise(
+        self, places: np.ndarray, subjects: Sequence[str]
+    ) -> tuple[Sentences, np.ndarray, dict[int, str]]:
+        """Tensorise subjects whose objects are asked for.
+
+        Args:
+            places: [n] each one's relation.
+            subjects: [n] names in composed Unicode.
+
+        Returns:
+            The sentences of those that can be asked, which they are, and what is wrong with others.
+        """
+        backbone, bad = self.problem.backbone, dict[int, str]()
+        vocabulary = backbone.vocabulary
+        read: list[list[list[int]]] = []
+        for spaced, lengths in self._frames:
+            if read and spaced == self._frames[0][0]:
+                ids = read[0]
+            else:
+                ids = vocabulary.encode_names(
+                    subjects, [spaced[place] for place in places.tolist()]
+                )
+            read.append(ids)
+            own = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+            long = (lengths[places] + own > backbone.max_length) | (own == 0)
+            for row in np.flatnonzero(long).tolist():
+                bad[row] = (
+                    f"subject {subjects[row]!r} has no token in this model's vocabulary."
+                    if not own[row]
+                    else f"a fact needs {int(lengths[places[row]] + own[row])} tokens in its "
+                    f"template and the model takes {backbone.max_length}; shorten the subject or "
+                    "the template."
+                )
+        for row, own_ids in enumerate(read[0] if vocabulary.mask_id is not None else ()):
+            if vocabulary.mask_id in own_ids:
+                bad[row] = (
+                    f"the subject {subjects[row]!r} holds the model's mask; give a plain name."
+                )
+        kept = np.array([row for row in range(len(subjects)) if row not in bad], dtype=np.int64)
+        if bad:
+            read = [[ids[row] for row in kept.tolist()] for ids in read]
+            subjects, places = [subjects[row] for row in kept.tolist()], places[kept]
+        return self._sentences(places, subjects, read), kept, bad
+
+    def _sentences(
+        self, places: np.ndarray, subjects: Sequence[str], read: Sequence[list[list[int]]]
+    ) -> Sentences:
+        """Lay subjects out.
+
+        Args:
+            read: their tokens in the object prompt and, where it differs, in the subject prompt.
+        """
+        problem, backbone = self.problem, self.problem.backbone
+        vocabulary, spelling = backbone.vocabulary, problem.spelling
+        held = self._placeholders
+        objects = np.array([ids[0] for ids in held], dtype=np.int64)[places]
+        names = [held[place] for place in places.tolist()] if spelling is not None else None
+        layouts = []
+        for number, ids in enumerate(read):
+            encoded = EncodedFacts(places, ids, objects, names)
+            layouts.append(
+                make_layout(
+                    vocabulary,
+                    problem.templates,
+                    encoded,
+                    max_length=backbone.max_length,
+                    swapped=number > 0,
+                ).to(backbone.device)
+            )
+        barring = np.array([not may for may in problem.copies], dtype=bool)
+        copy = np.full(len(places), -1, dtype=np.int64)
+        if COPY in self.weights or barring.any():
+            spaced = np.array([each.space_before("object") for each in problem.templates])[places]
+            for after_space in np.unique(spaced):
+                rows = np.flatnonzero(spaced == after_space)
+                template = problem.templates[places[rows[0]]]
+                own = answer_ids(
+                    vocabulary, template, [subjects[row] for row in rows.tolist()], spelling
+                )
+                copy[rows] = [-1 if answer is None else answer for answer in own]
+        barred: Tensor | None = None
+        if barring.any():
+            barred = send(torch.from_numpy(np.where(barring[places], copy, -1)), backbone.device)
+        several = self.method.several_prompts
+        # No answer is known: nothing that asks looks at these.
+        none = torch.zeros(len(places), dtype=torch.int64, device=backbone.device)
+        return Sentences(
+            layouts[0],
+            layouts[-1],
+            none,
+            none[:, None],
+            copy,
+            barred,
+            make_names(vocabulary, subjects, backbone.device) if several else None,
+            spelling,
+            tuple(subjects) if several else (),
         )
-        subject_score.append(score[:, 0])
-        tick("asking back", int(rows[-1]) + 1, len(names), "")
-    terms = {SUBJECT: torch.cat(subject_score)}
-    ranked = question.answers(names, torch.cat(object_score), terms)
-    return Answers(
-        ranked[:top],
-        relation=problem.relations[0],
-        object=object,
-        names=objects,
-        weights={SUBJECT: question.weights[SUBJECT]},
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The first answers to some questions, best first; final.
+
+    Attributes:
+        tokens: [n, m] answers; -1 is none.
+        object_score: [n, m].
+        joint: [n, j] of the first j <= m; None where there are no terms.
+        terms: [n, j] by name, the subject score among them.
+        plain: whether object scores are log-probabilities.
+    """
+
+    tokens: Array
+    object_score: Array
+    joint: Array | None
+    terms: Mapping[str, Array]
+    plain: bool
+
+    def rows(self, text: Callable[[int], str]) -> Iterator[list[Answer]]:
+        """Yield each question's answers.
+
+        Args:
+            text: gives an answer as people read it.
+        """
+        scores, terms = self.object_score.tolist(), {k: v.tolist() for k, v in self.terms.items()}
+        back = terms.pop(SUBJECT, None)
+        joint = [[]] * len(scores) if self.joint is None else self.joint.tolist()
+        for row, tokens in enumerate(self.tokens.tolist()):
+            yield [
+                Answer(
+                    text(token),
+                    scores[row][at],
+                    back[row][at] if back is not None and at < len(joint[row]) else None,
+                    joint[row][at] if at < len(joint[row]) else None,
+                    {name: own[row][at] for name, own in terms.items()}
+                    if at < len(joint[row])
+                    else {},
+                    math.exp(scores[row][at]) if self.plain else None,
+                )
+                for at, token in enumerate(tokens)
+                if token >= 0
+            ]
+
+
+@torch.no_grad()
+def rank_objects(
+    question: Askable, sentences: Sentences, top: int, tick: Tick = silent
+) -> Callable[[], Ranked]:
+    """Ask for the objects of subjects: K by joint score with terms, then by object score.
+
+    All passes are given to the device first, and what they find comes back in one piece.
+
+    Returns:
+        What waits for the answers, in the order of the sentences.
+    """
+    problem, method = question.problem, question.method
+    size = int(problem.allowed.sum(1).max())
+    asked = min(question.k, size) if question.weights else 0
+    width = min(max(asked, top), size)
+    parts: list[dict[str, Tensor]] = []
+    order: list[np.ndarray] = []
+    done = 0
+    back = asked if method.has_subject_prompt else 0
+    for rows in query_passes(method, sentences, back, problem.max_tokens):
+        scores = method.scores(sentences, rows, question.vectors)
+        scores = sentences.permitted(scores, rows, problem.allowed)
+        object_score, tokens, sound = top_k_later(scores, width)
+        first = tokens[:, :asked]
+        found = {_TOKENS: tokens, _SCORE: object_score, _SOUND: sound.expand(len(rows))}
+        relation = sentences.object_prompt.relation
+        for name, own in question.terms.items():
+            index = send(torch.from_numpy(rows), own.device)
+            found[name] = own[relation[index][:, None], first]
+        if COPY in question.weights:
+            copy = send(torch.from_numpy(sentences.copy[rows, None]), first.device)
+            found[COPY] = (first == copy).float()
+        if PRIOR in question.weights:
+            found[PRIOR] = prior_scores(
+                method, sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
+            )
+        if back:
+            found[SUBJECT] = method.subject_scores(
+                sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
+            ).float()
+        if back and SECOND in question.weights:
+            found[SECOND] = method.subject_scores(
+                sentences, rows, first, question.vectors, max_tokens=problem.max_tokens, second=True
+            ).float()
+        parts.append(found)
+        order.append(rows)
+        done += len(rows)
+        tick("asking", done, len(sentences), "")
+    whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    here = {name: own.to("cpu", non_blocking=True) for name, own in whole.items()}
+    ready = None
+    if problem.backbone.device.type == "cuda":
+        ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        ready.record(torch.cuda.current_stream(problem.backbone.device))
+    places = np.argsort(np.concatenate(order), kind="stable")
+
+    def wait() -> Ranked:
+        if ready is not None:
+            ready.synchronize()
+        arrays = {name: own.numpy()[places] for name, own in here.items()}
+        if not arrays.pop(_SOUND).all():
+            raise SympromptError("scores holds NaN, which has no rank; check the model's output.")
+        return _order(question, sentences.relations, arrays, asked, top)
+
+    return wait
+
+
+def _order(
+    question: Askable, relations: np.ndarray, found: dict[str, Array], asked: int, top: int
+) -> Ranked:
+    """Put the first candidates into the order of their joint scores."""
+    tokens, scores = found.pop(_TOKENS), found.pop(_SCORE)
+    plain = question.problem.spelling is None
+    if not asked:
+        return Ranked(tokens[:, :top], scores[:, :top], None, {}, plain)
+    joint = scores[:, :asked]
+    for name, term in found.items():
+        weight = question.weights.get(name)
+        joint = joint_scores(joint, term, weight=0.0 if weight is None else weight[relations])
+    order = np.argsort(-joint, axis=1, kind="stable")
+    moved = np.concatenate(
+        [order, np.arange(asked, tokens.shape[1])[None].repeat(len(order), 0)], 1
     )
+    moved, order = moved[:, :top], order[:, :top]
+    return Ranked(
+        np.take_along_axis(tokens, moved, 1),
+        np.take_along_axis(scores, moved, 1),
+        np.take_along_axis(joint, order, 1),
+        {name: np.take_along_axis(own, order, 1) for name, own in found.items()},
+        plain,
+    )
+
+
+def _objects(question: Askable, subjects: Sequence[str], top: int, tick: Tick) -> list[Answers]:
+    """Return the first objects of subjects in the question's one relation."""
+    names = [compose(subject.strip()) for subject in subjects]
+    places = np.zeros(len(names), dtype=np.int64)
+    sentences, _, bad = question.tensorise(places, names)
+    for wrong in bad.values():
+        raise DataError(wrong)
+    ranked = rank_objects(question, sentences, top, tick if len(names) > 1 else silent)()
+    known = question.names("subject")
+    return [
+        Answers(
+            answers,
+            relation=question.problem.relations[0],
+            subject=name,
+            names=known,
+            weights=question.own_weights(0),
+        )
+        for name, answers in zip(names, ranked.rows(question.problem.text), strict=True)
+    ]
+
+
+@torch.no_grad()
+def subjects_of(
+    question: Askable, place: int, objects: Sequence[int], top: int, tick: Tick = silent
+) -> list[list[Answer]]:
+    """Return a relation's known subjects by joint score for objects, a mean over their tokens.
+
+    Args:
+        place: the relation.
+        objects: the answers they are, see ``Askable.object_id``.
+    """
+    problem, method = question.problem, question.method
+    names = np.array(sorted(question.names("subject", place) or ()), dtype=object)
+    sentences, _, bad = question.tensorise(np.full(len(names), place), names.tolist())
+    for wrong in bad.values():
+        raise DataError(wrong)
+    wanted = torch.tensor(list(objects), dtype=torch.int64, device=problem.backbone.device)
+    forth: list[Tensor] = []
+    back: list[Tensor] = []
+    order: list[np.ndarray] = []
+    done = 0
+    for rows in query_passes(method, sentences, len(objects), problem.max_tokens):
+        candidates = wanted.expand(len(rows), -1)
+        forth.append(method.scores(sentences, rows, question.vectors).gather(1, candidates))
+        own_back = scores_by_token(
+            question.config,
+            method,
+            sentences,
+            rows,
+            candidates,
+            question.vectors,
+            problem.max_tokens,
+        )
+        back.append(own_back)
+        order.append(rows)
+        done += len(rows)
+        tick("asking back", done, len(names), "")
+    places = np.argsort(np.concatenate(order), kind="stable")
+    object_score = torch.cat(forth).cpu().numpy()[places]
+    subject_score = torch.cat(back).cpu().numpy()[places]
+    own = answer_ids(
+        problem.backbone.vocabulary, problem.templates[place], names.tolist(), problem.spelling
+    )
+    itself = np.array([-1 if answer is None else answer for answer in own])
+    may_copy = not problem.copies or problem.copies[place]
+    weight = float(question.weights[SUBJECT][place])
+    ranked: list[list[Answer]] = []
+    for column, token in enumerate(objects):
+        # Who cannot be their own object, unless there is nobody else.
+        rows = np.flatnonzero(np.full(len(names), may_copy) | (itself != token))
+        rows = rows if len(rows) else np.arange(len(names))
+        one, other = object_score[rows, column], subject_score[rows, column]
+        joint = joint_scores(one[None], other[None], weight=weight)[0]
+        first = np.argsort(-joint, kind="stable")[:top]
+        ranked.append(
+            rank_answers(
+                names[rows[first]].tolist(),
+                one[first],
+                other[first],
+                joint[first],
+                plain=problem.spelling is None,
+            )
+        )
+    return ranked
 
 
 def scores_by_token(

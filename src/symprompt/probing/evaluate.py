@@ -85,7 +85,7 @@ def predict(
         Predictions in the order of the facts.
     """
     parts: list[Predictions] = []
-    passes = _query_passes(method, sentences, k if method.has_subject_prompt else 0, max_tokens)
+    passes = query_passes(method, sentences, k if method.has_subject_prompt else 0, max_tokens)
     done = 0
     for rows in passes:
         parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
@@ -206,7 +206,7 @@ def add_subject_scores(
     """
     subject_score, second = np.zeros_like(found.object_score), np.zeros_like(found.object_score)
     done = 0
-    for rows in _query_passes(method, sentences, found.candidates.shape[1], max_tokens):
+    for rows in query_passes(method, sentences, found.candidates.shape[1], max_tokens):
         candidates = torch.from_numpy(found.candidates[rows]).to(method.backbone.device)
         scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
         subject_score[rows] = scores.float().cpu().numpy()
@@ -224,9 +224,7 @@ def add_subject_scores(
     return replace(found, subject_score=subject_score, terms=terms)
 
 
-def _query_passes(
-    method: Method, sentences: Sentences, k: int, max_tokens: int
-) -> list[np.ndarray]:
+def query_passes(method: Method, sentences: Sentences, k: int, max_tokens: int) -> list[np.ndarray]:
     """Return the row sets in which a split is queried, with k subject scores of each fact."""
     # Subject scores read k sentences for every subject token, or k for a causal model; passes are
     # kept to what these can hold.

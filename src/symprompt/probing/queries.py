@@ -413,6 +413,40 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, ids.masked_fill(values == -torch.inf, -1)
 
 
+def top_k_later(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``top_k`` returns, and whether the scores are sound, without waiting for a GPU.
+
+    Args:
+        scores: ``[b, v]``, float32 on a GPU.
+
+    Returns:
+        Values and ids; and whether no score of the batch's best is NaN, which is to be looked at
+        once there is time to wait.
+    """
+    if not scores.is_cuda or scores.dtype != torch.float32:
+        values, ids = top_k(scores, k)
+        return values, ids, torch.ones(1, dtype=torch.bool, device=scores.device)
+    values, ids = _best_by_keys(scores, k)
+    return values, ids, ~torch.isnan(values).any()[None]
+
+
+def _best_by_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return ``top_k`` of float32 scores by whole numbers that never tie: the score, then the id.
+
+    NaN comes first and stays NaN among the values.
+    """
+    # Bits of a float are in the order of its values, but for negative ones, whose order is turned.
+    bits = (scores + 0.0).view(torch.int32).long()
+    bits = torch.where(bits < 0, -0x80000000 - bits, bits)
+    bits = torch.where(torch.isnan(scores), 0x7FFFFFFF, bits)
+    width = scores.shape[1]
+    keys = bits * width + torch.arange(width - 1, -1, -1, device=scores.device)
+    best = torch.topk(keys, k, dim=1).values
+    ids = (width - 1) - best.remainder(width)
+    values = scores.gather(1, ids)
+    return values, ids.masked_fill(values == -torch.inf, -1)
+
+
 def _best_ids_by_border(scores: Tensor, border: Tensor, k: int) -> Tensor:
     """Return the ids above the border, filled up to k with the lowest ids on the border."""
     above = scores > border

@@ -22,6 +22,7 @@ from symprompt.prompts.layout import (
     fixed_length,
     make_layout,
     round_up,
+    send,
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
 from symprompt.prompts.packed import PackedQuestion, join_layouts, packed_question, slot_places
@@ -55,5 +56,6 @@ __all__ = [
     "packed_question",
     "read_names",
     "round_up",
+    "send",
     "slot_places",
 ]

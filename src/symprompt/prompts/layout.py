@@ -236,14 +236,14 @@ class Layout:
         """Return the layout with its tensors on a device."""
         return replace(
             self,
-            ids=self.ids.to(device),
-            slots=self.slots.to(device),
-            relation=self.relation.to(device),
-            object_at=self.object_at.to(device),
-            subject_at=self.subject_at.to(device),
-            length=self.length.to(device),
-            subject_length=self.subject_length.to(device),
-            object_length=self.object_length.to(device),
+            ids=send(self.ids, device),
+            slots=send(self.slots, device),
+            relation=send(self.relation, device),
+            object_at=send(self.object_at, device),
+            subject_at=send(self.subject_at, device),
+            length=send(self.length, device),
+            subject_length=send(self.subject_length, device),
+            object_length=send(self.object_length, device),
         )
 
     def filled(self, rows: np.ndarray, tokens: Tensor, lengths: np.ndarray) -> Layout:
@@ -378,6 +378,13 @@ class Layout:
             at=at,
             target=target if at.dim() == 2 else target[:, 0],
         )
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; a GPU gets it when it comes to it, nothing waits."""
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def round_up(length: int) -> int:
