@@ -310,7 +310,7 @@ class Run:
 
     def check_asking(self, top: int) -> None:
         """Refuse a run that cannot be asked, and a number of answers that cannot be given."""
-        check_top(top)
+        _check_top(top)
         rerank = run_config(self.folder).rerank
         if rerank:
             raise ConfigError(
@@ -427,7 +427,7 @@ def ask_template(
     Raises:
         SympromptError: one clear sentence.
     """
-    check_top(top)
+    _check_top(top)
     refuse_empty(subjects)
     parsed = Template.parse(template)
     if parsed.vectors:
@@ -467,7 +467,7 @@ def refuse_empty(subjects: Sequence[str]) -> None:
         raise DataError("the subject is empty; give the name to ask about.")
 
 
-def check_top(top: int) -> None:
+def _check_top(top: int) -> None:
     if top < 1:
         raise ConfigError(f"top is {top}; it must be at least 1.")
 
