@@ -93,6 +93,9 @@ export async function liveView(root, page) {
     put(
       place,
       h("p", { class: "figures" }, h("b", {}, run.name), line),
+      done && run.kind === "training"
+        ? h("button", { type: "button", onclick: () => location.reload() }, "Read the finished run")
+        : null,
       h("progress", { max: 1, value: share, "aria-label": "progress" }),
       h(
         "div",
