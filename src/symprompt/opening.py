@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from symprompt.errors import RunError
 from symprompt.probing.ask import Run
 from symprompt.probing.exchange import export_prompts, import_prompts
-from symprompt.runs.folder import Folder
+from symprompt.runs.folder import MANIFEST, Folder
+from symprompt.tasks.exchange import KIND, export_task, import_task
 from symprompt.tasks.predict import COMMAND, TaskRun
 
 
@@ -35,7 +35,7 @@ def export_run(
     """Write what a run has learned as a folder that peft and transformers load without symprompt.
 
     Args:
-        run: of train (ptuning, optiprompt, spe).
+        run: of train (ptuning, optiprompt, spe), or of tune (pt2, lora, pt).
         folder: must not be there, or be empty.
         model: where the model is now, if it moved since the run was made.
         device: auto, cpu, cuda, cuda:N or mps.
@@ -49,11 +49,11 @@ def export_run(
     """
     opened = load(run)
     if isinstance(opened, TaskRun):
-        raise RunError(f"{opened.folder.path} holds a run of tune; give one made by train.")
+        return export_task(opened, folder, model=model, device=device)
     return export_prompts(opened, folder, model=model, device=device)
 
 
-def import_run(folder: str | Path, out: str | Path, *, model: str = "") -> Run:
+def import_run(folder: str | Path, out: str | Path, *, model: str = "") -> Run | TaskRun:
     """Make a run of a folder that ``export_run`` wrote; its vectors are the adapter's.
 
     Args:
@@ -68,4 +68,7 @@ def import_run(folder: str | Path, out: str | Path, *, model: str = "") -> Run:
         >>> import_run(exported, "runs/again").ask("P36", subject="Luxembourg").subject
         'Luxembourg'
     """
+    noted = Path(folder) / MANIFEST
+    if noted.is_file() and KIND in noted.read_text(encoding="utf-8"):
+        return import_task(folder, out, model=model)
     return import_prompts(folder, out, model=model)

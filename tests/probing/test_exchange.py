@@ -232,7 +232,7 @@ def test_what_peft_cannot_hold_is_refused(
 def test_folders_that_are_no_export_are_refused(finished: Run, tmp_path: Path) -> None:
     with pytest.raises(SympromptError, match=r"has no symprompt\.json"):
         symprompt.import_run(tmp_path, tmp_path / "back")
-    with pytest.raises(SympromptError, match="is no export of prompts"):
+    with pytest.raises(SympromptError, match="is no export of prompts for peft"):
         symprompt.import_run(finished.folder.path, tmp_path / "back")
     symprompt.export_run(finished.folder.path, tmp_path / "out")
     for change, message in (

@@ -7,6 +7,7 @@ from pathlib import Path
 from symprompt.cli.flags import ExportFlags, ImportFlags
 from symprompt.cli.output import print_json
 from symprompt.opening import export_run, import_run
+from symprompt.tasks.predict import TaskRun
 
 
 def run_export(flags: ExportFlags) -> None:
@@ -29,4 +30,7 @@ def run_import(flags: ImportFlags) -> None:
     """Run ``symprompt import FOLDER --out RUN``."""
     run = import_run(flags.folder, flags.out, model=flags.model)
     print(f"run folder: {run.folder.path}")
-    print(f"ask it: symprompt ask {run.folder.path} --relation NAME --subject TEXT")
+    if isinstance(run, TaskRun):
+        print(f"ask it: symprompt predict {run.folder.path} FILE")
+    else:
+        print(f"ask it: symprompt ask {run.folder.path} --relation NAME --subject TEXT")

@@ -232,8 +232,9 @@ class ExportFlags(DeviceFlag, MovedModel, JsonFlag):
     """Write what a run has learned so that others load it without symprompt.
 
     To peft: prompts of train (ptuning, optiprompt, spe) as one adapter of trainable tokens, both
-    directions of all relations, with the tokenizer, a card and a script. symprompt import makes a
-    run of the folder again, so the run's facts and predictions go with it.
+    directions of all relations, with the tokenizer, a card and a script; of tune the prefix (pt2,
+    with --prefix.shift-positions), adapters (lora) or vectors (pt) as an adapter, with the head.
+    symprompt import makes a run of the folder again, so the run's data and predictions go with it.
     """
 
     run: Positional[str]

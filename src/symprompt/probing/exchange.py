@@ -7,7 +7,6 @@ card, and in ``run`` what else the run has: config, manifest, facts and predicti
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from pydantic import with_config
 from typing_extensions import TypedDict
 
 from symprompt.errors import ConfigError, RunError
-from symprompt.files.atomic import making_folder, read_json, to_json, write_file
+from symprompt.files.atomic import making_folder, write_file
 from symprompt.models import LanguageModel, Vocabulary
 from symprompt.models.loading import SHIPPED
 from symprompt.probing.ask import Run, stored_problem
@@ -28,33 +27,32 @@ from symprompt.probing.methods import METHODS
 from symprompt.probing.problem import Problem
 from symprompt.probing.queries import OBJECT_PART, SECOND_PART, SUBJECT_PART
 from symprompt.probing.results import (
-    ASKED,
-    CARD,
+    ENCODER,
     FACTS,
     PROMPTS,
-    VOCABULARY,
     load_card,
     load_prompts,
     method_name,
-    open_run,
-    predictions_file,
     run_config,
 )
 from symprompt.prompts import Frame, Template
-from symprompt.prompts.exchange import embedding_scale, read_tokens, write_tokens
+from symprompt.prompts.exchange import (
+    HELD,
+    embedding_scale,
+    import_export,
+    read_export,
+    read_tokens,
+    write_export,
+    write_tokens,
+)
 from symprompt.runs.folder import (
-    CONFIG,
     EXPORTED,
     MANIFEST,
     Folder,
-    Manifest,
-    Record,
     validated,
 )
 
-_ADAPTER = "adapter_model.safetensors"
-_RUN = "run"
-_FILES = (CARD, FACTS, VOCABULARY, *map(predictions_file, ASKED))
+_KIND = "prompts for peft"
 _KEYS = {
     OBJECT_PART: "object_prompt",
     SUBJECT_PART: "subject_prompt",
@@ -77,9 +75,7 @@ class _Relation(TypedDict):
 class _About(TypedDict):
     """What import reads of ``symprompt.json``."""
 
-    format: int
     embedding_scale: float
-    adapter_sha256: str
     parts: list[str]
     relations: dict[str, _Relation]
 
@@ -123,25 +119,21 @@ def export_prompts(run: Run, folder: str | Path, *, model: str = "", device: str
     with making_folder(target) as part:
         tokenizer = write_tokens(part, backbone, vectors)
         about = {
-            EXPORTED: "prompts for peft",
+            EXPORTED: _KIND,
             "format": 1,
             "base_model": config.model,
             "base_model_fingerprint": backbone.fingerprint,
             "kind": "causal" if backbone.causal else "masked",
             "vocabulary_size": backbone.vocabulary_size,
             "embedding_scale": embedding_scale(backbone),
-            "adapter_sha256": _digest(part / _ADAPTER),
             "method": config.method.name,
             "parts": list(learned),
             "objects": config.facts.objects,
             **_asking_back(run),
             "relations": _describe(run, problem, tokenizer, tokens),
         }
-        write_file(part / MANIFEST, to_json(about))
+        write_export(part, run.folder, about, (PROMPTS, ENCODER))
         write_file(part / "README.md", _readme(run, about, backbone).encode())
-        for name in (CONFIG, MANIFEST, *_FILES):
-            if run.folder.has(name):
-                write_file(part / _RUN / name, (run.folder.path / name).read_bytes())
     return target
 
 
@@ -273,10 +265,6 @@ def _fill(text: str, subject: str, name: str) -> str:
     return re.sub(r"\[[XY]\]", lambda found: subject if found[0] == "[X]" else name, text)
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _readme(run: Run, about: Mapping[str, Any], backbone: LanguageModel) -> str:
     """Return the card of the folder: what it is, figures, and a script that asks."""
     manifest, names = run.folder.manifest, list(about["relations"])
@@ -402,49 +390,11 @@ def import_prompts(folder: str | Path, out: str | Path, *, model: str = "") -> R
     Raises:
         RunError: the folder is none of those, or damaged.
     """
-    source = Path(folder)
-    if not (source / MANIFEST).is_file():
-        raise RunError(
-            f"{source} has no {MANIFEST}, which says where the vectors of an adapter stand; give a "
-            "folder written by symprompt export --to peft."
-        )
-    said = read_json(source / MANIFEST)
-    if not isinstance(said, dict) or said.get(EXPORTED) != "prompts for peft":
-        raise RunError(
-            f"{source} is no export of prompts; give a folder written by symprompt export --to "
-            "peft of a run of train."
-        )
-    about = validated(_About, said, source / MANIFEST)
-    if about["format"] != 1:
-        raise RunError(
-            f"{source} was written in version {about['format']} of the format, and this symprompt "
-            "reads 1; install a newer one."
-        )
-    held = Folder(source / _RUN)
-    manifest = held.manifest
-    config = run_config(held)
-    parts = _vectors(source, about)
-    changed = _digest(source / _ADAPTER) != about["adapter_sha256"]
-    target = Folder(out)
+    about = validated(_About, read_export(folder, _KIND), Path(folder) / MANIFEST)
+    config = run_config(Folder(Path(folder) / HELD))
     config = replace(config, out=str(out), model=model or config.model)
-    if target.holds_run or (target.path.exists() and any(target.path.iterdir())):
-        raise ConfigError(f"{target.path} is there already; name a new folder with --out.")
-    target.start(config, _begun(manifest, config.model))
-    for name in _FILES:
-        if held.has(name) and not (changed and name.startswith("predictions/")):
-            target.write(name, (held.path / name).read_bytes())
-    target.write_tensors(PROMPTS, parts, {"relations": list(about["relations"])})
-    records: tuple[Record, ...] = () if changed else manifest.records
-    details = manifest.details | {"imported": "changed" if changed else "as exported"}
-    target.finish(records=records, seconds=manifest.seconds, details=details)
-    open_run(out)
-    return Run(target)
-
-
-def _begun(manifest: Manifest, model: str) -> Manifest:
-    return manifest.model_copy(
-        update={"state": "begun", "files": {}, "records": (), "model": model}
-    )
+    learned = (PROMPTS, _vectors(Path(folder), about))
+    return Run(import_export(folder, out, config, {}, learned, model=config.model))
 
 
 def _vectors(source: Path, about: _About) -> dict[str, torch.Tensor]:

@@ -16,9 +16,10 @@ refused.
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,17 @@ from torch import Tensor
 from transformers import AddedToken
 
 from symprompt.config import layers_of
-from symprompt.errors import ModelError, RunError
-from symprompt.files.atomic import read_json, write_json, write_tensors
+from symprompt.errors import ConfigError, ModelError, RunError
+from symprompt.files.atomic import read_json, reason, write_file, write_json, write_tensors
 from symprompt.files.reading import refuse_pipe
-from symprompt.models import LanguageModel, Prefix, PrefixShape
+from symprompt.models import LanguageModel, LoraTuning, Prefix, PrefixShape
+from symprompt.runs.folder import CONFIG, EXPORTED, MANIFEST, Folder
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
 _FLAT = "prompt_embeddings"
+HELD = "run"
+"""Where an exported folder keeps what the run has beside what it learned."""
 _TASK_TYPES = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "CAUSAL_LM", "FEATURE_EXTRACTION")
 
 
@@ -150,6 +154,46 @@ def read_peft(
     )
 
 
+def write_adapters(folder: str | Path, tuning: LoraTuning, row: Tensor, source: str) -> None:
+    """Write low-rank adapters as a folder that ``peft.PeftModel.from_pretrained`` reads.
+
+    Args:
+        tuning: which layers have adapters, of which rank.
+        row: their parameters.
+        source: the model they were learned for.
+    """
+    write_tensors(Path(folder) / _WEIGHTS, tuning.to_tensors(row.detach().cpu()), {})
+    write_json(Path(folder) / _CONFIG, lora_config(tuning, source))
+
+
+def lora_config(tuning: LoraTuning, source: str) -> dict[str, Any]:
+    """Return what the peft library must know to load low-rank adapters."""
+    return {
+        "peft_type": "LORA",
+        "base_model_name_or_path": source,
+        "task_type": None,
+        "inference_mode": True,
+        "r": tuning.rank,
+        "lora_alpha": tuning.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": tuning.transposed,
+        "target_modules": tuning.targets,
+    }
+
+
+def write_input_prompt(folder: str | Path, vectors: Tensor, backbone: LanguageModel) -> None:
+    """Write vectors in front of the first token [n, width] as a folder of PROMPT_TUNING."""
+    shape = backbone.prefix_shape
+    config = _config(backbone, shape, len(vectors), "FEATURE_EXTRACTION")
+    for name in ("prefix_projection", "encoder_hidden_size", "init_weights"):
+        del config[name]
+    config |= {"peft_type": "PROMPT_TUNING", "token_dim": backbone.width}
+    about = {"base_model_fingerprint": backbone.fingerprint}
+    write_tensors(Path(folder) / _WEIGHTS, {_FLAT: vectors.detach().float()}, about)
+    write_json(Path(folder) / _CONFIG, config)
+
+
 def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[str, Tensor]) -> Any:
     """Write vectors as tokens of a peft adapter, with the tokenizer that knows them; return it.
 
@@ -163,7 +207,7 @@ def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[s
     """
     embeddings = backbone.model.get_input_embeddings()
     rows, scale = int(embeddings.weight.shape[0]), embedding_scale(backbone)
-    tokenizer = copy.deepcopy(backbone.vocabulary.tokenizer)
+    tokenizer = padding_tokenizer(backbone)
     fillers = [f"<filler:{number}>" for number in range(rows - len(tokenizer))]
     # Found as they are written, whatever the tokenizer does to letters and spaces.
     tokenizer.add_tokens(
@@ -176,9 +220,6 @@ def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[s
             f"the tokenizer of {backbone.source} gives the new token {name!r} a row that is taken; "
             "peft cannot be handed these prompts for this model."
         )
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(backbone.vocabulary.pad_id)
-    tokenizer.padding_side = "right"
     names = {id(own): name for name, own in backbone.model.named_modules()}
     places = [names[id(embeddings)]]
     head = backbone.model.get_output_embeddings()
@@ -204,6 +245,120 @@ def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[s
         "token_indices": indices,
     }
     write_json(target / _CONFIG, config)
+    return tokenizer
+
+
+def write_export(
+    part: Path, run: Folder, about: Mapping[str, Any], left_out: Collection[str]
+) -> None:
+    """Write what an exported folder has beside its adapter: its notes, and the run's own files.
+
+    Args:
+        part: the folder, whose adapter is written already.
+        about: what ``symprompt.json`` says of it.
+        left_out: files of what was learned, which the adapter holds.
+    """
+    noted = {**about, "adapter_sha256": _digest(part / _WEIGHTS)}
+    write_json(part / MANIFEST, noted)
+    for name in (CONFIG, MANIFEST, *run.manifest.files):
+        if run.has(name) and name not in left_out:
+            write_file(part / HELD / name, (run.path / name).read_bytes())
+
+
+def read_export(folder: str | Path, kind: str) -> dict[str, Any]:
+    """Return what the ``symprompt.json`` of an exported folder says.
+
+    Args:
+        kind: what it must hold, as it says itself.
+
+    Raises:
+        RunError: the folder is no such export, or of a newer format.
+    """
+    source = Path(folder)
+    if not (source / MANIFEST).is_file():
+        raise RunError(
+            f"{source} has no {MANIFEST}, which says where the vectors of an adapter stand; give a "
+            "folder written by symprompt export --to peft."
+        )
+    said = read_json(source / MANIFEST)
+    if not isinstance(said, dict) or said.get(EXPORTED) != kind:
+        raise RunError(
+            f"{source} is no export of {kind}; give a folder written by symprompt export --to peft."
+        )
+    if said.get("format") != 1:
+        raise RunError(
+            f"{source} was written in version {said.get('format')} of the format, and this "
+            "symprompt reads 1; install a newer one."
+        )
+    return said
+
+
+def import_export(
+    folder: str | Path,
+    out: str | Path,
+    config: object,
+    files: Mapping[str, bytes],
+    learned: tuple[str, Mapping[str, Tensor]],
+    *,
+    model: str,
+) -> Folder:
+    """Make a run of an exported folder.
+
+    An adapter that was trained further has no figures and no predictions: those are of others.
+
+    Args:
+        config: of the new run.
+        files: what takes the place of the run's own files, by name.
+        learned: the file of what was learned, and its tensors.
+        model: where the model is.
+    """
+    source, target = Path(folder), Folder(out)
+    if target.path.exists() and (not target.path.is_dir() or any(target.path.iterdir())):
+        raise ConfigError(f"{target.path} is there already; name a new folder with --out.")
+    held = Folder(source / HELD)
+    manifest = held.manifest
+    changed = _digest(source / _WEIGHTS) != read_json(source / MANIFEST).get("adapter_sha256")
+    fresh = {"state": "begun", "files": {}, "records": (), "model": model}
+    target.start(config, manifest.model_copy(update=fresh))
+    for name in manifest.files:
+        if held.has(name) and not (changed and name.startswith("predictions/")):
+            target.write(name, files.get(name) or (held.path / name).read_bytes())
+    name, tensors = learned
+    target.write_tensors(name, tensors, {})
+    target.finish(
+        records=() if changed else manifest.records,
+        seconds=manifest.seconds,
+        details=manifest.details | {"imported": "changed" if changed else "as exported"},
+    )
+    return target
+
+
+def read_adapter(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the config and the tensors of any peft folder.
+
+    Raises:
+        RunError: the folder is not whole.
+    """
+    source = Path(folder)
+    config = read_json(source / _CONFIG)
+    if not isinstance(config, dict):
+        raise RunError(f"{source / _CONFIG} is damaged: it is no table.")
+    return config, _read_tensors(source / _WEIGHTS)[0]
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {reason(error)}.") from error
+
+
+def padding_tokenizer(backbone: LanguageModel) -> Any:
+    """Return a copy of the tokenizer that fills texts up on the right, as we do."""
+    tokenizer = copy.deepcopy(backbone.vocabulary.tokenizer)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(backbone.vocabulary.pad_id)
+    tokenizer.padding_side = "right"
     return tokenizer
 
 

@@ -44,6 +44,7 @@ from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.results import ASKED, Predictions
 from symprompt.probing.train import PromptTraining
 from symprompt.prompts import Layout, Question
+from symprompt.prompts.exchange import lora_config
 from symprompt.runs.environment import send
 from symprompt.runs.folder import HISTORY, PARTS, Folder, validated
 
@@ -381,19 +382,7 @@ def _run_stack(
             about = {"relation": relation}
             folder.write_tensors(method.weights_file(place), tuning.to_tensors(row.cpu()), about)
             if isinstance(tuning, LoraTuning):
-                # What the peft library must know to load an adapter.
-                card = {
-                    "peft_type": "LORA",
-                    "base_model_name_or_path": config.model,
-                    "task_type": None,
-                    "inference_mode": True,
-                    "r": tuning.rank,
-                    "lora_alpha": tuning.alpha,
-                    "lora_dropout": 0.0,
-                    "bias": "none",
-                    "fan_in_fan_out": tuning.transposed,
-                    "target_modules": tuning.targets,
-                }
+                card = lora_config(tuning, config.model)
                 folder.write_json(f"weights/{place:04d}/adapter_config.json", card)
     return found, note
 
