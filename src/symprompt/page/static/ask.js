@@ -320,7 +320,9 @@ export async function askView(root, page) {
       const was = facts.before().at(found.row);
       const now = facts.rankOf(found.row, { ...settings, filtered: false });
       told.push(`${facts.texts[facts.object[found.row]]}: rank ${shownRank(was)}`);
-      if (facts.reranked) told.push(` → ${shownRank(now)} after asking back`);
+      // A run without a subject prompt may be re-ranked by its other terms.
+      const how = "subject" in weights ? "asking back" : "re-ranking";
+      if (facts.reranked) told.push(` → ${shownRank(now)} after ${how}`);
     } else if (at >= 0) told.push(`${items[at].text} is right, at place ${at + 1}`);
     else if (found.nearest)
       told.push(`no known fact about ${given}; did you mean ${found.nearest}?`);

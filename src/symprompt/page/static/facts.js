@@ -8,12 +8,12 @@ import { rerankSliders, settingsOf } from "./settings.js";
 /** What a fact may be filtered by: its ranks before and after. */
 const FILTERS = [
   ["all", "All", "every test fact"],
-  ["rose", "Rose", "the right object ranks higher after asking back"],
+  ["rose", "Rose", "the right object ranks higher after re-ranking"],
   ["fell", "Fell", "it ranks lower"],
   ["won", "Won", "it comes first now and did not before"],
   ["lost", "Lost", "it came first before and does not now"],
   ["tie", "Tie", "another object has exactly its score"],
-  ["outside", "Outside", "it is not among the candidates asked back"],
+  ["outside", "Outside", "it is not among the candidates that are re-ranked"],
 ];
 
 /** Return columns of a table of facts; look(item) gives {facts, row, was, now, answer}. */
