@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from symprompt import cli
+from symprompt.files import stream as streaming
+from symprompt.tasks import predict as predicting
+from symprompt.tasks.predict import TaskRun
 from symprompt.tasks.tables import prediction_grid, run_notes
 from tiny.labelled import write_toy
 
@@ -49,6 +52,10 @@ def fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return message[-1]
 
 
+def lines_of(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def test_tune_predict_and_table(
     made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +75,11 @@ def test_tune_predict_and_table(
     found = json.loads(capsys.readouterr().out)
     assert len(found["predictions"]) == 24
     cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--out", str(root / "p")])
-    assert f"24 predictions: {root / 'p'}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "24 predictions in " in out
+    assert f"/s): {root / 'p'}" in out
+    assert "f1:" in out
+    assert lines_of(root / "p") == found["predictions"]
     runs = [str(root / "run1"), str(root / "run2")]
     cli.main(["table", *runs, "--json"])
     values = json.loads(capsys.readouterr().out)
@@ -239,6 +250,52 @@ def test_a_class_that_training_has_not_is_refused_in_a_file_to_predict(
     file.write_text('{"text": "Rome"}\n')
     cli.main(["predict", run, str(file), "--device", "cpu"])
     assert "probability" in capsys.readouterr().out
+
+
+def test_a_file_of_any_size_is_predicted_in_a_stream(
+    made: tuple[Path, list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, words = made
+    write_toy(tmp_path / "data", "sequence")
+    run = str(tmp_path / "run")
+    own = ["--task.kind", "sequence", "--data", str(tmp_path / "data"), "--out", run]
+    cli.main([*words, *own])
+    task = TaskRun.load(run)
+    file = tmp_path / "data/test.jsonl"
+    whole = task.predict(file, probabilities=True)
+    monkeypatch.setitem(streaming.Reader.__init__.__kwdefaults__, "block", 5)
+    monkeypatch.setattr(streaming, "EVERY", 0.0)
+    rows = file.read_text().splitlines()
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text("\n".join([rows[0], "{", '{"text": ""}', *rows[1:]]))
+    done, found = task.predict_stream(mixed, tmp_path / "a.jsonl", probabilities=True)
+    assert (done.rows, done.bad) == (len(rows), 2)
+    bad = lines_of(Path(done.bad_file))
+    assert [row["line"] for row in bad] == [2, 3]
+    assert "mixed.jsonl, line 3: 'text' is empty" in bad[1]["why"]
+    assert found.metrics == pytest.approx(whole.metrics)
+    for own_row, row in zip(lines_of(tmp_path / "a.jsonl"), whole.rows, strict=True):
+        assert own_row["prediction"] == row["prediction"]
+        assert own_row["probabilities"] == pytest.approx(row["probabilities"], abs=1e-4)
+    # Broken after its second block, it goes on, and counts what it had counted.
+    start, calls = predicting._Predictor.start, []
+
+    def fail(self: Any, block: Any) -> Any:
+        calls.append(block)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return start(self, block)
+
+    monkeypatch.setattr(predicting._Predictor, "start", fail)
+    with pytest.raises(KeyboardInterrupt):
+        task.predict_stream(mixed, tmp_path / "b.jsonl", probabilities=True)
+    done, again = task.predict_stream(mixed, tmp_path / "b.jsonl", probabilities=True)
+    assert done.resumed == 8
+    assert again.metrics == found.metrics
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
 
 
 def test_tags_that_training_has_not_are_told(

@@ -298,7 +298,7 @@ def test_a_file_without_rows_is_refused_and_nothing_is_left(
 
 def test_csv_and_parquet_hold_the_same(texts: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ends in '.xml', but only .jsonl, .csv, .parquet"):
-        run(texts, tmp_path / "out.xml")
+        streaming.check_target(tmp_path / "out.xml")
     run(texts, tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as opened:
         rows = list(csv.DictReader(opened))

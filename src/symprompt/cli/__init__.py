@@ -68,6 +68,7 @@ COMMANDS: dict[str, Command] = {
         "predict for a file with what tune has learned",
         "symprompt.cli.flags:PredictFlags",
         "symprompt.cli.tasks:run_predict",
+        goes_on="with --out",
     ),
     "ask": Command(
         "ask a run, or any model by a template, for objects or subjects",

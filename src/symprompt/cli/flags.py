@@ -151,9 +151,11 @@ class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     probabilities: bool = False
     """Give the probabilities of all classes."""
     out: str = ""
-    """File of JSON lines to write; without it the first predictions are shown."""
+    """File to write: .csv, .parquet (needs pyarrow), else JSON lines; without it the first
+    predictions are shown. Tables and lines of text are streamed: any size, in constant memory, gone
+    on with by the same command after a kill, bad rows listed by line in OUT.bad.jsonl."""
     overwrite: bool = False
-    """Write --out even if the file is there."""
+    """Write --out even if the file is there; start anew where a broken run had other settings."""
     dtype: str = "auto"
     """auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
 

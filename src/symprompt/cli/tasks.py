@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
-from symprompt.cli.output import print_json
+from symprompt.cli.output import print_json, show_streamed
 from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.files.reading import decode_text, parse_row
@@ -18,6 +18,7 @@ from symprompt.tasks.config import PatternRunConfig, TuneConfig
 from symprompt.tasks.predict import TaskRun, load_metrics
 from symprompt.tasks.tables import prediction_grid, run_notes
 from symprompt.tasks.train import tune
+from symprompt.tasks.trainables import Outcome
 
 _SHOWN = 20
 
@@ -40,6 +41,9 @@ def run_predict(flags: PredictFlags) -> None:
     """Run ``symprompt predict RUN FILE``, or with texts or standard input in place of a file."""
     run = TaskRun.load(flags.run)
     given = _given(flags, len(run.stored.inputs))
+    if flags.out and not flags.json and isinstance(given, Path) and run.streams(given):
+        _predict_stream(run, given, flags)
+        return
     with show_progress() as tick:
         found = run.predict(
             given,
@@ -64,6 +68,29 @@ def run_predict(flags: PredictFlags) -> None:
         show(prediction_grid(found.rows[:_SHOWN]))
         if len(found.rows) > _SHOWN:
             print(f"and {len(found.rows) - _SHOWN} more; --out FILE writes them all.")
+    _show_figures(found)
+
+
+def _predict_stream(run: TaskRun, file: Path, flags: PredictFlags) -> None:
+    """Write predictions for a file of any size."""
+    with show_progress() as tick:
+        done, found = run.predict_stream(
+            file,
+            flags.out,
+            columns=flags.columns,
+            model=flags.model,
+            device=flags.device,
+            dtype=flags.dtype,
+            max_tokens=flags.max_tokens,
+            probabilities=flags.probabilities,
+            overwrite=flags.overwrite,
+            tick=tick,
+        )
+    show_streamed(done, "prediction")
+    _show_figures(found)
+
+
+def _show_figures(found: Outcome) -> None:
     for name, value in found.metrics.items():
         print(f"{name}: {value:.2f}")
     for note in found.notes:

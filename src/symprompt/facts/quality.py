@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
 
+Pairs = set[tuple[str, str]]
 _WORD = re.compile(r"\w+")
 LEAKS = ("test_pairs_in_train_or_dev", "test_subjects_in_train", "test_inverses_in_train")
 """What is counted of the facts that training gives away."""
@@ -201,9 +202,9 @@ def check(facts: FactSet) -> CheckReport:
         >>> check(world_facts()).relations[0].name
         'capital'
     """
-    inverses = count_inverses(facts, "test")
+    inverses, turned = count_inverses(facts, "test"), _turned(facts)
     relations = [
-        _check_relation(facts, relation, inverses.get(relation.name, {}))
+        _check_relation(facts, relation, inverses.get(relation.name, {}), turned)
         for relation in facts.relations
     ]
     by_relation: dict[str, dict[str, int]] = {}
@@ -217,7 +218,7 @@ def check(facts: FactSet) -> CheckReport:
         asked = sum(x.facts["test"] for x in relations if x.majority_correct is not None)
         over_facts = sum(x.majority_correct or 0 for x in relations) / asked
     return CheckReport(
-        **_count(facts),
+        **_count(facts, turned),
         source=facts.source,
         layout=facts.layout,
         fingerprint=facts.fingerprint(),
@@ -233,18 +234,18 @@ def check(facts: FactSet) -> CheckReport:
 
 def count_leakage(facts: FactSet) -> dict[str, int]:
     """Return how many test facts, their subjects, and they turned around, other splits have too."""
-    counts = _count(facts)
+    counts = _count(facts, _turned(facts))
     return {name: counts[name] for name in LEAKS}
 
 
 def _check_relation(
-    facts: FactSet, relation: Relation, inverses: Mapping[str, int]
+    facts: FactSet, relation: Relation, inverses: Mapping[str, int], turned: Pairs
 ) -> RelationCheck:
     majority, test = _majority_object(relation.train), relation.test
     known = bool(relation.train and test)
     correct = sum(fact.object == majority for fact in test) if known else None
     return RelationCheck(
-        **_count(facts.select([relation.name]), facts),
+        **_count(replace(facts, relations=(relation,)), turned),
         name=relation.name,
         label=relation.label,
         template=relation.template,
@@ -255,18 +256,22 @@ def _check_relation(
     )
 
 
-def _count(facts: FactSet, every: FactSet | None = None) -> dict[str, Any]:
+def _turned(facts: FactSet) -> Pairs:
+    """Return (object, subject) of all training facts, which other facts may be the inverses of."""
+    train = (fact for relation in facts.relations for fact in relation.train)
+    return {(fact.object, fact.subject) for fact in train if fact.subject != fact.object}
+
+
+def _count(facts: FactSet, turned: Pairs) -> dict[str, Any]:
     """Return the fields of ``Counts``; equal pairs of two relations are no repeats.
 
     Args:
-        every: all relations, whose training facts may be the inverses; None if these are all.
+        turned: what facts of all relations are inverses of.
     """
     splits = {split: facts.facts(split) for split in SPLITS}
     test = splits["test"]
     seen_pairs = {*splits["train"], *splits["dev"]}
     seen_subjects = {(fact.relation, fact.subject) for fact in splits["train"]}
-    trained = (every or facts).facts("train")
-    turned = {(fact.object, fact.subject) for fact in trained if fact.subject != fact.object}
     answers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in test:
         answers[fact.relation, fact.subject].add(fact.object)

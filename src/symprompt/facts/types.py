@@ -144,9 +144,9 @@ class FactSet:
 
     def select(self, names: Iterable[str]) -> FactSet:
         """Return the set with only the named relations, in the order of the set."""
-        wanted = list(names)
-        for name in wanted:
-            self[name]
+        wanted = dict.fromkeys(names)
+        for name in wanted.keys() - set(self.names):
+            self[name]  # refuses it
         kept = tuple(relation for relation in self.relations if relation.name in wanted)
         dropped = tuple(entry for entry in self.dropped if entry.relation in wanted)
         return replace(self, relations=kept, dropped=dropped)

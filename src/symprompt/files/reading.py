@@ -41,19 +41,26 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class GivenRows:
-    """Rows that a program has at hand, read as those of a file are; final."""
+    """Rows that a program has at hand, read as those of a file are; final.
+
+    Attributes:
+        lines: the line of each, where they are some of a file's; without them rows are counted.
+        name: what they are called.
+    """
 
     rows: Sequence[Row]
+    lines: Sequence[int] = ()
+    name: str = "what was given"
 
     def __str__(self) -> str:
-        return "what was given"
+        return self.name
 
 
 Source = Path | GivenRows
 """Where rows are read from."""
 
 
-def source_of(given: Path | Iterable[object], names: Sequence[str]) -> Source:
+def source_of(given: Source | Iterable[object], names: Sequence[str]) -> Source:
     """Return a file as it is, and plain values as rows.
 
     Args:
@@ -64,7 +71,7 @@ def source_of(given: Path | Iterable[object], names: Sequence[str]) -> Source:
     Raises:
         DataError: a value does not fill the columns.
     """
-    if isinstance(given, Path):
+    if isinstance(given, Path | GivenRows):
         return given
     rows: list[Row] = []
     for number, entry in enumerate([given] if isinstance(given, str | Mapping) else given, 1):
@@ -146,7 +153,7 @@ def load_rows(
         bad: takes what is wrong with lines that are no rows; without it the first one is refused.
     """
     if isinstance(path, GivenRows):
-        yield from enumerate(path.rows, start=1)
+        yield from zip(path.lines or range(1, len(path.rows) + 1), path.rows, strict=True)
         return
     kind = path.suffix.lower()
     if kind not in TABLES:

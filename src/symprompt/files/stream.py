@@ -267,10 +267,15 @@ class _Lines:
 
 @dataclass(frozen=True)
 class Made:
-    """What was made of a block: rows to write, and further rows that cannot be used; final."""
+    """What was made of a block: rows to write, and further rows that cannot be used; final.
+
+    Attributes:
+        tally: what is counted over all blocks, by name.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     bad: Sequence[Bad] = ()
+    tally: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -283,6 +288,7 @@ class Streamed:
         bad_file: where these are listed by line; empty if there are none.
         resumed: how many rows had been answered by an earlier, broken run.
         seconds: how long this run took.
+        tally: see ``Made``.
     """
 
     out: str
@@ -291,6 +297,7 @@ class Streamed:
     bad_file: str = ""
     resumed: int = 0
     seconds: float = 0.0
+    tally: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -303,6 +310,7 @@ class _State:
     bad_written: int = 0
     rows: int = 0
     bad: int = 0
+    tally: dict[str, int] = field(default_factory=dict)
     done: bool = False
 
 
@@ -337,11 +345,16 @@ def side_file(target: Path) -> Path:
 
 
 def check_target(target: Path) -> None:
-    """Refuse a file to write of a kind that is not known, or that needs what is not installed."""
+    """Refuse a file to write of a kind that is not known."""
     if target.suffix.lower() not in ENDINGS:
         raise ConfigError(
             f"--out {target} ends in {target.suffix!r}, but only {', '.join(ENDINGS)} are allowed."
         )
+    require_parquet(target)
+
+
+def require_parquet(target: Path) -> None:
+    """Refuse to write Parquet where it cannot be."""
     if target.suffix.lower() == ".parquet":
         try:
             import pyarrow  # noqa: F401
@@ -365,6 +378,8 @@ def stream(
 ) -> Streamed:
     """Make rows of a file's rows, block by block, and write them; go on where a run was broken.
 
+    A file that ends in neither .csv nor .parquet is written as JSON lines.
+
     The file is the same, to the byte, however often it was broken. While a block is computed the
     one before it is written and the next one read, so two are in memory.
 
@@ -379,7 +394,7 @@ def stream(
         DataError: there are no rows, or those read are not what they were.
         RunError: it cannot be written, or another process is writing it.
     """
-    check_target(target)
+    require_parquet(target)
     begun = time.monotonic()
     with _Writer(target, form, {**about, "block": reader.block}, overwrite=overwrite) as writer:
         state, resumed = writer.state, writer.state.rows
@@ -405,12 +420,15 @@ def stream(
             str(side_file(target)) if state.bad else "",
             resumed,
             time.monotonic() - begun,
+            state.tally,
         )
 
 
 def _write(writer: _Writer, block: Block, wait: Callable[[], Made], saved: float) -> float:
     """Write a block; return when the state was renewed last."""
     made = wait()
+    for name, count in made.tally.items():
+        writer.state.tally[name] = writer.state.tally.get(name, 0) + count
     writer.add(made.rows, sorted([*block.bad, *made.bad]), block.place)
     now = time.monotonic()
     if now - saved < EVERY:
@@ -531,12 +549,10 @@ class _Writer:
 
     def add(self, rows: Sequence[Mapping[str, Any]], bad: Sequence[Bad], place: Place) -> None:
         """Append what came of a block."""
-        if self.kind == ".jsonl":
-            content = to_json_lines(rows)
-        elif self.kind == ".csv":
+        if self.kind == ".csv":
             content = _csv_lines(self.form.lines(rows))
         else:
-            content = to_json_lines(self.form.lines(rows))
+            content = to_json_lines(self.form.lines(rows) if self.kind == ".parquet" else rows)
         with self._refusing():
             self._append(0, content)
             self._append(1, to_json_lines({"line": line, "why": why} for line, why in bad))

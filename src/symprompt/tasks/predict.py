@@ -5,8 +5,10 @@ A run stores a prompt and its head, or what answers through a pattern.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +23,8 @@ from symprompt.config import build, override
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError
 from symprompt.files.atomic import to_json_lines, write_file
 from symprompt.files.progress import Tick, silent
-from symprompt.files.reading import source_of
+from symprompt.files.reading import TABLES, GivenRows, Row, Source, source_of
+from symprompt.files.stream import Bad, Block, Format, Made, Reader, Streamed, stream
 from symprompt.models import LanguageModel, Prefix
 from symprompt.runs.folder import CONFIG, MANIFEST, Folder
 from symprompt.tasks.config import (
@@ -30,10 +33,11 @@ from symprompt.tasks.config import (
     TuneConfig,
     load_pattern_config,
 )
-from symprompt.tasks.data.examples import CUT, Example, LabelSet
+from symprompt.tasks.data.examples import CUT, Example, LabelSet, TextExample
 from symprompt.tasks.data.load import check_kind, load_examples
 from symprompt.tasks.features import Features, Sheet, takes_types
 from symprompt.tasks.kinds import KINDS, Kind, Target
+from symprompt.tasks.kinds.classes import ClassPrediction
 from symprompt.tasks.patterns.data import VerbalData, VerbalExample, load_verbal_file
 from symprompt.tasks.patterns.data import columns_of as verbal_columns
 from symprompt.tasks.patterns.model import VerbalModel, VerbalProblem
@@ -52,6 +56,14 @@ from symprompt.tasks.trainables import (
 )
 
 _FILE = "file"
+_BLOCKS = "blocks"
+_COLUMNS: dict[str, type] = {
+    "id": str,
+    "text": str,
+    "prediction": str,
+    "probability": float,
+    "gold": str,
+}
 _HALF = {"float32": False, "bfloat16": True}
 COMMAND = "tune"
 CARD = "card.json"
@@ -271,11 +283,7 @@ class TaskRun:
         stored = self.stored
         if out and not overwrite and Path(out).exists():
             raise ConfigError(f"{out} exists; choose another --out, or give --overwrite.")
-        if probabilities and not stored.classes:
-            raise ConfigError(
-                f"{self.folder.path} predicts no classes, so there are no probabilities of all of "
-                "them; leave --probabilities out."
-            )
+        self._check_probabilities(probabilities)
         if isinstance(columns, Mapping):
             columns = [f"{role}={column}" for role, column in columns.items()]
         examples = stored.read(given, columns)
@@ -296,6 +304,158 @@ class TaskRun:
         if out:
             write_file(Path(out), to_json_lines(rows))
         return replace(outcome, rows=rows)
+
+    def predict_stream(
+        self,
+        file: str | Path,
+        out: str | Path,
+        *,
+        columns: Sequence[str] = (),
+        model: str = "",
+        device: str = "auto",
+        dtype: str = "auto",
+        max_tokens: int = 0,
+        probabilities: bool = False,
+        overwrite: bool = False,
+        tick: Tick = silent,
+    ) -> tuple[Streamed, Outcome]:
+        """Write what the run predicts for a file's examples, in constant memory.
+
+        Killed at any moment, the same call goes on where it was. Rows that are no examples are
+        listed by line beside the file. See ``predict``, ``streams``.
+
+        Args:
+            out: a .csv or .parquet file, or one of JSON lines.
+
+        Returns:
+            What was written; and figures where every example has its label, without rows. Of tags,
+            spans, answers and patterns there are figures of no more than a block of rows.
+        """
+        self._check_probabilities(probabilities)
+        reader, roles = self._reader(Path(file), columns), list(columns)
+        ready = self.stored.prepare(model, device=device, dtype=dtype, tick=tick)
+        predictor = _Predictor(self.stored, ready, str(file), roles, max_tokens, probabilities)
+        manifest = (self.folder.path / MANIFEST).read_bytes()
+        about = {
+            "command": "predict",
+            "run": hashlib.sha256(manifest).hexdigest(),
+            "columns": roles,
+            "dtype": dtype,
+            "max_tokens": max_tokens,
+            "probabilities": probabilities,
+        }
+        done = stream(
+            reader,
+            Path(out),
+            predictor.start,
+            form=Format(_COLUMNS | ({"probabilities": str} if probabilities else {})),
+            about=about,
+            overwrite=overwrite,
+            stage="predicting",
+            tick=tick,
+        )
+        return done, predictor.outcome(done)
+
+    def streams(self, file: str | Path) -> bool:
+        """Return whether a file's examples stand in rows or lines, so that it can be streamed."""
+        suffix = Path(file).suffix.lower()
+        return suffix in TABLES or (suffix == ".txt" and self.stored.inputs == ("text",))
+
+    def _reader(self, path: Path, columns: Sequence[str]) -> Reader:
+        stored, header = self.stored, True
+        if isinstance(stored, StoredPrompt):
+            header = not columns_of([*stored.card["columns"], *columns]).numbered
+        return Reader(path, lines_as="text", any_case=False, header=header)
+
+    def _check_probabilities(self, wanted: bool) -> None:
+        if wanted and not self.stored.classes:
+            raise ConfigError(
+                f"{self.folder.path} predicts no classes, so there are no probabilities of all of "
+                "them; leave --probabilities out."
+            )
+
+
+class _Predictor:
+    """Predicts block by block; what is computed depends on the block alone."""
+
+    def __init__(
+        self,
+        stored: StoredPrompt | StoredPattern,
+        ready: Any,
+        name: str,
+        columns: Sequence[str],
+        max_tokens: int,
+        probabilities: bool,
+    ) -> None:
+        self.stored, self.ready, self.name, self.columns = stored, ready, name, columns
+        self.options: Any = {"max_tokens": max_tokens, "probabilities": probabilities}
+        self.notes: dict[str, None] = {}
+        self.whole: list[Outcome] = []
+
+    def start(self, block: Block) -> Callable[[], Made]:
+        """Begin a block."""
+        bad: list[Bad] = []
+        examples = self._read(block.rows, bad)
+        outcomes = list(self._ask(examples, bad)) if examples else []
+        rows = [
+            {"id": row["id"], "text": example.text, **row}
+            for some, outcome in outcomes
+            for row, (_, example) in zip(outcome.rows, some, strict=True)
+        ]
+        self.whole = [outcome for _, outcome in outcomes]
+        for outcome in self.whole:
+            self.notes |= dict.fromkeys(outcome.notes)
+        tally = Counter({_BLOCKS: 1})
+        if isinstance(self.stored, StoredPrompt) and self.stored.kind.closed:
+            tally.update(json.dumps([row.get("gold"), row["prediction"]]) for row in rows)
+        return lambda: Made(rows, bad, tally)
+
+    def _read(self, rows: Sequence[tuple[int, Row]], bad: list[Bad]) -> list[tuple[int, Any]]:
+        """Return examples with their lines, all at once or, if any is bad, one by one."""
+        lines = [line for line, _ in rows]
+        given = GivenRows([row for _, row in rows], lines, self.name)
+        try:
+            examples = self.stored.read(given, self.columns) if rows else ()
+        except DataError as error:
+            if len(rows) == 1:
+                bad.append((lines[0], str(error)))
+                return []
+            half = len(rows) // 2
+            return self._read(rows[:half], bad) + self._read(rows[half:], bad)
+        if len(examples) == len(rows):
+            return list(zip(lines, examples, strict=True))
+        return [(lines[0] if lines else 0, example) for example in examples]
+
+    def _ask(
+        self, examples: list[tuple[int, Any]], bad: list[Bad]
+    ) -> Iterator[tuple[list[tuple[int, Any]], Outcome]]:
+        """Yield what is predicted, all at once or, if any is too long, by halves."""
+        plain = [example for _, example in examples]
+        try:
+            outcome = self.stored.ask(self.ready, plain, tick=silent, **self.options)
+        except DataError as error:
+            if len(examples) == 1:
+                bad.append((examples[0][0], str(error)))
+                return
+            half = len(examples) // 2
+            yield from self._ask(examples[:half], bad)
+            yield from self._ask(examples[half:], bad)
+            return
+        yield examples, outcome
+
+    def outcome(self, done: Streamed) -> Outcome:
+        """Return figures and notes of all blocks."""
+        counts = {name: count for name, count in done.tally.items() if name != _BLOCKS}
+        pairs = [(*json.loads(name), count) for name, count in counts.items()]
+        metrics: dict[str, float] = {}
+        if len(self.whole) == done.tally.get(_BLOCKS) == 1:
+            metrics = self.whole[0].metrics
+        elif pairs and all(gold is not None for gold, _, _ in pairs):
+            assert isinstance(self.stored, StoredPrompt)
+            gold = [own for name, _, n in pairs for own in [TextExample("", (), name)] * n]
+            found = [own for _, name, n in pairs for own in [ClassPrediction(name, 0.0, ())] * n]
+            metrics = figures(self.stored.kind, gold, found)
+        return Outcome(metrics, [], tuple(self.notes))
 
 
 def predict_file(run: str | Path, file: str | Path, **options: Any) -> Outcome:
@@ -423,7 +583,7 @@ class StoredPrompt:
         model.load(self.task, self.tensors)
         return model
 
-    def read(self, given: Path | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
+    def read(self, given: Source | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
         """Return examples of a file, or of what ``TaskRun.predict`` takes.
 
         Args:
@@ -556,7 +716,7 @@ class StoredPattern:
         written = self.task.kind == "span" and self.pattern.traits.verbal
         return () if written else self.task.labels
 
-    def read(self, given: Path | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
+    def read(self, given: Source | Iterable[object], columns: Sequence[str]) -> Sequence[Any]:
         """Return examples of a file, or of what ``TaskRun.predict`` takes."""
         return load_verbal_file(self.task, source_of(given, self.inputs), columns)
 
