@@ -40,6 +40,8 @@ def workplace(
     (tmp_path / "lama" / "relations.jsonl").write_text(json.dumps(about) + "\n")
     rows = [f"{country},capital,{city}" for country, city in pairs]
     (tmp_path / "my_facts.csv").write_text("subject,relation,object\n" + "\n".join(rows))
+    questions = [f"P36,{country}" for country, _ in pairs]
+    (tmp_path / "questions.csv").write_text("relation,subject\n" + "\n".join(questions))
     write_text(tmp_path / "my_text.txt")
     write_entities(tmp_path / "ner")
     words = ("[X] is the capital of [Y] .", "[X] lies in [Y] .")
