@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
+from symprompt.errors import RunError
 from symprompt.probing.ask import Run
 from symprompt.probing.exchange import export_prompts, import_prompts
 from symprompt.runs.folder import MANIFEST, Folder
@@ -30,24 +32,41 @@ def load(run: str | Path) -> Run | TaskRun:
 
 
 def export_run(
-    run: str | Path, folder: str | Path, *, model: str = "", device: str = "cpu"
+    run: str | Path,
+    folder: str | Path,
+    *,
+    to: Literal["peft", "onnx"] = "peft",
+    model: str = "",
+    device: str = "cpu",
 ) -> Path:
-    """Write what a run has learned as a folder that peft and transformers load without symprompt.
+    """Write what a run has learned as a folder that others load without symprompt.
 
     Args:
-        run: of train (ptuning, optiprompt, spe), or of tune (pt2, lora, pt).
+        run: for peft of train (ptuning, optiprompt, spe) or of tune (pt2, lora, pt); for onnx of
+            tune, with classes.
         folder: must not be there, or be empty.
+        to: peft: an adapter for peft and transformers; onnx: a graph for onnxruntime.
         model: where the model is now, if it moved since the run was made.
-        device: auto, cpu, cuda, cuda:N or mps.
+        device: of peft's: auto, cpu, cuda, cuda:N or mps.
 
     Raises:
-        SympromptError: the run holds what peft cannot express; the reason is said.
+        SympromptError: the run holds what cannot be expressed there; the reason is said.
 
     Example:
         >>> export_run("runs/spe", "exported").name
         'exported'
     """
     opened = load(run)
+    if to == "onnx":
+        if not isinstance(opened, TaskRun):
+            raise RunError(
+                f"{run} holds a run of {opened.folder.manifest.command}; --to onnx takes runs of "
+                "tune, so give one, or --to peft."
+            )
+        # Heavy, and of an extra.
+        from symprompt.tasks.onnx import export_onnx
+
+        return export_onnx(opened, folder, model=model)
     if isinstance(opened, TaskRun):
         return export_task(opened, folder, model=model, device=device)
     return export_prompts(opened, folder, model=model, device=device)

@@ -116,7 +116,7 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.facts:run_prompts",
     ),
     "export": Command(
-        "write what a run has learned for other libraries (peft)",
+        "write what a run has learned for other libraries (peft, onnx)",
         "symprompt.cli.flags:ExportFlags",
         "symprompt.cli.exchange:run_export",
     ),

@@ -11,8 +11,10 @@ from symprompt.tasks.predict import TaskRun
 
 
 def run_export(flags: ExportFlags) -> None:
-    """Run ``symprompt export RUN --to peft FOLDER``."""
-    folder = export_run(flags.run, flags.folder, model=flags.model, device=flags.device)
+    """Run ``symprompt export RUN --to KIND FOLDER``."""
+    folder = export_run(
+        flags.run, flags.folder, to=flags.to, model=flags.model, device=flags.device
+    )
     files = {
         path.relative_to(folder).as_posix(): path.stat().st_size
         for path in sorted(Path(folder).rglob("*"))

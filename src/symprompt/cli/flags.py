@@ -237,13 +237,17 @@ class ExportFlags(DeviceFlag, MovedModel, JsonFlag):
     directions of all relations, with the tokenizer, a card and a script; of tune the prefix (pt2,
     with --prefix.shift-positions), adapters (lora) or vectors (pt) as an adapter, with the head.
     symprompt import makes a run of the folder again, so the run's data and predictions go with it.
+
+    To onnx: a run of tune on texts or pairs with classes, of an encoder, as one graph with its
+    tokenizer, a card and a script; it is run beside torch before it is written. Needs the extra:
+    pip install symprompt[onnx].
     """
 
     run: Positional[str]
     """Run folder."""
     folder: Positional[str]
     """Folder to write."""
-    to: Literal["peft"]
+    to: Literal["peft", "onnx"]
     """For which library."""
 
 

@@ -454,7 +454,7 @@ class LanguageModel:
         if inputs.types is not None and self.reads_types:
             given["token_type_ids"] = inputs.types
         if prefix is not None and prefix.length > 0:
-            reading = self.attention.reading(prefix, len(inputs.embeddings))
+            reading = self.attention.reading(prefix, inputs.embeddings.shape[0])
             if prefix.shift_positions:
                 given["position_ids"] = self._shifted(prefix, *inputs.embeddings.shape[:2])
         deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)

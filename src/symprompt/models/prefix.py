@@ -136,8 +136,9 @@ class Slot:
         """
         call = 0
         # Compiled code counts nothing: it would be compiled again for every count. Layers that are
-        # compiled have a module of their own each, so that theirs is the first call.
-        if not torch.compiler.is_compiling():
+        # compiled have a module of their own each, so that theirs is the first call. Export runs
+        # this code once and as it is.
+        if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
             call, self.calls = self.calls, self.calls + 1
             if call >= len(self.states):
                 raise ModelError(
@@ -474,6 +475,9 @@ def _widen(
 
 
 def _aligned(size: int) -> int:
+    if torch.compiler.is_exporting():
+        # Elsewhere it is of no use, and sizes that are not known yet round wrongly.
+        return size
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -135,7 +135,7 @@ class InputPrompts(TunedModel):
 
     def states(self, batch: Batch) -> Tensor:
         """Return the tokens' states after the vectors were read."""
-        inputs, rows = self._inputs(batch), len(batch)
+        inputs, rows = self._inputs(batch), batch.ids.shape[0]
         vectors = self.vectors.to(inputs.embeddings.dtype).expand(rows, -1, -1)
         seen = torch.ones(rows, self.taken, dtype=torch.bool, device=vectors.device)
         types = None
