@@ -116,7 +116,9 @@ class _Lines:
         self.last = now
         (since, before), spent, rate, left = late[0], now - begun, "", ""
         if now > begun and done > start:
-            rate = f" ({(done - start) / spent:,.1f}/s)"
+            # A slow one is read off the time that is left.
+            each = (done - start) / spent
+            rate = f" ({each:,.1f}/s)" if each >= 2 else ""
         if now > since and total > done > before > start:
             rest = (now - since) / (done - before) * (total - done)
             left = f", about {duration(rest)} left"

@@ -534,7 +534,8 @@ def load_asked(folder: Folder, split: Split) -> Asked:
         RunError: the file is missing or damaged.
     """
     name = predictions_file(split)
-    if not folder.has(name) and folder.manifest.details.get("imported") == "changed":
+    here = folder.has(name) or not folder.has(MANIFEST)
+    if not here and folder.manifest.details.get("imported") == "changed":
         raise RunError(
             f"{folder.path} has no predictions: its vectors were trained further before it was "
             "imported, so those of the export are not its own; ask it, or re-rank another run with "
