@@ -30,7 +30,7 @@ ONE_OF_EACH = [
     # Others are text: a model's card and a docstring.
     (
         "loader",
-        r"from_pretrained\((?!\"FOLDER|folder\)|base\)|model, folder\))",
+        r"from_pretrained\((?!\"FOLDER|folder\)|base, dtype|model, folder\))",
         {"models/loading.py"},
     ),
     ("bootstrap", r"\bdef paired_bootstrap\b", {"runs/statistics.py"}),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from symprompt.files.progress import show_progress as show_progress
     from symprompt.models import LanguageModel as LanguageModel
     from symprompt.opening import export_run as export_run
+    from symprompt.opening import export_tables as export_tables
     from symprompt.opening import import_run as import_run
     from symprompt.opening import load as load
     from symprompt.papers.report import reproduce as reproduce
@@ -69,7 +70,7 @@ _PUBLIC = {
     ),
     "symprompt.files.progress": ("show_progress",),
     "symprompt.models": ("LanguageModel",),
-    "symprompt.opening": ("export_run", "import_run", "load"),
+    "symprompt.opening": ("export_run", "export_tables", "import_run", "load"),
     "symprompt.papers.report": ("reproduce",),
     "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
     "symprompt.pretraining.config": (

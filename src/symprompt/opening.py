@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from symprompt.errors import RunError
+from symprompt.errors import ConfigError, RunError
+from symprompt.files.atomic import making_folder
+from symprompt.files.parquet import require_pyarrow, to_columns, write_parquet
 from symprompt.probing.ask import Run
 from symprompt.probing.exchange import export_prompts, import_prompts
-from symprompt.runs.folder import MANIFEST, Folder
+from symprompt.probing.results import ASKED
+from symprompt.runs.folder import MANIFEST, PREDICTIONS, Folder
 from symprompt.tasks.exchange import KIND, export_task, import_task
 from symprompt.tasks.predict import COMMAND, TaskRun
 
@@ -91,3 +95,36 @@ def import_run(folder: str | Path, out: str | Path, *, model: str = "") -> Run |
     if noted.is_file() and KIND in noted.read_text(encoding="utf-8"):
         return import_task(folder, out, model=model)
     return import_prompts(folder, out, model=model)
+
+
+def export_tables(run: str | Path, folder: str | Path) -> Path:
+    """Write a run's records and its predictions of each split as Parquet files.
+
+    Args:
+        run: of train, rerank or tune.
+        folder: must not be there, or be empty.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+
+    Example:
+        >>> sorted(path.name for path in export_tables("runs/spe", "tables").iterdir())
+        ['predictions-dev.parquet', 'predictions-test.parquet', 'records.parquet']
+    """
+    target, opened = Path(folder), load(run)
+    require_pyarrow(target)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} is there already; name a new folder to export to.")
+    records = [own.model_dump() for own in opened.folder.manifest.full_records()]
+    tables: dict[str, Mapping[str, Any]] = {"records": to_columns(records)}
+    for file in sorted((opened.folder.path / PREDICTIONS).glob("*")):
+        # Those of train are evidence for weights, and have no place in a table.
+        if isinstance(opened, Run) and file.stem in ASKED:
+            tables[f"predictions-{file.stem}"] = opened.to_columns(file.stem)
+        elif isinstance(opened, TaskRun) and file.suffix == ".jsonl":
+            rows = opened.folder.read_rows(f"{PREDICTIONS}/{file.name}")
+            tables[f"predictions-{file.stem}"] = to_columns(rows)
+    with making_folder(target) as part:
+        for name, own in tables.items():
+            write_parquet(part / f"{name}.parquet", own)
+    return target

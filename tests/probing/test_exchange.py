@@ -251,3 +251,19 @@ def test_folders_that_are_no_export_are_refused(finished: Run, tmp_path: Path) -
     with pytest.raises(SympromptError, match="cannot read"):
         symprompt.import_run(tmp_path / "out", tmp_path / "back")
     assert not (tmp_path / "back").exists()
+
+
+def test_records_and_predictions_are_written_as_parquet(
+    finished: Run, call: Call, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    said = call("export", finished.folder.path, "--to", "parquet", tmp_path / "tables")
+    assert said.code == 0, said.err
+    read = {path.stem: parquet.read_table(path) for path in (tmp_path / "tables").iterdir()}
+    assert set(read) == {"records", "predictions-dev", "predictions-test"}
+    frame = finished.to_frame("test")
+    assert read["predictions-test"].to_pandas().equals(frame)
+    values = [record.value for record in finished.folder.manifest.records]
+    assert read["records"].column("value").to_pylist() == values
+    again = call("export", finished.folder.path, "--to", "parquet", tmp_path / "tables")
+    assert "is there already" in again.err

@@ -116,7 +116,7 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.facts:run_prompts",
     ),
     "export": Command(
-        "write what a run has learned for other libraries (peft, onnx)",
+        "write what a run has learned for peft or onnx, or its tables as Parquet",
         "symprompt.cli.flags:ExportFlags",
         "symprompt.cli.exchange:run_export",
     ),
@@ -129,6 +129,11 @@ COMMANDS: dict[str, Command] = {
         "look at facts: counts, what is dropped, what leaks",
         "symprompt.cli.flags:CheckFlags",
         "symprompt.cli.facts:run_check",
+    ),
+    "data export": Command(
+        "write facts as a Parquet file",
+        "symprompt.cli.flags:DataExportFlags",
+        "symprompt.cli.exchange:run_data_export",
     ),
     "data vocabulary": Command(
         "write the words that are one token of several models",

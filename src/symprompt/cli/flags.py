@@ -241,14 +241,16 @@ class ExportFlags(DeviceFlag, MovedModel, JsonFlag):
     To onnx: a run of tune on texts or pairs with classes, of an encoder, as one graph with its
     tokenizer, a card and a script; it is run beside torch before it is written. Needs the extra:
     pip install symprompt[onnx].
+
+    To parquet: the run's records and its predictions, a file for each split.
     """
 
     run: Positional[str]
     """Run folder."""
     folder: Positional[str]
     """Folder to write."""
-    to: Literal["peft", "onnx"]
-    """For which library."""
+    to: Literal["peft", "onnx", "parquet"]
+    """What is written."""
 
 
 @settings
@@ -441,6 +443,23 @@ class CheckFlags(JsonFlag):
     facts: FactsConfig = FactsConfig()
     model: str = "shipped"
     """A model whose tokenizer decides which objects are one token; "" keeps all."""
+
+
+@settings
+class DataExportFlags(JsonFlag):
+    """Write the facts of any source as one Parquet file, which --data takes again.
+
+    Columns: relation, subject, object, split, template. Pandas, polars and the datasets library
+    read it; facts that the source has twice in a split stand there twice.
+    """
+
+    source: Positional[str]
+    """world, a LAMA folder, BEAR's, or a table of your own."""
+    out: Positional[str]
+    """The .parquet file to write."""
+    to: Literal["parquet"]
+    """What is written."""
+    facts: FactsConfig = FactsConfig()
 
 
 @settings

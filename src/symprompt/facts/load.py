@@ -31,10 +31,13 @@ from symprompt.facts.types import (
     split_by_subject,
 )
 from symprompt.facts.world import world_facts
+from symprompt.files.parquet import is_dataset
 from symprompt.files.reading import (
     TABLES,
     Row,
+    Source,
     collect_bad,
+    ends_in,
     find_column,
     load_lines,
     load_rows,
@@ -89,8 +92,9 @@ def load_facts(
 
     Args:
         source: "world" for the built-in world facts, a LAMA folder, BEAR's or BEAR-big's, or a
-            .csv, .tsv or .jsonl file with the columns subject, relation, object and, if wanted,
-            split and template. Write "./world" for a folder of that name.
+            .csv, .tsv, .jsonl or .parquet file, or a folder of the datasets library, with the
+            columns subject, relation, object and, if wanted, split and template. Write "./world"
+            for a folder of that name.
         layout: "auto" tells them apart; "lama", "bear", "table" and "world" insist on one.
         relations: names of the relations to load; none means all.
         templates: a file or folder of manual templates. When empty, a LAMA folder is searched
@@ -159,9 +163,9 @@ def _tell_layout(source: str, layout: str) -> str:
     if not os.path.exists(source):
         raise DataError(
             f'{source} does not exist; give "world", an existing folder, '
-            "or a .csv, .tsv or .jsonl file."
+            "or a .csv, .tsv, .jsonl or .parquet file."
         )
-    if not os.path.isdir(source):
+    if not os.path.isdir(source) or is_dataset(Path(source)):
         return "table"
     return "bear" if find_bear(Path(source)) else "lama"
 
@@ -277,7 +281,7 @@ def _holds_template(path: Path) -> bool:
 
 
 def load_table(
-    path: Path,
+    path: Source,
     *,
     relations: Sequence[str] = (),
     seed: int = 0,
@@ -292,7 +296,8 @@ def load_table(
     out are counted with train; those that name no relation, with the first one.
 
     Args:
-        path: a .csv or .tsv file with a header, or a .jsonl file.
+        path: a .csv or .tsv file with a header, a .jsonl or .parquet file, a folder of the datasets
+            library, or rows at hand.
         relations: names to load; none means all.
         seed, shares: make the split where the file has no split column.
         columns, bad_rows, skip_unusable: see ``load_facts``.
@@ -309,8 +314,9 @@ def load_table(
             first = rename(row, called, _ROLES, path, number)
             splits_given = "split" in first
             # Where the user has named columns and none of relations there is but one.
-            only = path.stem if called and "relation" not in first else ""
-            if path.suffix.lower() != ".jsonl":
+            stem = path.stem if isinstance(path, Path) else "facts"
+            only = stem if called and "relation" not in first else ""
+            if not ends_in(path, ".jsonl"):
                 # What the header lacks is missing in every row.
                 for role in ("subject", "object") if only else ("relation", "subject", "object"):
                     find_column(first, _ROLES[role], path, number)
@@ -321,6 +327,8 @@ def load_table(
             fact, changed = _fact(name, row, path, number)
             split = _split(row, path, number, given=splits_given)
             template = row.get("template", "")
+            if template is None and not ends_in(path, ".jsonl"):
+                template = ""  # how tables in columns say that nothing stands there
             # An empty cell is how a table says that a line has no template of its own.
             if not isinstance(template, str) or template.strip():
                 template = template_in(row, path, number)
@@ -381,7 +389,7 @@ def load_table(
     return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed, skipped)
 
 
-def _split(row: Row, path: Path, number: int, *, given: bool) -> Split | None:
+def _split(row: Row, path: Source, number: int, *, given: bool) -> Split | None:
     """Return the split of a row; None where the file says none."""
     if "split" in row and not given:
         raise DataError(
@@ -435,7 +443,7 @@ def read_question(
     return relation, keys is SUBJECT_KEYS, text_in(row, keys, path, number, one_line=True)
 
 
-def _fact(relation: str, row: Row, path: Path, number: int) -> tuple[Fact, bool]:
+def _fact(relation: str, row: Row, path: Source, number: int) -> tuple[Fact, bool]:
     """Return a row's fact in composed Unicode, and whether it was written otherwise."""
     keys = (SUBJECT_KEYS, OBJECT_KEYS)
     names = [text_in(row, own, path, number, one_line=True) for own in keys]

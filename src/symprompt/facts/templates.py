@@ -13,7 +13,7 @@ from typing import Any
 
 from symprompt.errors import DataError
 from symprompt.facts.types import FactSet
-from symprompt.files.reading import Row, load_rows, shorten, text_in
+from symprompt.files.reading import Row, Source, load_rows, shorten, text_in
 
 _TEMPLATE_PLACES = ("relations.jsonl", "LAMA_relations.jsonl", "prompts/trex")
 _PROMPT_PLACES = (
@@ -68,7 +68,7 @@ def add_templates(facts: FactSet, path: Path, *, insist: bool) -> FactSet:
     return replace(facts, relations=tuple(relations))
 
 
-def template_in(row: Row, path: Path, number: int) -> str:
+def template_in(row: Row, path: Source, number: int) -> str:
     """Return a row's template when it holds [X] and [Y] once each, and refuse it otherwise."""
     template = text_in(row, ("template", "pattern"), path, number, one_line=True)
     if template.count("[X]") != 1 or template.count("[Y]") != 1:

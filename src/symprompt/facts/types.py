@@ -19,8 +19,9 @@ from typing import Any
 
 from symprompt.config import nearest
 from symprompt.errors import DataError, counted
+from symprompt.files.parquet import rows_of
+from symprompt.files.reading import GivenRows, load_text, shorten
 from symprompt.files.reading import Split as Split
-from symprompt.files.reading import load_text, shorten
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 SHARES = (60, 20, 20)
@@ -120,6 +121,53 @@ class FactSet:
     dropped: tuple[Dropped, ...] = field(default=())
     composed: int = 0
     skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        columns: Mapping[str, str] | Sequence[str] = (),
+        relations: Sequence[str] = (),
+        seed: int = 0,
+        shares: Sequence[int] = (),
+    ) -> FactSet:
+        """Return the facts of a DataFrame of pandas or polars, or of any table's rows.
+
+        Args:
+            frame: with the columns subject, relation, object and, if wanted, split and template; a
+                table of pyarrow, a data set of the datasets library or a list of dictionaries too.
+            columns: what it calls its columns, as {"subject": "company"}; if it then has no
+                relation, all facts are of one, called "facts".
+            relations: names to load; none means all.
+            seed, shares: make the split where there is no column of splits, see ``load_facts``.
+
+        Raises:
+            DataError: it is no table, or a row cannot be used.
+
+        Example:
+            >>> rows = [{"land": land, "city": city} for land, city in
+            ...         (("France", "Paris"), ("Italy", "Rome"), ("Spain", "Madrid"))]
+            >>> columns = {"subject": "land", "object": "city"}
+            >>> len(FactSet.from_frame(rows, columns=columns).facts())
+            3
+        """
+        from symprompt.facts.load import load_table
+
+        rows = [{key.lower(): own for key, own in row.items()} for row in rows_of(frame)]
+        dealing: dict[str, Any] = {"relations": relations, "seed": seed, "shares": shares}
+        return load_table(GivenRows(rows), columns=columns, **dealing)
+
+    def to_columns(self) -> dict[str, list[str]]:
+        """Return relation, subject, object, split and template of every fact, as columns."""
+        rows = [
+            (relation.name, fact.subject, fact.object, split, relation.template)
+            for relation in self.relations
+            for split in SPLITS
+            for fact in relation.split(split)
+        ]
+        names = ("relation", "subject", "object", "split", "template")
+        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
     @property
     def names(self) -> tuple[str, ...]:

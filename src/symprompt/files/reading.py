@@ -1,4 +1,4 @@
-"""Rows of JSON lines, CSV, TSV and CoNLL files; what is garbled is refused by file and line."""
+"""Rows of JSON lines, CSV, TSV, Parquet, CoNLL files; what is garbled is refused by file, line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from symprompt.errors import ConfigError, DataError, SympromptError
+from symprompt.files.parquet import COLUMNAR, is_dataset, load_columnar
 
 Row = Mapping[str, object]
 
-TABLES = (".jsonl", ".csv", ".tsv")
+TEXT_TABLES = (".jsonl", ".csv", ".tsv")
+TABLES = (*TEXT_TABLES, *COLUMNAR)
 Split = Literal["train", "dev", "test"]
 SPLIT_NAMES: dict[str, Split] = {
     "train": "train",
@@ -89,7 +91,12 @@ def source_of(given: Source | Iterable[object], names: Sequence[str]) -> Source:
 
 
 def ends_in(path: Source, *endings: str) -> TypeGuard[Path]:
-    """Return whether rows are read from a file with one of these endings, in any case."""
+    """Return whether rows are read from a file with one of these endings, in any case.
+
+    A folder of the datasets library is as one of its files.
+    """
+    if COLUMNAR[0] in endings and is_dataset(path):
+        return True
     return isinstance(path, Path) and path.suffix.lower() in endings
 
 
@@ -141,7 +148,9 @@ def load_lines(path: Path) -> list[str]:
 def load_rows(
     path: Source, *, any_case: bool = False, header: bool = True, bad: list[str] | None = None
 ) -> Iterator[tuple[int, Row]]:
-    """Yield every row of a .jsonl, .csv or .tsv file with its line number.
+    """Yield every row of a .jsonl, .csv, .tsv or .parquet file with its line number.
+
+    Folders of the datasets library are read too; their splits are a column "split".
 
     The first line of a .csv or .tsv file names the columns. Cells of a .csv file may be quoted;
     in a .tsv file a quote is a character like any other, as in GLUE. Blank lines are passed by.
@@ -156,6 +165,10 @@ def load_rows(
         yield from zip(path.lines or range(1, len(path.rows) + 1), path.rows, strict=True)
         return
     kind = path.suffix.lower()
+    if ends_in(path, *COLUMNAR):
+        for number, row in enumerate(load_columnar(path), start=1):
+            yield number, {key.lower(): own for key, own in row.items()} if any_case else row
+        return
     if kind not in TABLES:
         load_text(path)  # refuses a file that is missing as such
         raise DataError(
@@ -221,7 +234,7 @@ def collect_bad(bad: list[str] | None) -> Iterator[None]:
         bad.append(str(error))
 
 
-def refuse_bad(bad: Sequence[str], path: Path) -> None:
+def refuse_bad(bad: Sequence[str], path: Source) -> None:
     """Refuse a file or folder for its bad rows, all at once.
 
     Args:

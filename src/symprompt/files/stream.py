@@ -31,6 +31,7 @@ from symprompt.files.atomic import (
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import (
     TABLES,
+    TEXT_TABLES,
     Row,
     check_names,
     make_row,
@@ -109,6 +110,11 @@ class Reader:
     ) -> None:
         self.path, self.block = path, block
         self._kind = path.suffix.lower() if path.suffix.lower() in TABLES else ""
+        if self._kind not in ("", *TEXT_TABLES):
+            raise DataError(
+                f"{path} ends in {self._kind}, and only text is read one block at a time; give "
+                f"{', '.join(TEXT_TABLES)} or lines of text."
+            )
         self._lines_as, self._any_case = lines_as, any_case
         self._header = header and self._kind in (".csv", ".tsv")
         self._names: list[str] = []

@@ -208,21 +208,23 @@ class Run:
             raise ConfigError(
                 "a DataFrame needs pandas, which is not installed: pip install pandas."
             ) from None
+        return DataFrame(self.to_columns(split))
+
+    def to_columns(self, split: Split = "test") -> dict[str, Any]:
+        """Return what ``to_frame`` has, as columns; no further package is needed."""
         asked = load_asked(self.folder, split)
         found, combination = asked.predictions, load_combination(self.folder)
         relations, subjects, objects = zip(*asked.keys(), strict=True)
-        return DataFrame(
-            {
-                "relation": relations,
-                "subject": subjects,
-                "object": objects,
-                "answer": asked.read(found.first_answer(combination)),
-                "rank": found.final(combination).realistic,
-                "object_prompt_rank": found.ranks().realistic,
-                "filtered_rank": found.final(combination, filtered=True).realistic,
-                "object_score": found.gold_score,
-            }
-        )
+        return {
+            "relation": relations,
+            "subject": subjects,
+            "object": objects,
+            "answer": asked.read(found.first_answer(combination)),
+            "rank": found.final(combination).realistic,
+            "object_prompt_rank": found.ranks().realistic,
+            "filtered_rank": found.final(combination, filtered=True).realistic,
+            "object_score": found.gold_score,
+        }
 
     def ask(
         self,

@@ -329,7 +329,7 @@ folder, base = ".", {{base!r}}
 with open(f"{{{{folder}}}}/symprompt.json", encoding="utf-8") as file:
     about = json.load(file)
 tokenizer = AutoTokenizer.from_pretrained(folder)
-model = {auto}.from_pretrained(base)
+model = {auto}.from_pretrained(base, dtype=torch.float32)
 model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
 model = PeftModel.from_pretrained(model, folder)
 model = model.merge_and_unload().eval()  # unmerged, peft leaves out the bias of a head (peft#3649)

@@ -107,7 +107,7 @@ folder, base = ".", {base!r}
 with open(f"{{folder}}/symprompt.json", encoding="utf-8") as file:
     about = json.load(file)
 tokenizer, head = AutoTokenizer.from_pretrained(folder), load_file(f"{{folder}}/head.safetensors")
-model = AutoModel.from_pretrained(base)
+model = AutoModel.from_pretrained(base, dtype=torch.float32)
 model = PeftModel.from_pretrained(model, folder).eval()
 options = {{"padding": True, "return_token_type_ids": about["segments"], "return_tensors": "pt"}}
 batch = tokenizer({texts!r}, **options)

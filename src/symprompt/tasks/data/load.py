@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from symprompt.errors import ConfigError, DataError
+from symprompt.files.parquet import is_dataset
 from symprompt.files.reading import (
     SPLIT_NAMES,
     TABLES,
@@ -80,7 +81,7 @@ def load_task(
         hint = f"did you mean {close[0]!r}?" if close else f"known sets are {', '.join(SETS)}."
         raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
     columns = columns or Columns()
-    first = _split_files(own)["train"] if own.is_dir() else own
+    first = _split_files(own)["train"] if _has_split_files(own) else own
     known = _known_columns(first, columns, labels=True)
     if kind is None or (KINDS[kind].closed and ends_in(first, *TABLES)):
         kind = _find_kind(first, known, kind)
@@ -307,17 +308,24 @@ def _read_own(path: Path, kind: str, columns: Columns, seed: int) -> dict[str, R
     no labels.
     """
     read = KINDS[kind].read
-    if path.is_dir():
+    if _has_split_files(path):
         return {
             split: read(
                 file, _known_columns(file, columns), split, labelled=split != "test" or None
             )
             for split, file in _split_files(path).items()
         }
-    whole = read(path, _known_columns(path, columns), "row", labelled=True)
+    # Test examples of a data set may have no labels; a file's must.
+    labelled = None if path.is_dir() else True
+    whole = read(path, _known_columns(path, columns), "row", labelled=labelled)
     lines = [line for _, line in whole.places]
     chosen = _split_column(path, columns)
     return _part(whole, lines, chosen or _draw_splits(whole, lines, (seed, "splits"), "line"))
+
+
+def _has_split_files(path: Path) -> bool:
+    """Return whether a path is a folder with a file for each split, and no data set of its own."""
+    return path.is_dir() and (bool(list(path.glob("train.*"))) or not is_dataset(path))
 
 
 def _split_files(folder: Path) -> dict[str, Path]:
@@ -351,7 +359,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
 
 def _split_column(path: Path, columns: Columns) -> dict[int, str]:
     """Return the split of each line of a table with a split column, or nothing."""
-    if path.suffix.lower() not in TABLES:
+    if not ends_in(path, *TABLES):
         return {}
     found: dict[int, str] = {}
     for number, row in load_rows(path, header=not columns.numbered):
