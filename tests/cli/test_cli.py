@@ -955,7 +955,7 @@ def test_columns_are_named_and_bad_rows_left_out_by_flags(call: Call, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["data"], "data takes one of the commands check, vocabulary, got nothing"),
+        (["data"], "data takes one of the commands check, export, vocabulary, got nothing"),
         (["data", "chek"], "got chek"),
         (["data", "check", "nowhere.csv"], "nowhere.csv does not exist"),
         (["data", "check", "world", "--model", "", "--strict"], "about a model's tokens"),
