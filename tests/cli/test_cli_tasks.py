@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from symprompt import cli
+from symprompt.errors import ConfigError
 from symprompt.files import stream as streaming
 from symprompt.tasks import predict as predicting
 from symprompt.tasks.predict import TaskRun
@@ -292,6 +293,14 @@ def test_a_file_of_any_size_is_predicted_in_a_stream(
     monkeypatch.setattr(predicting._Predictor, "start", fail)
     with pytest.raises(KeyboardInterrupt):
         task.predict_stream(mixed, tmp_path / "b.jsonl", probabilities=True)
+    # Half from another device would be two sets of numbers in one file.
+    state = tmp_path / "b.jsonl.state.json"
+    told = state.read_text()
+    state.write_text(told.replace('"device": "cpu"', '"device": "cuda"'))
+    assert state.read_text() != told
+    with pytest.raises(ConfigError, match=r"begun with other settings \(device\); give those"):
+        task.predict_stream(mixed, tmp_path / "b.jsonl", probabilities=True)
+    state.write_text(told)
     done, again = task.predict_stream(mixed, tmp_path / "b.jsonl", probabilities=True)
     assert done.resumed == 8
     assert again.metrics == found.metrics

@@ -333,13 +333,14 @@ class TaskRun:
         """
         self._check_probabilities(probabilities)
         reader, roles = self._reader(Path(file), columns), list(columns)
-        ready = self.stored.prepare(model, device=device, dtype=dtype, tick=tick)
+        ready: Any = self.stored.prepare(model, device=device, dtype=dtype, tick=tick)
         predictor = _Predictor(self.stored, ready, str(file), roles, max_tokens, probabilities)
         manifest = (self.folder.path / MANIFEST).read_bytes()
         about = {
             "command": "predict",
             "run": hashlib.sha256(manifest).hexdigest(),
             "columns": roles,
+            "device": self.stored.backbone(ready).device.type,
             "dtype": dtype,
             "max_tokens": max_tokens,
             "probabilities": probabilities,
@@ -607,6 +608,10 @@ class StoredPrompt:
         name = model or self.card["base_model"]
         return own.model(LanguageModel.load(name, device=device, dtype=kept, tick=tick))
 
+    def backbone(self, model: TaskModel) -> LanguageModel:
+        """Return the language model of what ``prepare`` returned."""
+        return model.tuned.backbone
+
     def ask(
         self,
         model: TaskModel,
@@ -731,6 +736,10 @@ class StoredPattern:
         own = manifest.model, manifest.model_fingerprint
         check_backbone(*own, backbone, str(self.folder.path))
         return backbone, _HALF.get(dtype)
+
+    def backbone(self, model: tuple[LanguageModel, bool | None]) -> LanguageModel:
+        """Return the language model of what ``prepare`` returned."""
+        return model[0]
 
     def ask(
         self,
