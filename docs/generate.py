@@ -35,7 +35,7 @@ from symprompt.report.figures import Bar, draw_method_rows, save_figure
 from symprompt.report.pages import Picture, Section
 from symprompt.report.records import METRIC_NAMES, figure_cell, plain_results
 from symprompt.report.records import load_results as load_stored
-from symprompt.report.tables import comparison, load_scores
+from symprompt.report.tables import RunScores, comparison, load_scores
 from symprompt.runs.folder import Record
 from symprompt.runs.statistics import OVER_FACTS, OVER_RELATIONS
 
@@ -47,6 +47,8 @@ NAMES = {
     "lama34k": "LAMA-34k, every method",
     "lama34k-12-epochs": "LAMA-34k with 12 epochs",
     "lama34k-18-vectors": "LAMA-34k, as many vectors for P-tuning as for SPE",
+    "lama34k-fit": "LAMA-34k, the present fit of weights",
+    "mpnet-wiki": "LAMA-34k with mpnet-wiki",
     "smollm2-12-relations": "LAMA with a causal model, SmolLM2",
     "ptuning-v2": "Labelled tasks",
     "fewglue": "FewGLUE, 32 examples",
@@ -447,7 +449,6 @@ def write_demo(folder: Path) -> None:
     runs = [symprompt.Run.load(folder / name) for name in METHODS]
     metrics, facts = runs[-1].metrics, check(load_facts(runs[-1].folder))
     scores = [load_scores(str(run.folder.path)) for run in runs]
-    found = comparison(scores, reference=list(METHODS).index("ptuning")).values
     about = {"split": "test", "model": "shipped", "data": "world", "seeds": (metrics["seed"],)}
     records = [
         Record(
@@ -456,16 +457,7 @@ def write_demo(folder: Path) -> None:
             **about | {"seeds": (), "label": MAJORITY, "settings": {"mean": OVER_RELATIONS}},
         )
     ]
-    names = {str(run.folder.path): name for run, name in zip(runs, METHODS.values(), strict=True)}
-    for row in [*found["runs"], *found["differences"]]:
-        versus = names[row["to"]] if "to" in row else ""
-        for mean in (OVER_RELATIONS, OVER_FACTS):
-            for metric, values in row[mean].items():
-                own = {"value": values["difference"], **values} if versus else dict(values)
-                own.pop("difference", None)
-                settings = {"settings": {"mean": mean}, "n": row["facts"], "versus": versus}
-                label = names[row["name"]]
-                records.append(Record(metric=metric, label=label, **own, **settings, **about))
+    records += run_records(scores, list(METHODS.values()), about, list(METHODS).index("ptuning"))
     moves = count_moves(runs[-1])
     note = (
         f"symprompt demo: the shipped model, {len(metrics['test']['relations'])} relations about "
@@ -477,6 +469,25 @@ def write_demo(folder: Path) -> None:
     for name in ("methods", "question"):
         picture = (folder / "figures" / f"{name}.png").read_bytes()
         write_file(DOCS / "pictures" / f"demo-{name}.png", picture)
+
+
+def run_records(
+    scores: Sequence[RunScores], labels: Sequence[str], about: dict[str, Any], reference: int = 0
+) -> list[Record]:
+    """Return what runs scored, and each minus the reference, as records under these labels."""
+    found = comparison(scores, reference=reference).values
+    names = {run.name: label for run, label in zip(scores, labels, strict=True)}
+    records = []
+    for row in [*found["runs"], *found["differences"]]:
+        versus = names[row["to"]] if "to" in row else ""
+        for mean in (OVER_RELATIONS, OVER_FACTS):
+            for metric, values in row[mean].items():
+                own = {"value": values["difference"], **values} if versus else dict(values)
+                own.pop("difference", None)
+                settings = {"settings": {"mean": mean}, "n": row["facts"], "versus": versus}
+                label = names[row["name"]]
+                records.append(Record(metric=metric, label=label, **own, **settings, **about))
+    return records
 
 
 def readme_demo() -> str:
