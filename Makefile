@@ -9,7 +9,7 @@ READY = $(VENV)/.ready
 # Apart from the environment: the compiler of torch and mypy would find it there.
 TRITON = $(VENV)/triton-3.7.1
 
-.PHONY: demo test lint docs interpret clean
+.PHONY: demo test lint docs interpret cluster clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,11 @@ $(TRITON): $(READY)
 # The CUDA kernels on a CPU, through Triton's interpreter.
 interpret: $(TRITON)
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest tests/accel/test_kernels_interpreted.py
+
+# Jobs on three nodes of Ray on this machine, one of which is killed; make test leaves it out.
+cluster: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[cluster]"
+	OMP_NUM_THREADS=1 SYMPROMPT_CLUSTER=required $(BIN)/python -m pytest tests/cluster
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

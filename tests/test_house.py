@@ -25,7 +25,7 @@ ONE_OF_EACH = [
     ("run folder", r"\bclass \w*Folders?\b", {"runs/folder.py", "pretraining/folder.py"}),
     ("manifest", r"\bclass Manifest\b", {"runs/folder.py"}),
     ("record of results", r"\bclass Record\b", {"runs/folder.py"}),
-    ("executor of jobs", r"\bclass \w+Executor\b", {"papers/executor.py"}),
+    ("executor of jobs", r"\bclass \w+Executor\b", {"cluster/executor.py", "cluster/nodes.py"}),
     ("reader of CSV", r"\bcsv\.(reader|DictReader)\(", {"files/reading.py"}),
     # Others are text: a model's card and a docstring.
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import re
 import signal
@@ -10,6 +11,12 @@ from typing import Literal
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """What ends a command as Ctrl-C does: a termination, and a terminal that is gone."""
+
+_OF_MACHINE = tuple(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EIO", "EROFS", "ESTALE", "ENOMEM", "EMFILE", "ENFILE")
+    if hasattr(errno, name)
+)
 
 
 class SympromptError(Exception):
@@ -36,6 +43,10 @@ class RunError(SympromptError):
     """A run folder is missing, unfinished, damaged, or made by something else."""
 
 
+class BusyError(RunError):
+    """Another process is at work in a run folder."""
+
+
 class TrainingError(SympromptError):
     """Training cannot go on, for example because a loss is not finite."""
 
@@ -51,6 +62,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     of_device = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_device or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
+def is_of_machine(error: BaseException) -> bool:
+    """Return whether the machine is at fault, so that another may do: a full disk, no memory."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if is_out_of_memory(seen) or (isinstance(seen, OSError) and seen.errno in _OF_MACHINE):
+            return True
+        if type(seen).__name__ == "AcceleratorError" or "CUDA error" in str(seen):
+            return True
+        seen = seen.__cause__
+    return False
 
 
 Medium = Literal["terminal", "markdown", "html", "latex"]

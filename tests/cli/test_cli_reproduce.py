@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tiny.runs import Call, write_lama
+from tiny.runs import Call, unfinish, write_lama
 
 RESULTS = Path(__file__).parents[2] / "experiments/results"
 
@@ -38,6 +38,11 @@ def test_the_command_makes_runs_tables_and_figures(
     assert "relations P36" in said
     code, said, _ = call("reproduce", "spe", *flags, "--relations", "P36", "--dry-run")
     assert "4 runs, 4 of them done" in said
+    assert "about" not in said
+    # What has no finished run beside it is counted.
+    unfinish(out / "runs/toy/paraphrase-3")
+    code, said, _ = call("reproduce", "spe", *flags, "--relations", "P36", "--dry-run")
+    assert "no estimate for 1 run: no run of the row on its model is done." in said
 
 
 @pytest.mark.parametrize("what", ["logs", ".png"])

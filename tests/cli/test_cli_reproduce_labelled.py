@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from symprompt.cli import reproduce as cli_reproduce
+from symprompt.cluster import executor
 from symprompt.errors import SympromptError
-from symprompt.papers import executor, worker
+from symprompt.papers import worker
 from symprompt.tasks.config import TuneConfig
 from tiny.labelled import write_labelled, write_long_model
 from tiny.runs import Call, InlineExecutor

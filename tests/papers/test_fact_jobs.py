@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from symprompt.cluster.executor import list_devices
 from symprompt.config import shipped_configs
 from symprompt.errors import ConfigError, DataError, ModelError, RunError, SympromptError
 from symprompt.papers import fact_jobs
-from symprompt.papers.executor import list_devices
 from symprompt.papers.fact_jobs import (
     NAMES,
     NAMES_RUN,

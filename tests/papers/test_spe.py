@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from symprompt.errors import RunError
-from symprompt.papers.executor import run_jobs
 from symprompt.papers.fact_jobs import PARAPHRASES, list_rows, make_fact_plan
-from symprompt.papers.jobs import Outcome, Plan
+from symprompt.papers.jobs import Outcome, Plan, run_jobs
 from symprompt.papers.ptuning import common_keys, paraphrase_p1
 from symprompt.papers.records import Group, Loaded, load_groups
 from symprompt.papers.report import make_page

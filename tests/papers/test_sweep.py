@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from symprompt.cluster import executor
 from symprompt.errors import RunError, SympromptError
-from symprompt.papers import executor, worker
 from symprompt.papers import sweep as sweeping
+from symprompt.papers import worker
 from symprompt.papers.settings import SweepSettings
 from symprompt.papers.sweep import chosen_and_reported, make_sweep_plan, sweep
 from symprompt.probing.results import load_metrics
@@ -171,6 +172,11 @@ def test_the_command_prints_the_table(
     code, said, error = call(*words, "--seeds", "1", "--jobs", 1)
     assert code == 0, error
     assert "accuracy, dev" in said
+    # A second seed is estimated from the first.
+    code, said, _ = call(*words, "--seeds", "1,2", "--dry-run")
+    assert "4 runs, 2 of them done" in said
+    assert said.count(" about ") == 2
+    assert "of work in runs like those that are done" in said
     code, said, _ = call("table", Path(settings.out) / "results.json", "--format", "markdown")
     assert code == 0
     assert "learning.rate=0.01-prefix.length=2" in said

@@ -11,8 +11,7 @@ import pytest
 
 from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.papers import worker
-from symprompt.papers.executor import run_jobs
-from symprompt.papers.jobs import load_metrics
+from symprompt.papers.jobs import load_metrics, run_jobs
 from symprompt.papers.settings import V2_TASKS, TaskSettings
 from symprompt.papers.task_jobs import VERBALIZED, make_task_plan, task_recipe
 from symprompt.tasks.config import PatternRunConfig, TuneConfig, load_pattern_config

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 
 from symprompt import Run
+from symprompt.cluster.executor import Event, Executor
 from symprompt.errors import SympromptError
 from symprompt.facts import FactSet, Relation
-from symprompt.papers.executor import Event, Executor
 from symprompt.papers.jobs import Job
 from symprompt.papers.worker import Worker
 from symprompt.probing.config import RunConfig

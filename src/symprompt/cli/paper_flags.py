@@ -18,7 +18,7 @@ class ReproduceFlags(FactSettings):
     """
 
     dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
+    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
 
 
 @settings
@@ -33,7 +33,7 @@ class BearFlags(BearSettings):
     """
 
     dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
+    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
 
 
 @settings
@@ -52,7 +52,7 @@ class LabelledFlags(TaskOptions):
     """Make the tables from these stored results instead of runs: JSON files, or folders of them,
     such as experiments/results."""
     dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
+    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
 
 
 @settings
@@ -67,4 +67,4 @@ class SweepFlags(SweepSettings):
     """
 
     dry_run: Common[bool] = False
-    """Print the runs that would be made, and stop."""
+    """Print the runs that would be made, with times and memory of finished ones like them; stop."""

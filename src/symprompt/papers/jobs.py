@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from symprompt.cluster.executor import Executor, make_executor
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.files.atomic import write_file
+from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED
 from symprompt.models.loading import Source, find_model, fingerprint
 from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
+from symprompt.report.pages import Page
 from symprompt.runs.folder import CONFIG, LOCK, MANIFEST, Folder, Manifest
 from symprompt.tasks import predict as tasks
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
@@ -28,6 +31,7 @@ except ImportError:  # no such locks on Windows; runs are still written atomical
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Config = RunConfig | TuneConfig | PatternRunConfig
 AnySettings = TypeVar("AnySettings")
+WORKER = "symprompt.papers.worker"
 
 
 @dataclass(frozen=True)
@@ -272,3 +276,51 @@ class Outcome:
             whys = [f"{job}: {why}" for job, why in self.failed.items()]
             first = f"the first of {len(whys)} that failed is {whys[0]}" if whys else "none began."
             raise SympromptError(f"no run of the tables came to its end; {first}")
+
+
+def run_plan(
+    plan: Plan[Any],
+    make_page: Callable[[Outcome], Page],
+    *,
+    executor: Executor | None,
+    tick: Tick,
+) -> tuple[Outcome, list[Path]]:
+    """Make the runs of a plan that are missing, then write the page of all; return its files.
+
+    Args:
+        executor: where jobs run; where the settings say if it is None.
+    """
+    executor = executor or make_executor(plan.out, plan.settings, WORKER)
+    with hold_folder(Path(plan.out)) as executor.held:
+        folder = plan.begin()
+        outcome = run_jobs(plan.jobs, executor, tick=tick)
+        tick("tables", 0, 1, "")
+        page = make_page(outcome)
+        files = page.write(folder.path)
+        folder.finish(records=page.records)
+        tick("tables", 1, 1, "")
+    return outcome, files
+
+
+def run_jobs(jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent) -> Outcome:
+    """Run every job that is not finished; return how all ended.
+
+    Args:
+        tick: is called with the number of jobs that have ended, and what is being made.
+    """
+    todo = [job for job in jobs if not job.finished]
+    outcome = Outcome(skipped=tuple(job.name for job in jobs if job not in todo))
+    total, done = len(jobs), len(outcome.skipped)
+    tick("runs", done, total, f"{done} there from before" if done else "")
+    if not todo:
+        return outcome
+    with closing(executor.run(todo)) as events:
+        for event in events:
+            if event.kind == "failed":
+                outcome.failed[event.job] = event.note
+            elif event.kind == "done":
+                outcome.made[event.job] = dict(event.about)
+            done += event.kind != "progress"
+            shown = event.note if event.kind == "progress" else event.kind
+            tick("runs", done, total, f"{event.job}: {shown}")
+    return outcome

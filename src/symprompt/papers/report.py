@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from symprompt.cluster.executor import Executor
 from symprompt.errors import RunError, counted
 from symprompt.files.atomic import read_json, to_json, write_file
-from symprompt.files.progress import Tick, silent
+from symprompt.files.progress import Tick, duration, silent
 from symprompt.papers.bear import bear_page, make_bear_plan
-from symprompt.papers.executor import Executor, run_plan
 from symprompt.papers.fact_jobs import make_fact_plan
-from symprompt.papers.jobs import Outcome, Plan, load_metrics
+from symprompt.papers.jobs import Job, Outcome, Plan, load_metrics, run_plan
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
 from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
 from symprompt.papers.records import Entries, load_entries, load_results
@@ -42,6 +43,7 @@ _COLUMNS = (
     'Columns headed "published" are the paper\'s own figures, printed for other models; all '
     "others are our measurements."
 )
+TIMES = "times.json"
 _PAGES = ("report.md", "report.html", "results.json", "figures", LOCK)
 
 
@@ -87,7 +89,7 @@ def reproduce(
 
     Args:
         settings: models, data, and how much of it all.
-        executor: where jobs run; worker processes on this machine if it is None.
+        executor: where jobs run; where the settings say if it is None.
         tick: is called with progress.
 
     Raises:
@@ -171,7 +173,7 @@ def _task_page(paper: TaskPaper, entries: Entries, outcome: Outcome, out: Path) 
 
 def _write_times(plan: AnyPlan, outcome: Outcome) -> Path:
     """Write how long every run took, apart from the tables, which are the same whenever made."""
-    path = Path(plan.out) / "times.json"
+    path = Path(plan.out) / TIMES
     times: dict[str, Any] = read_json(path) if path.is_file() else {}
     for job in plan.jobs:
         if job.finished:
@@ -182,15 +184,46 @@ def _write_times(plan: AnyPlan, outcome: Outcome) -> Path:
 
 
 def show_plan(plan: Plan[Any]) -> None:
-    """Print every job of a plan, whether it is there, and what is not measured."""
+    """Print every job of a plan, whether it is there, how long it may take, what is not measured.
+
+    Time and memory are those of finished runs of the same row and model; others have no estimate.
+    """
     done = [job for job in plan.jobs if job.finished]
     show(f"{counted(len(plan.jobs), 'run')}, {len(done)} of them done, in {plan.out}:")
+    known = _measured(plan, done)
+    left, unknown = 0.0, 0
     for job in plan.jobs:
         begun = "begun" if Folder(job.config.out).has(CONFIG) else ""
-        state = "done" if job.finished else begun
-        show(f"  {job.name:<48} {state}".rstrip())
+        state, guess = "done" if job.finished else begun, ""
+        if not job.finished and (job.model, job.row) in known:
+            seconds, gib = known[job.model, job.row]
+            left += seconds
+            guess = f"about {duration(seconds)}" + (f", {gib:.1f} GiB of a GPU" if gib else "")
+        unknown += not (job.finished or guess)
+        show(f"  {job.name:<48} {state:<6}{guess}".rstrip())
     for name, why in plan.missing.items():
         show(f"  {name}: not measured: {why}")
+    if left:
+        show(f"about {duration(left)} of work in runs like those that are done, one by one.")
+    if unknown:
+        show(f"no estimate for {counted(unknown, 'run')}: no run of the row on its model is done.")
+
+
+def _measured(plan: Plan[Any], done: Sequence[Job]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return seconds and peak memory of the finished runs by model and row, their means."""
+    path = Path(plan.out) / TIMES
+    times: dict[str, Any] = read_json(path) if path.is_file() else {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for job in done:
+        about = times.get(job.name, {})
+        stages = sum(Folder(job.config.out).manifest.seconds.values())
+        seconds = about.get("seconds", stages)
+        found.setdefault((job.model, job.row), []).append((seconds, about.get("peak_gib", 0.0)))
+    return {
+        key: (fmean(seconds), max(peaks))
+        for key, own in found.items()
+        for seconds, peaks in [tuple(zip(*own, strict=True))]
+    }
 
 
 def show_reproduction(made: Reproduction) -> None:
@@ -201,6 +234,9 @@ def show_reproduction(made: Reproduction) -> None:
             f"{counted(len(outcome.made), 'run')} made, {len(outcome.skipped)} there from before"
         )
         show(f"{counts}, {len(outcome.failed)} failed.")
+    for run, about in outcome.made.items():
+        for why in about.get("again", ()):
+            show(f"  {run} was tried again: {why}")
     for run, why in outcome.failed.items():
         show(f"  {run} failed: {why}")
     for path in made.files:

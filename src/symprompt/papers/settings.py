@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from symprompt.cluster.machine import Machine
 from symprompt.config import (
-    Amount,
     Common,
     Compile,
     Count,
@@ -37,20 +37,6 @@ TASK_SEEDS: dict[TaskPaper, tuple[int, ...]] = {
     "ptuning": (42, 43, 44, 45, 46),
     PTUNING_V2: (11, 12, 13),
 }
-
-
-@settings
-class Machine:
-    """Where jobs run."""
-
-    devices: Several[str] = ()
-    """Devices to work on, such as cuda:0 cuda:1 or cpu; empty takes every GPU, else the CPU."""
-    jobs: Positive = 1
-    """Jobs side by side on each device."""
-    threads: Count = 0
-    """CPU threads of each job; 0 leaves them to torch."""
-    memory_gib: Amount = 0.0
-    """Most memory to take on each GPU, in GiB; 0 sets no bound."""
 
 
 @settings

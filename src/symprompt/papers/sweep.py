@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from symprompt.cluster.executor import Executor
 from symprompt.config import flatten, full_key, nearest, override, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.files.grid import DASH, Grid
 from symprompt.files.progress import Tick, silent
-from symprompt.papers.executor import Executor, run_plan
-from symprompt.papers.jobs import Config, Job, Outcome, Plan, find_models, load_metrics
+from symprompt.papers.jobs import Config, Job, Outcome, Plan, find_models, load_metrics, run_plan
 from symprompt.papers.records import show_values
 from symprompt.papers.settings import SweepSettings
 from symprompt.probing.config import RunConfig, load_config
@@ -148,7 +148,7 @@ def sweep(
     Stop it as you like: called again it goes on. Test is shown of the best setting alone.
 
     Args:
-        executor: where jobs run; worker processes on this machine if it is None.
+        executor: where jobs run; where the settings say if it is None.
         tick: is called with progress.
 
     Raises:

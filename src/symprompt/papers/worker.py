@@ -25,7 +25,7 @@ from typing import Any, TextIO
 import torch
 from transformers.utils import logging as transformers_logging
 
-from symprompt.errors import SympromptError, is_out_of_memory
+from symprompt.errors import BusyError, SympromptError, is_of_machine, is_out_of_memory
 from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
 from symprompt.papers.jobs import Config
@@ -43,6 +43,7 @@ LOADERS: dict[str, Callable[[str], Config]] = {
     "patterns": load_pattern_config,
 }
 _TICK_SECONDS = 0.2
+_BUSY_SECONDS = 1.0
 _GIB = 1 << 30
 
 
@@ -86,6 +87,43 @@ class Worker:
         about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}
         about["peak_gib"] = _peak_gib(self.device)
         self.tell({"job": name, "kind": "done", "about": about})
+
+    def answer(self, order: Mapping[str, str], *, patience: float = 0.0) -> bool:
+        """Run the job of an order and tell how it ended, whatever happens.
+
+        Args:
+            patience: seconds to wait for another process that is at work in the run folder.
+
+        Returns:
+            False after an error that is not the input's: jobs to come need a fresh process.
+        """
+        told: dict[str, Any] = {"job": order["name"], "kind": "failed"}
+        until = time.monotonic() + patience
+        try:
+            config = LOADERS[order["command"]](order["config"])
+            while True:
+                try:
+                    self.make(order["name"], config, order["source"])
+                    return True
+                except BusyError:
+                    if time.monotonic() >= until:
+                        raise
+                    time.sleep(_BUSY_SECONDS)
+        except SympromptError as error:
+            told |= {"note": str(error), "elsewhere": is_of_machine(error)}
+            sound = True
+        except Exception as error:  # whatever it is, the other jobs go on in a fresh process
+            sound = False
+            told["elsewhere"] = is_of_machine(error)
+            if is_out_of_memory(error):
+                told["note"] = "there is not enough memory; raise --memory-gib, or lower --jobs."
+            else:
+                traceback.print_exc()
+                first = str(error).strip().splitlines()[:1] or [""]
+                told["note"] = f"{type(error).__name__}: {first[0]}"
+        self.tell(told)
+        self.forget()
+        return sound
 
     def load(self, config: RunConfig) -> LanguageModel:
         """Return the model, loaded anew if it is another one or a method has changed its weights.
@@ -161,23 +199,7 @@ def _peak_gib(device: str) -> float:
 def serve(worker: Worker, inbox: queue.Queue[str]) -> None:
     """Run every job that comes in; end the process after an error that is not the input's."""
     while True:
-        order = json.loads(inbox.get())
-
-        def fail(why: str, name: str = order["name"]) -> None:
-            worker.tell({"job": name, "kind": "failed", "note": why})
-
-        try:
-            worker.make(order["name"], LOADERS[order["command"]](order["config"]), order["source"])
-        except SympromptError as error:
-            fail(str(error))
-            worker.forget()
-        except Exception as error:  # whatever it is, the other jobs go on in a fresh process
-            if is_out_of_memory(error):
-                fail("there is not enough memory; raise --memory-gib, or lower --jobs.")
-                os._exit(1)
-            traceback.print_exc()
-            first = str(error).strip().splitlines()[:1] or [""]
-            fail(f"{type(error).__name__}: {first[0]}")
+        if not worker.answer(json.loads(inbox.get())):
             os._exit(1)
 
 
@@ -207,19 +229,24 @@ def run_worker(
     orders: TextIO, answers: TextIO, device: str, threads: int, memory_gib: float
 ) -> None:
     """Serve orders from one stream, answering on another, until the orders end."""
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     inbox: queue.Queue[str] = queue.Queue()
     threading.Thread(target=listen, args=(orders, inbox), daemon=True).start()
-    if threads:
-        torch.set_num_threads(threads)
-    bound_memory(device, memory_gib)
 
     def tell(answer: Mapping[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    serve(Worker(device, tell), inbox)
+    serve(start(device, tell, threads, memory_gib), inbox)
+
+
+def start(device: str, tell: Tell, threads: int, memory_gib: float) -> Worker:
+    """Make this process a worker on a device; threads are torch's own if they are 0."""
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if threads:
+        torch.set_num_threads(threads)
+    bound_memory(device, memory_gib)
+    return Worker(device, tell)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from symprompt.config import incidental_keys, read_toml, to_toml
-from symprompt.errors import ConfigError, RunError, SympromptError
+from symprompt.errors import BusyError, ConfigError, RunError, SympromptError
 from symprompt.files import atomic
 
 try:
@@ -625,7 +625,7 @@ class Folder:
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             os.close(held)
-            raise RunError(
+            raise BusyError(
                 f"another process is at work in {self.path}; wait for it, or choose another --out."
             ) from None
         except OSError:

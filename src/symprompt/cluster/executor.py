@@ -1,7 +1,9 @@
 """Where jobs run: an interface, and worker processes on this machine.
 
 An executor is given jobs and yields events until all have ended. A job that fails is an event and
-does not stop the others. Done jobs are left out before (``run_jobs``), half-made ones go on.
+does not stop the others. What a job is, its worker's module knows: it has ``Worker`` and, for this
+machine, is run as a program. Run folders are the truth: jobs that are done are not given to an
+executor, half-made ones go on.
 """
 
 from __future__ import annotations
@@ -12,25 +14,51 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
+from symprompt.cluster.machine import Machine
 from symprompt.config import to_toml
 from symprompt.errors import RunError
 from symprompt.files.atomic import reason, write_file
-from symprompt.files.progress import Tick, silent
-from symprompt.papers.jobs import Job, Outcome, Plan, hold_folder
-from symprompt.papers.settings import Machine
-from symprompt.report.pages import Page
 from symprompt.runs.environment import choose_device
 
-_ATTEMPTS = 2
+_WAIT_SECONDS = 1.0
+
+
+class Job(Protocol):
+    """One run folder to be made, as far as an executor sees it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called; also a path for its files."""
+
+    @property
+    def model(self) -> str:
+        """The model, which a worker keeps between jobs."""
+
+    @property
+    def command(self) -> str:
+        """What makes the run."""
+
+    @property
+    def config(self) -> Any:
+        """The run's config, with its folder ``out``."""
+
+    @property
+    def source(self) -> Job | None:
+        """A job that is made first."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to make."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +68,24 @@ class Event:
     Attributes:
         note: the stage of a job that goes on, or why one failed.
         about: seconds, device and peak memory of a job that is done.
+        elsewhere: whether a job that failed may succeed on another machine.
     """
 
     job: str
     kind: Literal["progress", "done", "failed"]
     note: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
+    elsewhere: bool = False
 
 
 class Executor(ABC):
-    """Abstract: runs jobs somewhere."""
+    """Abstract: runs jobs somewhere.
+
+    Attributes:
+        held: the file descriptor of a lock, which workers on this machine inherit.
+    """
+
+    held: int | None = None
 
     @abstractmethod
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
@@ -59,52 +95,29 @@ class Executor(ABC):
         """
 
 
-def run_plan(
-    plan: Plan[Any],
-    make_page: Callable[[Outcome], Page],
-    *,
-    executor: Executor | None,
-    tick: Tick,
-) -> tuple[Outcome, list[Path]]:
-    """Make the runs of a plan that are missing, then write the page of all; return its files.
+def make_executor(folder: str | Path, machine: Machine, work: str) -> Executor:
+    """Return what runs jobs where the settings say.
 
     Args:
-        executor: where jobs run; worker processes on this machine if it is None.
+        folder: where jobs' configs (inputs/) and workers' logs (logs/) are written.
+        work: the workers' module, such as ``symprompt.papers.worker``.
+
+    Raises:
+        ConfigError: no such place, or Ray is not installed.
     """
-    with hold_folder(Path(plan.out)) as held:
-        folder = plan.begin()
-        executor = executor or LocalExecutor(plan.out, plan.settings, held=held)
-        outcome = run_jobs(plan.jobs, executor, tick=tick)
-        tick("tables", 0, 1, "")
-        page = make_page(outcome)
-        files = page.write(folder.path)
-        folder.finish(records=page.records)
-        tick("tables", 1, 1, "")
-    return outcome, files
+    if machine.on == "here":
+        return LocalExecutor(folder, machine, work)
+    from symprompt.cluster.nodes import RayExecutor
+
+    return RayExecutor(folder, machine, work)
 
 
-def run_jobs(jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent) -> Outcome:
-    """Run every job that is not finished; return how all ended.
-
-    Args:
-        tick: is called with the number of jobs that have ended, and what is being made.
-    """
-    todo = [job for job in jobs if not job.finished]
-    outcome = Outcome(skipped=tuple(job.name for job in jobs if job not in todo))
-    total, done = len(jobs), len(outcome.skipped)
-    tick("runs", done, total, f"{done} there from before" if done else "")
-    if not todo:
-        return outcome
-    with closing(executor.run(todo)) as events:
-        for event in events:
-            if event.kind == "failed":
-                outcome.failed[event.job] = event.note
-            elif event.kind == "done":
-                outcome.made[event.job] = dict(event.about)
-            done += event.kind != "progress"
-            shown = event.note if event.kind == "progress" else event.kind
-            tick("runs", done, total, f"{event.job}: {shown}")
-    return outcome
+def write_order(job: Job, folder: Path) -> dict[str, str]:
+    """Write a job's config into a folder of inputs; return what a worker is told of the job."""
+    path = folder / "inputs" / f"{job.name}.toml"
+    write_file(path, to_toml(job.config).encode())
+    source = job.source.config.out if job.source else ""
+    return {"name": job.name, "command": job.command, "config": str(path), "source": source}
 
 
 def list_devices(names: Sequence[str]) -> list[str]:
@@ -123,17 +136,14 @@ def list_devices(names: Sequence[str]) -> list[str]:
 class LocalExecutor(Executor):
     """Worker processes on this machine, one on each device or more; final.
 
-    A worker keeps the model between jobs. One that dies is replaced once for a job.
-
-    Args:
-        folder: where jobs' configs (inputs/) and workers' logs (logs/) are written.
-        held: the file descriptor of a lock, which workers inherit.
+    A worker keeps the model between jobs. One that dies or hangs is replaced, for one job at most
+    as often as the settings say. See ``make_executor``.
     """
 
-    def __init__(self, folder: str | Path, machine: Machine, *, held: int | None = None) -> None:
+    def __init__(self, folder: str | Path, machine: Machine, work: str) -> None:
         self.folder = Path(folder)
         self.machine = machine
-        self.held = held
+        self.work = work
 
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """Run jobs in worker processes; see ``Executor.run``."""
@@ -167,7 +177,12 @@ class LocalExecutor(Executor):
             for slot in slots:
                 slot.start()
             while ended < len(jobs):
-                event = events.get()
+                try:
+                    event = events.get(timeout=_WAIT_SECONDS)
+                except queue.Empty:
+                    for slot in slots:
+                        slot.end_hung()
+                    continue
                 if isinstance(event, BaseException):
                     raise event
                 ended += event.kind != "progress"
@@ -182,9 +197,11 @@ class LocalExecutor(Executor):
                     slot.join()
 
 
-def launch(device: str, machine: Machine, log: Path, held: int | None) -> subprocess.Popen[str]:
+def launch(
+    device: str, machine: Machine, log: Path, held: int | None, work: str
+) -> subprocess.Popen[str]:
     """Start a worker process."""
-    words = [sys.executable, "-m", "symprompt.papers.worker", "--device", device]
+    words = [sys.executable, "-m", work, "--device", device]
     words += ["--memory-gib", str(machine.memory_gib / machine.jobs)]
     words += ["--threads", str(machine.threads)]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +238,8 @@ class _Slot(threading.Thread):
         self._log = executor.folder / "logs" / f"worker-{number}.log"
         self._process: subprocess.Popen[str] | None = None
         self._stopped = False
+        self._last = time.monotonic()
+        self._why = ""
 
     def run(self) -> None:
         """Make jobs until there are none left."""
@@ -241,40 +260,53 @@ class _Slot(threading.Thread):
             self._end_process(kill=True)
 
     def _make(self, job: Job) -> Event:
-        """Have a job made; a worker that dies on it is replaced once."""
+        """Have a job made; a worker that dies on it is replaced, not too often."""
         if job.source is not None and not job.source.finished:
             return Event(job.name, "failed", f"{job.source.name} is not there to query again.")
-        code = 0
-        for _ in range(_ATTEMPTS):
+        again: list[str] = []
+        for _ in range(self._executor.machine.retries + 1):
+            self._why = ""
             for event in self._order(job):
-                if event.kind != "progress":
-                    return event
-                self._events.put(event)
+                if event.kind == "progress":
+                    self._events.put(event)
+                    continue
+                return replace(event, about={**event.about, "again": again}) if again else event
             if self._stopped:
                 break
             code = self._end_process()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return Event(job.name, "failed", f"its worker died ({how}); see {self._log}.")
+            died = f"its worker died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
+            again.append(self._why or died)
+            self._events.put(Event(job.name, "progress", f"{again[-1]}; it is tried again"))
+        why = again[-1] if again else "it was stopped"
+        return Event(job.name, "failed", f"{why}; see {self._log}.")
 
     def _order(self, job: Job) -> Iterator[Event]:
         """Order a job from the worker; yield its events, up to its death if it dies."""
         executor = self._executor
         if self._process is None or self._process.poll() is not None:
-            self._process = launch(self._device, executor.machine, self._log, executor.held)
+            self._process = launch(
+                self._device, executor.machine, self._log, executor.held, executor.work
+            )
         process = self._process
         if self._stopped:
             return
         assert process.stdin is not None
         assert process.stdout is not None
-        path = executor.folder / "inputs" / f"{job.name}.toml"
-        write_file(path, to_toml(job.config).encode())
-        source = job.source.config.out if job.source else ""
-        order = {"name": job.name, "command": job.command, "config": str(path), "source": source}
+        order = write_order(job, executor.folder)
+        self._last = time.monotonic()
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
             for line in process.stdout:
+                self._last = time.monotonic()
                 yield Event(**json.loads(line))
+
+    def end_hung(self) -> None:
+        """End the worker if it has told nothing for too long, from another thread."""
+        process, patience = self._process, self._executor.machine.patience
+        if process is not None and time.monotonic() - self._last > patience:
+            self._why = f"it showed no progress for {patience} s"
+            process.kill()
 
     def stop(self) -> None:
         """End the worker, from another thread; what it has written stays."""

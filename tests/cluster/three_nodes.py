@@ -1,0 +1,166 @@
+"""A reproduction on three nodes of Ray, one of which is killed; run by the test beside it.
+
+    python three_nodes.py MODEL DATA FOLDER
+
+What happened is written to FOLDER/told.json. In a process of its own, which ends with its nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+from odd_worker import HOWS, Odd, OddJob
+from ray.cluster_utils import Cluster
+
+from symprompt.cluster import nodes
+from symprompt.cluster.machine import Machine
+from symprompt.cluster.nodes import RayExecutor
+from symprompt.errors import SympromptError
+from symprompt.papers.report import reproduce
+from symprompt.papers.settings import FactSettings
+
+METHODS = ("majority", "manual", "ptuning", "spe")
+# Ray notices sooner that a node is gone than it does by itself.
+SOON = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500}
+SOON |= {"health_check_timeout_ms": 1000, "health_check_failure_threshold": 3}
+STORE = 80 << 20
+
+
+def make_settings(model: str, data: str, out: Path, **changes: Any) -> FactSettings:
+    """Return settings of a small reproduction, one thread a job."""
+    return FactSettings(
+        data=data,
+        models=(f"toy={model}",),
+        methods=METHODS,
+        seeds=(34, 35),
+        epochs=60,
+        draws=50,
+        pool=0,
+        threads=1,
+        out=str(out),
+        **changes,
+    )
+
+
+def kill_node(cluster: Cluster, node: Any) -> None:
+    """Kill a node with all that runs on it at once, as a loss of power does."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    pids = [raylet]
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The parent is the second word after the name, which stands in brackets.
+            if int(path.read_text().rpartition(")")[2].split()[1]) == raylet:
+                pids.append(int(path.parent.name))
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def run_odd(folder: Path, address: str) -> dict[str, Any]:
+    """Run jobs that die, hang, meet a full disk or are refused; return how each ended."""
+    machine = Machine(on=address, retries=2, patience=6, threads=1)
+    jobs = [OddJob(how, Odd(how=how, out=str(folder / how))) for how in HOWS]
+    folder.mkdir()
+    events = list(RayExecutor(folder, machine, "odd_worker").run(jobs))
+    return {event.job: asdict(event) for event in events if event.kind != "progress"}
+
+
+def stop_in_work(folder: Path, address: str) -> dict[str, Any]:
+    """Close an executor in the middle of a job, as Ctrl-C does; return whether its worker ended."""
+    folder.mkdir()
+    job = OddJob("hangs", Odd(how="hangs", out=str(folder / "hangs")))
+    events = RayExecutor(folder, Machine(on=address, threads=1), "odd_worker").run([job])
+    note = next(events).note
+    pids = folder / "hangs" / "pids"
+    until = time.monotonic() + 30
+    while not pids.is_file() and time.monotonic() < until:
+        time.sleep(0.05)
+    pid = int(pids.read_text())
+    begun = time.monotonic()
+    events.close()
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < begun + 30:
+        time.sleep(0.05)
+    return {"note": note, "seconds": time.monotonic() - begun}
+
+
+def refuse_unseen(folder: Path, address: str) -> str:
+    """Run a job in a folder whose files the nodes do not see; return what is said."""
+    folder.mkdir()
+    executor = RayExecutor(folder, Machine(on=address), "odd_worker")
+    executor._token = "what the nodes read is another"
+    written = nodes.write_file
+    nodes.write_file = lambda path, content: written(path, b"of another folder")
+    try:
+        list(executor.run([OddJob("well", Odd(how="well", out=str(folder / "well")))]))
+    except SympromptError as error:
+        return str(error)
+    finally:
+        nodes.write_file = written
+    return ""
+
+
+def main() -> None:
+    model, data, folder = sys.argv[1:]
+    base = Path(folder)
+    begun = time.monotonic()
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 1,
+            "object_store_memory": STORE,
+            "include_dashboard": False,
+            "_system_config": SOON,
+        },
+    )
+    others = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
+    told: dict[str, Any] = {"nodes": 1 + len(others)}
+    notes: list[str] = []
+    lost = others[0]
+
+    def kill_in_training() -> None:
+        """Kill a node as soon as a job trains on it."""
+        while "killed" not in told:
+            time.sleep(0.05)
+            for beat in base.glob("nodes/logs/*/*.json"):
+                with suppress(OSError):
+                    seen = json.loads(beat.read_text())
+                    stage, _, far = seen["note"].partition(" ")
+                    if seen["node"] != lost.node_id or stage != "training":
+                        continue
+                    done, total = map(int, far.split("/"))
+                    if done < total / 2:
+                        told["killed"] = f"toy/{beat.stem}"
+                        kill_node(cluster, lost)
+
+    threading.Thread(target=kill_in_training, daemon=True).start()
+    settings = make_settings(model, data, base / "nodes", on=cluster.address, patience=60)
+    made = reproduce(settings, tick=lambda *tick: notes.append(tick[3]))
+    told["reproduced"] = time.monotonic() - begun
+    told["made"] = made.outcome.made
+    told["failed"] = made.outcome.failed
+    told["notes"] = notes
+    for name, jobs in (("one", 1), ("four", 4)):
+        here = make_settings(model, data, base / name, jobs=jobs, devices=("cpu",))
+        told[name] = sorted(reproduce(here).outcome.made)
+    told["odd"] = run_odd(base / "odd", cluster.address)
+    told["stopped"] = stop_in_work(base / "stopped", cluster.address)
+    told["unseen"] = refuse_unseen(base / "unseen", cluster.address)
+    cluster.shutdown()
+    told["seconds"] = time.monotonic() - begun
+    (base / "told.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
