@@ -183,7 +183,7 @@ def test_one_question_is_asked_at_a_time_and_few_wait(
     codes = asyncio.run(ask())
     assert most == 1
     assert codes.count(200) == server.WAITING
-    assert codes.count(400) == 2
+    assert codes.count(503) == 2
 
 
 def test_progress_is_sent_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

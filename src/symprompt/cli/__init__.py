@@ -94,6 +94,11 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.flags:PageFlags",
         "symprompt.cli.page:run_page",
     ),
+    "serve": Command(
+        "answer questions and predict over HTTP, in batches, for this machine alone",
+        "symprompt.cli.flags:ServeFlags",
+        "symprompt.cli.page:run_serve",
+    ),
     "rerank": Command(
         "re-rank any run's candidates by an SPE run's subject prompts",
         "symprompt.cli.flags:RerankFlags",

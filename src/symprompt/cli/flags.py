@@ -11,6 +11,7 @@ from symprompt.config import (
     Different,
     Positional,
     Positive,
+    Rate,
     Seed,
     Several,
     settings,
@@ -432,6 +433,43 @@ class PageFlags(DeviceFlag, MovedModel):
     """Where to serve; 0 takes any port that is free."""
     browser: bool = True
     """Open the page in a browser; --no-browser prints its address alone."""
+
+
+@settings
+class ServeFlags(DeviceFlag, MovedModel):
+    """Answer questions and predict over HTTP, for this machine alone, until Ctrl-C.
+
+    Runs of train are asked and runs of tune predict, JSON in and out, each called by its folder's
+    name; that may be left out where one run can be meant. The address that is printed ends in a
+    token:
+
+      symprompt serve runs/spe runs/tickets --port 8000
+      export ADDRESS=http://127.0.0.1:8000/TOKEN
+      curl $ADDRESS/health
+      curl $ADDRESS/ask -d '{"questions": [{"relation": "P36", "subject": "France"}], "top": 3}'
+      curl $ADDRESS/predict -d '{"run": "tickets", "inputs": ["My invoice is wrong."]}'
+
+    A question with an object alone asks for its subjects. A row that cannot be answered has its
+    error in its place. What waits is answered in one batch, whoever asked. A request has at most
+    256 rows and 1 MiB. Needs the extra: pip install symprompt[page].
+    """
+
+    runs: Positional[Several[str]]
+    """Finished run folders of train and tune."""
+    port: Count = 0
+    """Where to serve; 0 takes any port that is free."""
+    token_file: str = ""
+    """File with the token, so that the address stays the same: read if it is there, else written,
+    for you alone. Without it the token is a new one each time."""
+    batch: Positive = 256
+    """Most rows that the model gets at once."""
+    waiting: Positive = 256
+    """Most requests that wait; further ones are refused with status 503."""
+    seconds: Amount = 30.0
+    """Longest that a request may take, waiting included, before it is refused with status 503; 0 is
+    for ever."""
+    rate: Rate = 1000.0
+    """Most requests a second; further ones are refused with status 429."""
 
 
 @settings

@@ -1,13 +1,18 @@
-"""``symprompt page``: runs in a browser, or as one file; read without torch."""
+"""``symprompt page``: runs in a browser, or as one file, read without torch; and ``serve``."""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from symprompt.cli.flags import PageFlags
+from symprompt.cli.flags import PageFlags, ServeFlags
 from symprompt.errors import ConfigError, escape
+from symprompt.files.progress import show_progress
 from symprompt.page.data import Library
 
 
@@ -43,10 +48,44 @@ def show_runs(paths: Sequence[str], *, port: int = 0, browser: bool = True, **op
     serve(models, port=port, browser=browser, say=_say)
 
 
+def run_serve(flags: ServeFlags) -> None:
+    """Run ``symprompt serve RUN [RUN ...]``."""
+    require_server()
+    token = _stored_token(Path(flags.token_file)) if flags.token_file else ""
+    # With torch.
+    from symprompt.page.service import Service, serve_runs
+
+    with show_progress() as tick:
+        service = Service(flags.runs, model=flags.model, device=flags.device, tick=tick)
+    limits = {name: getattr(flags, name) for name in ("batch", "waiting", "seconds", "rate")}
+    serve_runs(service, port=flags.port, token=token, say=_say_served, **limits)
+
+
+def _stored_token(path: Path) -> str:
+    """Return the token in a file, which is made if it is not there.
+
+    Raises:
+        ConfigError: the file holds something else.
+    """
+    try:
+        if not path.exists():
+            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+                new.write(secrets.token_urlsafe(24) + "\n")
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot hold a token ({error}); name another file.") from error
+    if not re.fullmatch(r"[A-Za-z0-9_-]{16,200}", token):
+        raise ConfigError(
+            f"{path} holds no token, which is 16 to 200 letters, digits, - or _; name a file that "
+            "is not there, and one is made."
+        )
+    return token
+
+
 def require_server() -> None:
     """Refuse to go on where what the page needs is not installed."""
     if not all(find_spec(name) is not None for name in ("starlette", "uvicorn")):
-        raise ConfigError("the page needs starlette and uvicorn; run: pip install symprompt[page].")
+        raise ConfigError("this needs starlette and uvicorn; run: pip install symprompt[page].")
 
 
 def _tell_broken(library: Library) -> None:
@@ -58,3 +97,8 @@ def _tell_broken(library: Library) -> None:
 def _say(address: str) -> None:
     print(f"page: {address}", flush=True)
     print("it is served to this machine alone; Ctrl-C ends it.", flush=True)
+
+
+def _say_served(address: str) -> None:
+    print(f"serving: {address}", flush=True)
+    print("to this machine alone; Ctrl-C ends it.", flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -38,7 +39,25 @@ HEADERS = {
     "cache-control": "no-store",
 }
 MOST_BYTES = 64 * 1024
-"""Of a request."""
+"""Of a request to the page."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large and how many requests may be; final.
+
+    Attributes:
+        bytes: of one request.
+        rate: requests at once, and a second.
+        model_rate: those that ask a model.
+    """
+
+    bytes: int = MOST_BYTES
+    rate: tuple[float, float] = (400, 100)
+    model_rate: tuple[float, float] = (20, 4)
+
+
+OF_THE_PAGE = Limits()
 
 
 class Rate:
@@ -69,12 +88,18 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, token: str, port: int, clock: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        token: str,
+        port: int,
+        limits: Limits = OF_THE_PAGE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.app, self.token = app, token.encode()
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self.rate = Rate(400, 100, clock)
-        self.model_rate = Rate(20, 4, clock)
+        self.bytes = limits.bytes
+        self.rate = Rate(*limits.rate, clock)
+        self.model_rate = Rate(*limits.model_rate, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it in one sentence."""
@@ -95,12 +120,12 @@ class Guard:
             return
         rest = "/" + scope["path"].split("/", 2)[2]
         scope = {**scope, "path": rest, "raw_path": rest.encode(), "root_path": ""}
-        await self.app(scope, _bounded(receive), answer)
+        await self.app(scope, _bounded(receive, self.bytes), answer)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str]:
         """Return why a request is refused, and its status; an empty reason lets it pass."""
         if headers.get("host", "") not in self.hosts:
-            return 421, "this page is served to 127.0.0.1 and localhost alone."
+            return 421, "this is served to 127.0.0.1 and localhost alone."
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self.hosts:
             return 403, "a request from another page is refused."
@@ -108,10 +133,10 @@ class Guard:
             return 403, "a request from another page is refused."
         parts = scope["path"].split("/", 2)
         if len(parts) < 3 or not secrets.compare_digest(parts[1].encode(), self.token):
-            return 403, "the address lacks its token; open the one that symprompt page printed."
+            return 403, "the address lacks its token; take the one that was printed."
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
-            return 413, f"the request is larger than {MOST_BYTES} bytes."
+        if not length.isdecimal() or len(length) > 12 or int(length) > self.bytes:
+            return 413, f"the request is larger than {self.bytes} bytes."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "GET and POST alone are answered."
         if not self.rate.take() or (scope["method"] == "POST" and not self.model_rate.take()):
@@ -119,7 +144,7 @@ class Guard:
         return 200, ""
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bounded(receive: Receive, most: int) -> Receive:
     """Return a request's body no further than it may be long, whatever its headers say."""
     seen = 0
 
@@ -127,6 +152,6 @@ def _bounded(receive: Receive) -> Receive:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        return message if seen <= MOST_BYTES else {"type": "http.disconnect"}
+        return message if seen <= most else {"type": "http.disconnect"}
 
     return bounded

@@ -149,7 +149,7 @@ class Models:
             except SympromptError as error:
                 found[number] = {"error": str(error)}
         batches = 0
-        for group in _groups(together):
+        for group in group_prompts(together):
             batches += 1
             try:
                 found |= self._predict_together(group, question.parts)
@@ -239,7 +239,7 @@ def _told(stored: StoredPrompt | StoredPattern, row: Mapping[str, Any]) -> dict[
     return {"kind": kind, "inputs": list(stored.inputs), **row}
 
 
-def _groups(prompts: Mapping[int, StoredPrompt]) -> list[dict[int, StoredPrompt]]:
+def group_prompts(prompts: Mapping[int, StoredPrompt]) -> list[dict[int, StoredPrompt]]:
     """Return prompts that one batch can serve: one model, read alike, each of another task."""
     groups: list[tuple[Any, dict[int, StoredPrompt]]] = []
     for number, stored in prompts.items():

@@ -11,8 +11,8 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from symprompt.page.models import (
     WordQuestion,
     model_choices,
 )
+from symprompt.page.queue import BusyError, Queue
 
 HOST = "127.0.0.1"
 WAITING = 8
@@ -47,33 +48,6 @@ _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg"
 Q = TypeVar("Q", bound=BaseModel)
 
 
-class Queue:
-    """Calls of a model one after the other, in a thread of their own; final."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "model")
-        self._turn = asyncio.Lock()
-        self.waiting = 0
-
-    async def run(self, request: Request, call: Callable[[], Any]) -> Any:
-        """Return what a call returns, when it is its turn.
-
-        Raises:
-            ConfigError: too many are waiting.
-            ClientDisconnect: who asked has gone before its turn.
-        """
-        if self.waiting >= WAITING:
-            raise ConfigError(f"{WAITING} questions are waiting for the model; ask again later.")
-        self.waiting += 1
-        try:
-            async with self._turn:
-                if await request.is_disconnected():
-                    raise ClientDisconnect
-                return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-        finally:
-            self.waiting -= 1
-
-
 def make_app(models: Models, token: str, port: int) -> ASGIApp:
     """Return the page as an ASGI application, guarded.
 
@@ -81,7 +55,8 @@ def make_app(models: Models, token: str, port: int) -> ASGIApp:
         token: the first part of every path.
         port: where it will be served; other hosts are refused.
     """
-    library, files, queue = models.library, static_files(), Queue()
+    library, files = models.library, static_files()
+    queue = Queue[Callable[[], Any]](lambda calls: [own() for own in calls], waiting=WAITING)
     streams = 0
 
     def read_file(request: Request) -> Response:
@@ -118,14 +93,8 @@ def make_app(models: Models, token: str, port: int) -> ASGIApp:
 
     def asking(kind: type[Q], call: Callable[[Q], Any]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            body = await request.body()
-            try:
-                question = kind.model_validate_json(body)
-            except ValidationError as error:
-                first = error.errors(include_input=False, include_url=False)[0]
-                where = ".".join(map(str, first["loc"]))
-                raise ConfigError(f"{where or 'the question'}: {first['msg']}.") from None
-            return JSONResponse(await queue.run(request, lambda: call(question)))
+            question = await read_body(request, kind)
+            return JSONResponse(await queue.run(lambda: call(question), request.is_disconnected))
 
         return answer
 
@@ -173,9 +142,24 @@ def make_app(models: Models, token: str, port: int) -> ASGIApp:
             Route("/api/predict", asking(TaskQuestion, models.predict), methods=["POST"]),
             Route("/api/words", asking(WordQuestion, models.words), methods=["POST"]),
         ],
-        exception_handlers={SympromptError: _told, ClientDisconnect: _gone, Exception: _failed},
+        exception_handlers=REFUSALS,
     )
     return Guard(app, token, port)
+
+
+async def read_body(request: Request, kind: type[Q]) -> Q:
+    """Return what a request asks.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    body = await request.body()
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{where or 'the question'}: {first['msg']}.") from None
 
 
 def _numbers(request: Request, name: str) -> list[int]:
@@ -197,8 +181,16 @@ def _gone(request: Request, error: Exception) -> Response:
     return _refused("the question was taken back.", 400)
 
 
+def _busy(request: Request, error: Exception) -> Response:
+    return _refused(str(error), 503)
+
+
 def _failed(request: Request, error: Exception) -> Response:
     return _refused(f"this failed ({type(error).__name__}): {error}", 500)
+
+
+REFUSALS = {BusyError: _busy, SympromptError: _told, ClientDisconnect: _gone, Exception: _failed}
+"""How errors are answered: in one sentence."""
 
 
 def _read_ahead(library: Library) -> None:
@@ -224,33 +216,58 @@ def serve(
     Raises:
         ConfigError: the port is taken.
     """
+
+    def begin(address: str) -> None:
+        say(address)
+        Thread(target=_read_ahead, args=(models.library,), daemon=True).start()
+        if browser:
+            webbrowser.open(address)
+
+    listen(partial(make_app, models), port=port, begin=begin)
+
+
+def listen(
+    make: Callable[[str, int], ASGIApp],
+    *,
+    port: int,
+    begin: Callable[[str], None],
+    token: str = "",
+    connections: int = 64,
+) -> None:
+    """Serve an application to this machine until Ctrl-C.
+
+    Args:
+        make: makes it, guarded, for a token and a port.
+        port: 0 takes any that is free.
+        begin: is called with the address when requests are answered.
+        token: a random one without it.
+        connections: so many may be open.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         held.bind((HOST, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         held.close()
-        raise ConfigError(
-            f"port {port} cannot be used ({error.strerror}); leave --port out."
-        ) from error
-    held.listen()
+        why = getattr(error, "strerror", "") or "ports end at 65535"
+        raise ConfigError(f"port {port} cannot be used ({why}); leave --port out.") from error
+    held.listen(max(connections, 128))
     number = int(held.getsockname()[1])
-    token = secrets.token_urlsafe(24)
+    token = token or secrets.token_urlsafe(24)
     config = uvicorn.Config(
-        make_app(models, token, number),
+        make(token, number),
         log_level="error",
         server_header=False,
         lifespan="off",
         ws="none",
-        limit_concurrency=64,
+        limit_concurrency=connections,
         timeout_graceful_shutdown=1,
     )
-    address = f"http://{HOST}:{number}/{token}/"
     # Connections wait in the socket until the server takes them.
-    say(address)
-    Thread(target=_read_ahead, args=(models.library,), daemon=True).start()
-    if browser:
-        webbrowser.open(address)
+    begin(f"http://{HOST}:{number}/{token}/")
     try:
         uvicorn.Server(config).run(sockets=[held])
     except KeyboardInterrupt:

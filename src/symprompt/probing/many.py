@@ -89,7 +89,7 @@ def ask_file(
     check_target(target)
     roles = read_columns(columns, QUESTION_ROLES)
     reader = Reader(Path(file), lines_as="subject")
-    asker = _Asker(run, relation, want, roles, top, model, device, tick, reader.path)
+    asker = Asker(run, relation, want, roles, top, model, device, tick, reader.path)
     manifest = (run.folder.path / MANIFEST).read_bytes()
     about = {
         "command": "ask",
@@ -106,8 +106,13 @@ def ask_file(
     )
 
 
-class _Asker:
-    """Begins the questions of a block; what is computed depends on the block alone."""
+class Asker:
+    """Begins the questions of a block; what is computed depends on the block alone.
+
+    Args:
+        relation: of rows that name none.
+        path: what the rows are called in errors.
+    """
 
     def __init__(
         self,

@@ -287,11 +287,8 @@ class TaskRun:
         if isinstance(columns, Mapping):
             columns = [f"{role}={column}" for role, column in columns.items()]
         examples = stored.read(given, columns)
-        key = (model, device, dtype)
-        if key not in self._ready:
-            self._ready[key] = stored.prepare(model, device=device, dtype=dtype, tick=tick)
         outcome = stored.ask(
-            self._ready[key],
+            self.load_model(model, device, dtype, tick),
             examples,
             max_tokens=max_tokens,
             probabilities=probabilities,
@@ -304,6 +301,15 @@ class TaskRun:
         if out:
             write_file(Path(out), to_json_lines(rows))
         return replace(outcome, rows=rows)
+
+    def load_model(
+        self, model: str = "", device: str = "auto", dtype: str = "auto", tick: Tick = silent
+    ) -> Any:
+        """Load what predicts, once; see ``predict``."""
+        key = (model, device, dtype)
+        if key not in self._ready:
+            self._ready[key] = self.stored.prepare(model, device=device, dtype=dtype, tick=tick)
+        return self._ready[key]
 
     def predict_stream(
         self,
@@ -333,7 +339,7 @@ class TaskRun:
         """
         self._check_probabilities(probabilities)
         reader, roles = self._reader(Path(file), columns), list(columns)
-        ready: Any = self.stored.prepare(model, device=device, dtype=dtype, tick=tick)
+        ready = self.load_model(model, device, dtype, tick)
         predictor = _Predictor(self.stored, ready, str(file), roles, max_tokens, probabilities)
         manifest = (self.folder.path / MANIFEST).read_bytes()
         about = {
