@@ -150,3 +150,41 @@ class Loops:
             table = self._ask(part, fact, *((given, shown) if swapped else (shown, given)))
             found.append(table[start + index, token])
         return torch.stack(found)
+
+
+def slow_score(backbone: LanguageModel, text: str, *, words: bool, given: str = "") -> float:
+    """The sum over a text's tokens, each in a pass of its own, in float64.
+
+    Args:
+        words: whether a token is masked with those after it in its word.
+        given: what stands before the text and is not scored.
+    """
+    vocabulary, tokenizer = backbone.vocabulary, backbone.vocabulary.tokenizer
+    read = tokenizer(given + text, add_special_tokens=False)
+    tokens, word = list(read["input_ids"]), read.word_ids()
+    start = vocabulary.prefix or [
+        own for own in (tokenizer.bos_token_id,) if backbone.causal and own is not None
+    ]
+    total = 0.0
+    for place, token in enumerate(tokens):
+        if read.token_to_chars(place).end <= len(given):
+            continue
+        if backbone.causal:
+            before = [*start, *tokens[:place]]
+            if not before:
+                continue
+            at = len(before) - 1
+        else:
+            end = place + 1
+            while words and end < len(tokens) and word[end] == word[place]:
+                end += 1
+            hidden = [vocabulary.mask_id] * (end - place)
+            before = [*start, *tokens[:place], *hidden, *tokens[end:], *vocabulary.suffix]
+            at = len(start) + place
+        with torch.no_grad():
+            output = backbone.model(
+                inputs_embeds=backbone.embed(torch.tensor([before])),
+                attention_mask=torch.ones(1, len(before), dtype=torch.long),
+            )
+        total += float(output.logits[0, at].double().log_softmax(0)[token])
+    return total

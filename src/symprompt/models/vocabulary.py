@@ -124,8 +124,10 @@ class Vocabulary:
         ]
         return ids
 
-    def encode_sentences(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-        """Return each text's ids as ``encode`` does, and the number of the word each token is of.
+    def encode_sentences(
+        self, texts: Sequence[str]
+    ) -> list[tuple[list[int], list[int], list[int]]]:
+        """Return each text's ids as ``encode`` does, the word each token is of and where it ends.
 
         Words are what the tokenizer cuts a text into before it finds tokens; punctuation is apart.
 
@@ -144,7 +146,7 @@ class Vocabulary:
             words = [
                 -2 - place if word is None else word for place, word in enumerate(own.word_ids)
             ]
-            found.append((own.ids, words))
+            found.append((own.ids, words, [end for _, end in own.offsets]))
         return found
 
     def encode_words(self, texts: Sequence[str]) -> list[list[int]]:

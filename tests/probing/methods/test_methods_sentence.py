@@ -21,6 +21,7 @@ from symprompt.probing.inspect import describe_prompts
 from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
+from tiny.loops import slow_score
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, facts_of, run_config
 from tiny.runs import Make, write_csv
 
@@ -67,37 +68,6 @@ def scores_of(problem: Problem, method: Method) -> dict[tuple[Fact, str], float]
         for row, fact in enumerate(listed)
         for place, name in enumerate(problem.spelling.names.texts)
     }
-
-
-def slow_score(backbone: LanguageModel, text: str, *, words: bool) -> float:
-    """The sum over a text's tokens, each in a pass of its own, in float64."""
-    vocabulary, tokenizer = backbone.vocabulary, backbone.vocabulary.tokenizer
-    read = tokenizer(text, add_special_tokens=False)
-    tokens, word = list(read["input_ids"]), read.word_ids()
-    start = vocabulary.prefix or [
-        own for own in (tokenizer.bos_token_id,) if backbone.causal and own is not None
-    ]
-    total = 0.0
-    for place, token in enumerate(tokens):
-        if backbone.causal:
-            given = [*start, *tokens[:place]]
-            if not given:
-                continue
-            at = len(given) - 1
-        else:
-            end = place + 1
-            while words and end < len(tokens) and word[end] == word[place]:
-                end += 1
-            hidden = [vocabulary.mask_id] * (end - place)
-            given = [*start, *tokens[:place], *hidden, *tokens[end:], *vocabulary.suffix]
-            at = len(start) + place
-        with torch.no_grad():
-            output = backbone.model(
-                inputs_embeds=backbone.embed(torch.tensor([given])),
-                attention_mask=torch.ones(1, len(given), dtype=torch.long),
-            )
-        total += float(output.logits[0, at].double().log_softmax(0)[token])
-    return total
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *CAUSAL_FAMILIES])

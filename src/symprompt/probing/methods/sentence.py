@@ -13,8 +13,7 @@ facts and all three templates (``facts.wording`` = 0, *mean over facts*).
 A masked model reads facts x answers x tokens sentences: BEAR's 7,731 facts with 25 answers (60 in
 one-to-one relations) and some 14 tokens make 2.8 million sentences for each template, 46 million
 tokens; BEAR-big has fifteen times as many (the shipped model's tokenizer). A causal model reads one
-sentence for each answer, a fourteenth of that. Batches are made by tokens, the head runs at the
-tokens asked for alone, and on CUDA sentences are packed into rows.
+sentence for each answer, a fourteenth of that.
 """
 
 from __future__ import annotations
@@ -26,13 +25,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.engine.batches import make_batches
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import ConfigError
 from symprompt.facts import Relation, Split
-from symprompt.models import Inputs, LanguageModel, pack
+from symprompt.models import LanguageModel
 from symprompt.probing.methods.base import Method, Vectors
-from symprompt.probing.queries import APART, tokens_of
-from symprompt.prompts.layout import pad_rows
+from symprompt.probing.whole_texts import fill_template, score_texts
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
@@ -97,129 +94,19 @@ class Sentence(Method):
         parts = [self.templates[own] for own in sentences.relations[rows].tolist()]
         subjects = [sentences.subjects[row] for row in rows.tolist()]
         pairs = zip(owner.tolist(), name.tolist(), strict=True)
-        texts = [_fill(parts[row], subjects[row], self.names.texts[own]) for row, own in pairs]
-        found = self._score(texts)
+        texts = [
+            fill_template(parts[row], subjects[row], self.names.texts[own]) for row, own in pairs
+        ]
+        read = score_texts(
+            self.backbone,
+            texts,
+            masking="one" if self.config.object_masking == "one" else "word",
+            max_tokens=self.max_tokens,
+        )
+        found = read.mean if self.config.object_average == "mean" else read.total
         device = self.backbone.device
         shape = (len(rows), len(self.names))
         scores = torch.full(shape, -torch.inf, dtype=torch.float32, device=device)
         places = torch.from_numpy(np.stack((owner, name))).to(device)
         scores[places[0], places[1]] = found.float()
         return scores
-
-    def _score(self, texts: list[str]) -> Tensor:
-        """Return the score [s] of each text, float64."""
-        vocabulary, device = self.backbone.vocabulary, self.backbone.device
-        prefix, suffix = vocabulary.beginning, vocabulary.suffix
-        read = vocabulary.encode_sentences(texts)
-        framed = [[*prefix, *ids, *suffix] for ids, _ in read]
-        # No word has the number -1, so that nothing but text is ever masked.
-        marks = [[*[-1] * len(prefix), *own, *[-1] * len(suffix)] for _, own in read]
-        ids, lengths = pad_rows(framed, vocabulary.pad_id)
-        words, _ = pad_rows(marks, -1)
-        if int(lengths.max()) > self.backbone.max_length:
-            longest = texts[int(lengths.argmax())]
-            raise DataError(
-                f"the sentence {longest!r} has {int(lengths.max())} tokens and the model takes "
-                f"{self.backbone.max_length}; leave its relation out with facts.relations."
-            )
-        table = torch.from_numpy(np.stack((ids, words))).to(device)
-        # What begins a text is not scored; where nothing does, nothing precedes the first token.
-        first = max(len(prefix), 1) if vocabulary.causal else len(prefix)
-        counts = np.maximum(lengths - first - len(suffix), 0)
-        total = torch.zeros(len(texts), dtype=torch.float64, device=device)
-        ask = self._ask_causal if vocabulary.causal else self._ask_masked
-        ask(table[0], table[1], lengths, counts, first, total)
-        if self.config.object_average == "mean":
-            total = total / torch.from_numpy(np.maximum(counts, 1)).to(device)
-        return total
-
-    def _ask_masked(
-        self,
-        ids: Tensor,
-        words: Tensor,
-        lengths: np.ndarray,
-        counts: np.ndarray,
-        first: int,
-        total: Tensor,
-    ) -> None:
-        """Add up the log-likelihoods of every token, masked with the rest of its word.
-
-        Args:
-            ids, words: [s, t] tokens and the words they are of.
-            lengths, counts: [s] tokens, and how many are asked for, from ``first`` on.
-            total: [s] what is added to.
-        """
-        backbone, device = self.backbone, self.backbone.device
-        owner, offset = tokens_of(counts)
-        mask = torch.tensor(backbone.vocabulary.mask_id, device=device)
-        packs = int(lengths.max()) <= backbone.longest_packed
-        for part, width in make_batches(
-            lengths[owner], self.max_tokens, width=_as_they_are, apart=APART, packed=packs
-        ):
-            both = torch.from_numpy(np.stack((owner[part], offset[part] + first))).to(device)
-            sentence, at = both
-            rows = ids[sentence, :width]
-            target = rows.gather(1, at[:, None])
-            hidden = torch.arange(width, device=device) == at[:, None]
-            if self.config.object_masking == "word":
-                own = words[sentence, :width]
-                later = torch.arange(width, device=device) >= at[:, None]
-                hidden = (own == own.gather(1, at[:, None])) & later
-            rows = torch.where(hidden, mask, rows)
-            sizes = lengths[owner[part]]
-            if packs:
-                length = torch.from_numpy(sizes).to(device)
-                packing, which = pack(length, int(sizes.sum()), width)
-                embeddings = backbone.embed(rows[which, packing.place])[None]
-                at = packing.starts[:-1] + at
-                inputs = Inputs(embeddings, None, packing=packing)
-            else:
-                inputs = Inputs(backbone.embed(rows), self._mask(sizes, width))
-            total.index_add_(0, sentence, _likelihoods(backbone.logits_at(inputs, at), target))
-
-    def _ask_causal(
-        self,
-        ids: Tensor,
-        words: Tensor,
-        lengths: np.ndarray,
-        counts: np.ndarray,
-        first: int,
-        total: Tensor,
-    ) -> None:
-        """Add up the log-likelihoods of every token after those before it; see ``_ask_masked``."""
-        backbone, device = self.backbone, self.backbone.device
-        # Every token is asked for, and the budget is meant for one in four.
-        for part, width in make_batches(
-            lengths, max(1, self.max_tokens // 4), width=_as_they_are, apart=APART
-        ):
-            owner, offset = tokens_of(counts[part])
-            row, at = torch.from_numpy(np.stack((owner, offset + first))).to(device)
-            sentence = torch.from_numpy(part).to(device)
-            rows = ids[sentence, :width]
-            inputs = Inputs(backbone.embed(rows), self._mask(lengths[part], width))
-            logits = backbone.logits_at(inputs, at - 1, row)
-            total.index_add_(0, sentence[row], _likelihoods(logits, rows[row, at][:, None]))
-
-    def _mask(self, lengths: np.ndarray, width: int) -> Tensor | None:
-        """Return which tokens are real [b, t]; None where all are."""
-        if int(lengths.min()) == width:
-            return None
-        length = torch.from_numpy(lengths).to(self.backbone.device)
-        return torch.arange(width, device=length.device) < length[:, None]
-
-
-def _fill(template: str, subject: str, answer: str) -> str:
-    """Return the statement, its first letter written large."""
-    # In one go: a name may hold what looks like a blank.
-    before, _, after = template.partition("[X]")
-    text = before.replace("[Y]", answer) + subject + after.replace("[Y]", answer)
-    return text[:1].upper() + text[1:]
-
-
-def _likelihoods(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the log-likelihood [n] of tokens [n, 1], float64."""
-    return logits.gather(1, target)[:, 0].double() - logits.logsumexp(1).double()
-
-
-def _as_they_are(lengths: np.ndarray) -> np.ndarray:
-    return lengths
