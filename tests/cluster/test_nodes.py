@@ -55,6 +55,14 @@ def test_the_tables_are_those_of_one_job_and_of_four(told: dict[str, Any], base:
         assert (base / "nodes" / name).read_bytes().replace(b"nodes", b"one") == one, name
 
 
+def test_the_answers_are_those_of_one_go_and_of_four_jobs(told: dict[str, Any], base: Path) -> None:
+    whole = (base / "answers-whole.jsonl").read_bytes()
+    assert len(whole.splitlines()) == told["asked"] > 100
+    for name in ("four", "nodes"):
+        assert (base / f"answers-{name}.jsonl").read_bytes() == whole
+        assert not (base / f"answers-{name}.jsonl.shards").exists()
+
+
 def test_the_job_of_the_lost_node_was_made_again(told: dict[str, Any], base: Path) -> None:
     (why,) = told["made"][told["killed"]]["again"]
     assert why.startswith(("its node was lost", "its worker died"))

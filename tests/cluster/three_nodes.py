@@ -20,15 +20,21 @@ from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
+import ray
 from odd_worker import HOWS, Odd, OddJob
 from ray.cluster_utils import Cluster
 
+from symprompt import Run, ask_file
 from symprompt.cluster import nodes
-from symprompt.cluster.machine import Machine
+from symprompt.cluster.machine import Jobs, Machine
 from symprompt.cluster.nodes import RayExecutor
 from symprompt.errors import SympromptError
+from symprompt.files.stream import Reader
 from symprompt.papers.report import reproduce
 from symprompt.papers.settings import FactSettings
+from symprompt.papers.shards import AskShard, ask_shards
+from symprompt.probing.results import load_facts
+from symprompt.runs.folder import Folder
 
 METHODS = ("majority", "manual", "ptuning", "spe")
 # Ray notices sooner that a node is gone than it does by itself.
@@ -111,6 +117,23 @@ def refuse_unseen(folder: Path, address: str) -> str:
     return ""
 
 
+def ask_everywhere(base: Path, address: str) -> list[str]:
+    """Ask a run of the reproduction the same questions in one go, by 4 jobs and on the nodes."""
+    Reader.__init__.__kwdefaults__["block"] = 32
+    (run,) = (base / "nodes").glob("runs/toy/*spe-34")
+    file = base / "questions.csv"
+    rows = ["relation,subject,object"]
+    for fact in (fact for one in load_facts(Folder(run)).relations for fact in one.all()):
+        rows += [f"{fact.relation},{fact.subject},", f"{fact.relation},,{fact.object}"] * 4
+    file.write_text("\n".join(rows))
+    ask_file(Run.load(run), file, base / "answers-whole.jsonl", top=3, device="cpu")
+    for name, where in {"four": {"jobs": 4}, "nodes": {"on": address}}.items():
+        out = str(base / f"answers-{name}.jsonl")
+        config = AskShard(run=str(run), file=str(file), out=out, top=3, device="cpu")
+        ask_shards(config, Jobs(threads=1, **where))
+    return rows
+
+
 def main() -> None:
     model, data, folder = sys.argv[1:]
     base = Path(folder)
@@ -126,6 +149,8 @@ def main() -> None:
     )
     others = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
     told: dict[str, Any] = {"nodes": 1 + len(others)}
+    # Joined once for all but the last, so that processes of the nodes need not start anew.
+    ray.init(cluster.address, log_to_driver=False, logging_level="error")
     notes: list[str] = []
     lost = others[0]
 
@@ -154,8 +179,10 @@ def main() -> None:
     for name, jobs in (("one", 1), ("four", 4)):
         here = make_settings(model, data, base / name, jobs=jobs, devices=("cpu",))
         told[name] = sorted(reproduce(here).outcome.made)
+    told["asked"] = len(ask_everywhere(base, cluster.address)) - 1
     told["odd"] = run_odd(base / "odd", cluster.address)
     told["stopped"] = stop_in_work(base / "stopped", cluster.address)
+    ray.shutdown()
     told["unseen"] = refuse_unseen(base / "unseen", cluster.address)
     cluster.shutdown()
     told["seconds"] = time.monotonic() - begun

@@ -125,8 +125,8 @@ class _Counting(Reader):
     alive = 0
     most = 0
 
-    def blocks(self, place: Any = None) -> Any:
-        for block in super().blocks(place):
+    def blocks(self, place: Any = None, until: Any = None) -> Any:
+        for block in super().blocks(place, until):
             rows = [(line, _Row(row)) for line, row in block.rows]
             yield Block(rows, block.bad, block.place)
 

@@ -24,6 +24,7 @@ from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
+from symprompt.papers.shards import AskShard, ask_shards
 from symprompt.probing.answer_tables import question_table
 from symprompt.probing.ask import Run, ask_template
 from symprompt.probing.coherency import measure_coherency
@@ -82,8 +83,11 @@ def run_ask(flags: AskFlags) -> None:
     if flags.out:
         _ask_file(flags)
         return
-    if flags.want or flags.overwrite:
-        raise ConfigError("--want and --overwrite go with --out; name the file to write.")
+    if flags.want or flags.overwrite or flags.as_given:
+        raise ConfigError(
+            "--want, --overwrite, --on, --jobs and what is said of jobs go with --out; name the "
+            "file to write."
+        )
     subjects = (
         load_subjects(Path(flags.file), flags.columns) if flags.file else [flags.subject or ""]
     )
@@ -112,20 +116,16 @@ def _ask_file(flags: AskFlags) -> None:
             "--out writes a run's answers to the questions of a file; give a run and a --file, and "
             "leave --json out."
         )
+    names = ("relation", "want", "columns", "top", "model", "device")
+    options: Any = {name: getattr(flags, name) for name in names}
+    jobs = flags.as_given
     with show_progress() as tick:
-        asked = ask_file(
-            Run.load(flags.run),
-            flags.file,
-            flags.out,
-            relation=flags.relation,
-            want=flags.want,
-            columns=flags.columns,
-            top=flags.top,
-            model=flags.model,
-            device=flags.device,
-            overwrite=flags.overwrite,
-            tick=tick,
-        )
+        if jobs is None:
+            options |= {"overwrite": flags.overwrite, "tick": tick}
+            asked = ask_file(Run.load(flags.run), flags.file, flags.out, **options)
+        else:
+            config = AskShard(run=flags.run, file=flags.file, out=flags.out, **options)
+            asked = ask_shards(config, jobs, overwrite=flags.overwrite, tick=tick)
     show_streamed(asked, "question")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from symprompt.cluster.machine import Jobs
 from symprompt.config import (
     Amount,
     Common,
@@ -133,7 +134,7 @@ class TuneFlags(ResumeFlag):
 
 
 @settings
-class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
+class PredictFlags(Jobs, DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     """Predict for the examples of a file, or for texts, with what a run of tune has learned.
 
     Of a run through a pattern the seed that did best on dev answers.
@@ -162,7 +163,7 @@ class PredictFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens):
 
 
 @settings
-class AskFlags(DeviceFlag, JsonFlag):
+class AskFlags(Jobs, DeviceFlag, JsonFlag):
     """Ask a finished run, or any model by a template, for the object of a subject or vice versa.
 
     Without a run: symprompt ask --model M --template "The capital of [X] is [Y] ." --subject France

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
 from symprompt.cli.output import print_json, show_streamed
 from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.files.reading import decode_text, parse_row
+from symprompt.papers.shards import PredictShard, predict_shards
 from symprompt.report.printing import show
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
@@ -44,6 +46,11 @@ def run_predict(flags: PredictFlags) -> None:
     if flags.out and not flags.json and isinstance(given, Path) and run.streams(given):
         _predict_stream(run, given, flags)
         return
+    if flags.as_given:
+        raise ConfigError(
+            "--on, --jobs and what is said of jobs go with --out and a table or lines of text; "
+            "leave them out."
+        )
     with show_progress() as tick:
         found = run.predict(
             given,
@@ -73,19 +80,16 @@ def run_predict(flags: PredictFlags) -> None:
 
 def _predict_stream(run: TaskRun, file: Path, flags: PredictFlags) -> None:
     """Write predictions for a file of any size."""
+    names = ("columns", "model", "device", "dtype", "max_tokens", "probabilities")
+    options: Any = {name: getattr(flags, name) for name in names}
+    jobs = flags.as_given
     with show_progress() as tick:
-        done, found = run.predict_stream(
-            file,
-            flags.out,
-            columns=flags.columns,
-            model=flags.model,
-            device=flags.device,
-            dtype=flags.dtype,
-            max_tokens=flags.max_tokens,
-            probabilities=flags.probabilities,
-            overwrite=flags.overwrite,
-            tick=tick,
-        )
+        if jobs is None:
+            options |= {"overwrite": flags.overwrite, "tick": tick}
+            done, found = run.predict_stream(file, flags.out, **options)
+        else:
+            config = PredictShard(run=flags.run, file=str(file), out=flags.out, **options)
+            done, found = predict_shards(config, jobs, overwrite=flags.overwrite, tick=tick)
     show_streamed(done, "prediction")
     _show_figures(found)
 

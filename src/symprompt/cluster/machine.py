@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from symprompt.config import Amount, Common, Count, Positive, Several, settings
 
 
 @settings
-class Machine:
-    """Where jobs run, and how often one is tried."""
+class Jobs:
+    """Where jobs run, how many side by side, and how often one is tried."""
 
     on: Common[str] = "here"
     """Where jobs run: here; ray, which starts Ray on this machine; or HOST:PORT or ray://HOST:PORT,
     which joins a cluster whose nodes share the disk."""
-    devices: Several[str] = ()
-    """Devices to work on, such as cuda:0 cuda:1 or cpu; empty takes every GPU, else the CPU. On a
-    cluster: cpu, or empty."""
     jobs: Positive = 1
     """Jobs side by side on each device."""
     threads: Count = 0
@@ -25,3 +24,18 @@ class Machine:
     """Times a job is tried again after its worker died, its node was lost or full, or it hung."""
     patience: Positive = 3600
     """Seconds without progress after which a job is taken to hang."""
+
+    @property
+    def as_given(self) -> Jobs | None:
+        """What is said of jobs; None where all is as it is without a word."""
+        own = Jobs(**{entry.name: getattr(self, entry.name) for entry in fields(Jobs)})
+        return None if own == Jobs() else own
+
+
+@settings
+class Machine(Jobs):
+    """Where jobs run, with the devices by name."""
+
+    devices: Several[str] = ()
+    """Devices to work on, such as cuda:0 cuda:1 or cpu; empty takes every GPU, else the CPU. On a
+    cluster: cpu, or empty."""

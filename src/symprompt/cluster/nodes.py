@@ -46,7 +46,7 @@ _NODE_LABEL = "ray.io/node-id"
 
 # ---------------------------------------------------------------------- on a node
 
-_kept: dict[str, Any] = {}
+_kept: dict[tuple[Any, ...], Any] = {}
 
 
 def look(folder: str, place: str, paths: Sequence[str]) -> dict[str, Any]:
@@ -80,14 +80,17 @@ def work(order: Mapping[str, Any]) -> dict[str, Any]:
     except (OSError, RunError) as error:
         note = f"node {host} cannot work in {order['folder']}: {str(error).rstrip('.')}."
         return {"job": order["name"], "kind": "failed", "note": note, "elsewhere": True}
-    worker = _kept.get("worker")
+    kind = tuple(order[name] for name in ("work", "device", "threads", "memory_gib"))
+    worker = _kept.pop(kind, None)
     if worker is None:
-        start = import_module(order["work"]).start
-        worker = start(order["device"], tell, order["threads"], order["memory_gib"])
+        # One of another kind holds a model, and two may not fit.
+        _kept.clear()
+        worker = import_module(kind[0]).start(kind[1], tell, *kind[2:])
     worker.tell = tell
     # The process of an attempt before this one may hold the run folder for a moment yet.
     sound = worker.answer(order, patience=_BUSY_SECONDS)
-    _kept["worker"] = worker if sound else None
+    if sound:
+        _kept[kind] = worker
     return {**ended, "about": {**ended.get("about", {}), "node": host}}
 
 

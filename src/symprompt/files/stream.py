@@ -11,13 +11,14 @@ import csv
 import io
 import json
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files.atomic import (
@@ -54,6 +55,8 @@ LONGEST = 1 << 20
 ENDINGS = (".jsonl", ".csv", ".parquet")
 """What is written, by the file's ending."""
 _AT_ONCE = 1 << 16
+_SHARDS = 64
+_MOST_BLOCKS = 64
 Bad = tuple[int, str]
 """A line and what is wrong with it."""
 
@@ -80,6 +83,23 @@ class Block:
     rows: list[tuple[int, Row]]
     bad: list[Bad]
     place: Place
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some consecutive blocks of a file, which are made apart from the others; final.
+
+    Attributes:
+        start: where the reader stands before them.
+        end: where it stands after them.
+        rows: how many there are, good and bad.
+        block: rows of a block.
+    """
+
+    start: Place
+    end: Place
+    rows: int
+    block: int
 
 
 class Reader:
@@ -127,27 +147,69 @@ class Reader:
         except OSError as error:
             raise DataError(f"{path} cannot be read ({reason(error)}).") from None
 
-    def blocks(self, place: Place | None = None) -> Iterator[Block]:
+    def blocks(self, place: Place | None = None, until: Place | None = None) -> Iterator[Block]:
         """Yield the blocks from a place on.
 
+        Args:
+            until: the place to stop at; then it is checked in the end, and not what stands before.
+
         Raises:
-            DataError: what stands before the place is not what it was.
+            DataError: what stands before a place is not what it was.
         """
         place = place or Place()
         try:
             with self.path.open("rb") as stream:
-                self._skip(stream, place)
-                yield from self._read(_Lines(self.path, stream, place))
+                self._skip(stream, place, check=until is None)
+                for block in self._read(_Lines(self.path, stream, place)):
+                    if until is not None and block.place.bytes > until.bytes:
+                        break
+                    place = block.place
+                    yield block
+                    if place == until:
+                        return
         except OSError as error:
             raise DataError(f"{self.path} cannot be read ({reason(error)}).") from None
+        if until is not None and place != until:
+            self._refuse(until)
 
-    def _skip(self, stream: BinaryIO, place: Place) -> None:
+    def cut(self) -> list[Shard]:
+        """Return the file as shards of a block each, or of more so that there are not too many.
+
+        How many there are depends on the file alone.
+        """
+        ends, rows = [Place()], 0
+        for block in self.blocks():
+            ends.append(block.place)
+            rows += len(block.rows) + len(block.bad)
+        count = len(ends) - 1
+        each = min(_MOST_BLOCKS, max(1, count // _SHARDS))
+        starts = range(0, count, each)
+        return [
+            Shard(
+                ends[at],
+                ends[min(at + each, count)],
+                min(rows, (at + each) * self.block) - at * self.block,
+                self.block,
+            )
+            for at in starts
+        ]
+
+    def _refuse(self, place: Place) -> NoReturn:
+        raise DataError(
+            f"{self.path} is not what it was when its first {place.lines:,} lines were read; "
+            "give the file of then, or start anew with --overwrite."
+        )
+
+    def _skip(self, stream: BinaryIO, place: Place, *, check: bool) -> None:
         """Go to a place; the names of columns are read again, and what stands before checked."""
         self._names = []
         if place.bytes and self._kind in (".csv", ".tsv"):
             # The first line that is not blank names the columns, or says how many there are.
             next(self._entries(_Lines(self.path, stream, Place())), None)
             stream.seek(0)
+        if not check:
+            stream.seek(place.bytes)
+            return
         left, crc = place.bytes, 0
         while left:
             piece = stream.read(min(left, _AT_ONCE))
@@ -155,10 +217,7 @@ class Reader:
                 break
             left, crc = left - len(piece), zlib.crc32(piece, crc)
         if left or crc != place.crc:
-            raise DataError(
-                f"{self.path} is not what it was when its first {place.lines:,} lines were read; "
-                "give the file of then, or start anew with --overwrite."
-            )
+            self._refuse(place)
 
     def _read(self, lines: _Lines) -> Iterator[Block]:
         rows: list[tuple[int, Row]] = []
@@ -379,6 +438,7 @@ def stream(
     form: Format,
     about: Mapping[str, Any],
     overwrite: bool = False,
+    shard: Shard | None = None,
     stage: str = "asking",
     tick: Tick = silent,
 ) -> Streamed:
@@ -394,6 +454,7 @@ def stream(
         form: how they are written.
         about: all that the rows depend on; a run with other settings is not gone on with.
         overwrite: write the file even if it is there, and start anew where settings differ.
+        shard: make this one alone, as a piece of a file that ``join`` writes.
 
     Raises:
         ConfigError: the file is there, or a broken run had other settings.
@@ -402,16 +463,25 @@ def stream(
     """
     require_parquet(target)
     begun = time.monotonic()
-    with _Writer(target, form, {**about, "block": reader.block}, overwrite=overwrite) as writer:
+    until = None
+    if shard is not None:
+        reader.block, until = shard.block, shard.end
+    elif shards_of(target).exists():
+        raise ConfigError(
+            f"{target} was begun with several jobs; go on with --jobs or --on, or delete "
+            f"{shards_of(target)} to start anew."
+        )
+    about = {**about, "block": reader.block}
+    with _Writer(target, form, about, overwrite=overwrite, shard=shard) as writer:
         state, resumed = writer.state, writer.state.rows
         pending: tuple[Block, Callable[[], Made]] | None = None
         saved = begun
         if not state.done:
-            for block in reader.blocks(state.place):
+            for block in reader.blocks(state.place, until) if state.place != until else ():
                 ahead = block, start(block)
                 if pending is not None:
                     saved = _write(writer, *pending, saved)
-                    _show(tick, stage, state, reader)
+                    _show(tick, stage, state, reader, shard)
                 pending = ahead
             if pending is not None:
                 _write(writer, *pending, saved)
@@ -443,8 +513,11 @@ def _write(writer: _Writer, block: Block, wait: Callable[[], Made], saved: float
     return now
 
 
-def _show(tick: Tick, stage: str, state: _State, reader: Reader) -> None:
+def _show(tick: Tick, stage: str, state: _State, reader: Reader, shard: Shard | None) -> None:
     done = state.rows + state.bad
+    if shard is not None:
+        tick(stage, done, shard.rows, _note(state))
+        return
     # How many there are is known at the end alone; the bytes say about how many.
     total = max(done + 1, round(done * reader.size / max(1, state.place.bytes)))
     tick(stage, done, total, _note(state))
@@ -458,13 +531,22 @@ class _Writer:
     """Appends rows to a file that is not in its place yet, and those that are bad to another."""
 
     def __init__(
-        self, target: Path, form: Format, about: Mapping[str, Any], *, overwrite: bool
+        self,
+        target: Path,
+        form: Format,
+        about: Mapping[str, Any],
+        *,
+        overwrite: bool,
+        shard: Shard | None = None,
     ) -> None:
         self.target, self.form, self.overwrite = target, form, overwrite
-        self.kind = target.suffix.lower()
+        self.kind, self.whole = target.suffix.lower(), shard is None
         self.paths = part_of(target), part_of(side_file(target))
-        self._state_path = target.with_name(target.name + ".state.json")
+        self._state_path = _state_of(target)
         self.state = _State({**about, "written": self.kind})
+        if shard is not None:
+            self.state.about["start"] = shard.start.bytes
+            self.state.place = shard.start
         self._streams: list[BinaryIO] = []
 
     def __enter__(self) -> _Writer:
@@ -508,8 +590,8 @@ class _Writer:
                     "anew."
                 )
             opened.truncate(size)
-        if not self.state.written and self.kind == ".csv":
-            self._append(0, _csv_lines([{name: name for name in self.form.columns}]))
+        if not self.state.written and self.kind == ".csv" and self.whole:
+            self._append(0, _header(self.form))
 
     def __exit__(self, *_: object) -> None:
         for opened in self._streams:
@@ -589,8 +671,8 @@ class _Writer:
         part, bad_part = self.paths
         with self._refusing():
             if part.stat().st_size or not self.state.written or not self.target.exists():
-                if self.kind == ".parquet":
-                    _to_parquet(part, self.target, self.form.columns)
+                if self.kind == ".parquet" and self.whole:
+                    _to_parquet([part], self.target, self.form.columns)
                     part.unlink()
                 else:
                     part.replace(self.target)
@@ -607,7 +689,52 @@ def _csv_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _to_parquet(part: Path, target: Path, columns: Mapping[str, type]) -> None:
+def _header(form: Format) -> bytes:
+    return _csv_lines([{name: name for name in form.columns}])
+
+
+def _state_of(target: Path) -> Path:
+    return target.with_name(target.name + ".state.json")
+
+
+def forget(target: Path) -> None:
+    """Delete what a broken run in one go has left of a file."""
+    for path in (_state_of(target), part_of(target), part_of(side_file(target))):
+        path.unlink(missing_ok=True)
+
+
+def shards_of(target: Path) -> Path:
+    """Return where the pieces of a file stand that several jobs make."""
+    return target.with_name(target.name + ".shards")
+
+
+def join(pieces: Sequence[Path], target: Path, form: Format) -> None:
+    """Write a file of its shards, to the byte as one that was made in one go.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    kind = target.suffix.lower()
+    if kind == ".parquet":
+        _to_parquet(pieces, target, form.columns)
+    else:
+        _concatenate(pieces, target, _header(form) if kind == ".csv" else b"")
+    bad = [path for path in map(side_file, pieces) if path.exists()]
+    if bad:
+        _concatenate(bad, side_file(target), b"")
+    else:
+        side_file(target).unlink(missing_ok=True)
+
+
+def _concatenate(pieces: Sequence[Path], target: Path, head: bytes) -> None:
+    with replacing(target) as path, path.open("wb") as whole:
+        whole.write(head)
+        for piece in pieces:
+            with piece.open("rb") as opened:
+                shutil.copyfileobj(opened, whole)
+
+
+def _to_parquet(parts: Iterable[Path], target: Path, columns: Mapping[str, type]) -> None:
     """Turn JSON lines into Parquet, some at a time."""
     import pyarrow as arrow
     from pyarrow import parquet
@@ -616,13 +743,18 @@ def _to_parquet(part: Path, target: Path, columns: Mapping[str, type]) -> None:
     schema = arrow.schema([(name, types[own]) for name, own in columns.items()])
     with (
         replacing(target) as path,
-        part.open(encoding="utf-8") as lines,
         parquet.ParquetWriter(path, schema) as writer,
     ):
         some: list[dict[str, Any]] = []
-        for line in lines:
+        for line in _lines_of(parts):
             some.append(json.loads(line))
             if len(some) == _AT_ONCE:
                 writer.write_table(arrow.Table.from_pylist(some, schema))
                 some = []
         writer.write_table(arrow.Table.from_pylist(some, schema))
+
+
+def _lines_of(parts: Iterable[Path]) -> Iterator[str]:
+    for part in parts:
+        with part.open(encoding="utf-8") as lines:
+            yield from lines

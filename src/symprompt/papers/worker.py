@@ -19,28 +19,35 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 from transformers.utils import logging as transformers_logging
 
+from symprompt.config import load
 from symprompt.errors import BusyError, SympromptError, is_of_machine, is_out_of_memory
 from symprompt.files.progress import Tick
 from symprompt.models import LanguageModel
 from symprompt.papers.jobs import Config
+from symprompt.papers.shards import AnyShard, AskShard, PredictShard, ShardConfig, make_shard
+from symprompt.probing.ask import Run
 from symprompt.probing.config import RunConfig, load_config, model_dtype
 from symprompt.probing.results import PROMPTS
 from symprompt.probing.train import train
 from symprompt.runs.folder import HISTORY, Folder
 from symprompt.tasks.config import load_pattern_config, load_tune_config
+from symprompt.tasks.predict import TaskRun
 from symprompt.tasks.train import Session, tune
 
 Tell = Callable[[Mapping[str, Any]], None]
-LOADERS: dict[str, Callable[[str], Config]] = {
+LOADERS: dict[str, Callable[[str], Config | AnyShard]] = {
     "train": load_config,
     "tune": load_tune_config,
     "patterns": load_pattern_config,
+    "ask": partial(load, AskShard),
+    "predict": partial(load, PredictShard),
 }
 _TICK_SECONDS = 0.2
 _BUSY_SECONDS = 1.0
@@ -61,23 +68,29 @@ class Worker:
         self._backbone: LanguageModel | None = None
         self._loaded: tuple[object, ...] = ()
         self._session = Session()
+        self._run: Run | TaskRun | None = None
         gc.collect()
         if torch.device(self.device).type == "cuda":
             torch.cuda.empty_cache()
 
-    def make(self, name: str, config: Config, source: str = "") -> None:
+    def make(self, name: str, config: Config | AnyShard, source: str = "") -> None:
         """Run one job, or go on with it, and tell how it ended.
 
         Args:
             source: a finished run whose prompts are queried again, or "".
         """
-        if self._kept not in (None, (type(config), config.model)):
+        kept = (type(config), config.run if isinstance(config, ShardConfig) else config.model)
+        if self._kept not in (None, kept):
             self.forget()
-        self._kept = (type(config), config.model)
+        self._kept = kept
         begun = time.perf_counter()
         tick = self._ticks(name)
         config = replace(config, device=self.device)
-        if isinstance(config, RunConfig):
+        if isinstance(config, ShardConfig):
+            kind = Run if isinstance(config, AskShard) else TaskRun
+            self._run = self._run or kind.load(config.run)
+            make_shard(self._run, config, tick=tick)
+        elif isinstance(config, RunConfig):
             if source:
                 borrow_prompts(source, config)
             if not Folder(config.out).finished:

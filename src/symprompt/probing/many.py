@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +12,20 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.facts import QUESTION_ROLES, compose, read_question
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import read_columns
-from symprompt.files.stream import Bad, Block, Format, Made, Reader, Streamed, check_target, stream
+from symprompt.files.stream import (
+    Bad,
+    Block,
+    Format,
+    Made,
+    Reader,
+    Shard,
+    Streamed,
+    check_target,
+    stream,
+)
 from symprompt.probing.ask import Answer, Askable, Ranked, Run, rank_objects, subjects_of
 from symprompt.probing.methods.base import method_class
 from symprompt.probing.results import SUBJECT, load_card, run_config
-from symprompt.runs.folder import MANIFEST
 
 Want = Literal["", "objects", "subjects"]
 _OBJECTS_AT_ONCE = 64
@@ -49,6 +57,7 @@ def ask_file(
     model: str = "",
     device: str = "auto",
     overwrite: bool = False,
+    shard: Shard | None = None,
     tick: Tick = silent,
 ) -> Streamed:
     """Ask a run the questions of a file and write the answers, in constant memory.
@@ -68,6 +77,7 @@ def ask_file(
         model: where the model is now, if it moved since the run was made.
         device: auto, cpu, cuda, cuda:N or mps.
         overwrite: write ``out`` even if it is there.
+        shard: ask these questions of the file alone, and write a piece of the answers.
         tick: called with every step of progress.
 
     Raises:
@@ -80,30 +90,59 @@ def ask_file(
         >>> asked.rows, asked.bad
         (1, 0)
     """
-    run.check_asking(top)
-    if relation:
-        run.check_relation(relation, top)
-    if want == "subjects":
-        run.require_subject_prompt()
-    target = Path(out)
-    check_target(target)
-    roles = read_columns(columns, QUESTION_ROLES)
-    reader = Reader(Path(file), lines_as="subject")
+    reader, roles = read_questions(
+        run, file, out, relation=relation, want=want, columns=columns, top=top
+    )
     asker = Asker(run, relation, want, roles, top, model, device, tick, reader.path)
-    manifest = (run.folder.path / MANIFEST).read_bytes()
     about = {
         "command": "ask",
-        "run": hashlib.sha256(manifest).hexdigest(),
+        "run": run.folder.digest,
         "relation": relation,
         "want": want,
         "columns": roles,
         "top": top,
         "device": run.load_backbone(model, device, tick).device.type,
     }
-    form = Format(_FORM, _flatten)
     return stream(
-        reader, target, asker.start, form=form, about=about, overwrite=overwrite, tick=tick
+        reader,
+        Path(out),
+        asker.start,
+        form=answer_format(),
+        about=about,
+        overwrite=overwrite,
+        shard=shard,
+        tick=tick,
     )
+
+
+def read_questions(
+    run: Run,
+    file: str | Path,
+    out: str | Path,
+    *,
+    relation: str,
+    want: Want,
+    columns: Mapping[str, str] | Sequence[str],
+    top: int,
+) -> tuple[Reader, dict[str, str]]:
+    """Return what reads a file's questions, and its columns by role; see ``ask_file``.
+
+    Raises:
+        SympromptError: the run cannot be asked so.
+    """
+    run.check_asking(top)
+    if relation:
+        run.check_relation(relation, top)
+    if want == "subjects":
+        run.require_subject_prompt()
+    check_target(Path(out))
+    roles = read_columns(columns, QUESTION_ROLES)
+    return Reader(Path(file), lines_as="subject"), roles
+
+
+def answer_format() -> Format:
+    """Return how answers are written."""
+    return Format(_FORM, _flatten)
 
 
 class Asker:

@@ -254,6 +254,11 @@ class Folder:
         return self.load(MANIFEST, Manifest)
 
     @property
+    def digest(self) -> str:
+        """The digest of the manifest, which tells the run from others."""
+        return hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()
+
+    @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return self.has(MANIFEST) and self.manifest.finished

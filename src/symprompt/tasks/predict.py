@@ -5,7 +5,6 @@ A run stores a prompt and its head, or what answers through a pattern.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from symprompt.errors import ConfigError, DataError, RunError, TemplateError
 from symprompt.files.atomic import to_json_lines, write_file
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import TABLES, GivenRows, Row, Source, source_of
-from symprompt.files.stream import Bad, Block, Format, Made, Reader, Streamed, stream
+from symprompt.files.stream import Bad, Block, Format, Made, Reader, Shard, Streamed, stream
 from symprompt.models import LanguageModel, Prefix
 from symprompt.runs.folder import CONFIG, MANIFEST, Folder
 from symprompt.tasks.config import (
@@ -323,6 +322,7 @@ class TaskRun:
         max_tokens: int = 0,
         probabilities: bool = False,
         overwrite: bool = False,
+        shard: Shard | None = None,
         tick: Tick = silent,
     ) -> tuple[Streamed, Outcome]:
         """Write what the run predicts for a file's examples, in constant memory.
@@ -332,19 +332,18 @@ class TaskRun:
 
         Args:
             out: a .csv or .parquet file, or one of JSON lines.
+            shard: predict for these examples of the file alone, and write a piece.
 
         Returns:
             What was written; and figures where every example has its label, without rows. Of tags,
             spans, answers and patterns there are figures of no more than a block of rows.
         """
-        self._check_probabilities(probabilities)
-        reader, roles = self._reader(Path(file), columns), list(columns)
+        reader, roles = self.reader(file, columns, probabilities=probabilities), list(columns)
         ready = self.load_model(model, device, dtype, tick)
         predictor = _Predictor(self.stored, ready, str(file), roles, max_tokens, probabilities)
-        manifest = (self.folder.path / MANIFEST).read_bytes()
         about = {
             "command": "predict",
-            "run": hashlib.sha256(manifest).hexdigest(),
+            "run": self.folder.digest,
             "columns": roles,
             "device": self.stored.backbone(ready).device.type,
             "dtype": dtype,
@@ -355,24 +354,30 @@ class TaskRun:
             reader,
             Path(out),
             predictor.start,
-            form=Format(_COLUMNS | ({"probabilities": str} if probabilities else {})),
+            form=prediction_format(probabilities),
             about=about,
             overwrite=overwrite,
+            shard=shard,
             stage="predicting",
             tick=tick,
         )
-        return done, predictor.outcome(done)
+        metrics = predictor.metrics(done) or tallied_figures(self.stored, done.tally)
+        return done, Outcome(metrics, [], tuple(predictor.notes))
 
     def streams(self, file: str | Path) -> bool:
         """Return whether a file's examples stand in rows or lines, so that it can be streamed."""
         suffix = Path(file).suffix.lower()
         return suffix in TABLES or (suffix == ".txt" and self.stored.inputs == ("text",))
 
-    def _reader(self, path: Path, columns: Sequence[str]) -> Reader:
+    def reader(
+        self, file: str | Path, columns: Sequence[str], *, probabilities: bool = False
+    ) -> Reader:
+        """Return what reads a file's examples block by block; see ``predict_stream``."""
+        self._check_probabilities(probabilities)
         stored, header = self.stored, True
         if isinstance(stored, StoredPrompt):
             header = not columns_of([*stored.card["columns"], *columns]).numbered
-        return Reader(path, lines_as="text", any_case=False, header=header)
+        return Reader(Path(file), lines_as="text", any_case=False, header=header)
 
     def _check_probabilities(self, wanted: bool) -> None:
         if wanted and not self.stored.classes:
@@ -450,19 +455,29 @@ class _Predictor:
             return
         yield examples, outcome
 
-    def outcome(self, done: Streamed) -> Outcome:
-        """Return figures and notes of all blocks."""
-        counts = {name: count for name, count in done.tally.items() if name != _BLOCKS}
-        pairs = [(*json.loads(name), count) for name, count in counts.items()]
-        metrics: dict[str, float] = {}
-        if len(self.whole) == done.tally.get(_BLOCKS) == 1:
-            metrics = self.whole[0].metrics
-        elif pairs and all(gold is not None for gold, _, _ in pairs):
-            assert isinstance(self.stored, StoredPrompt)
-            gold = [own for name, _, n in pairs for own in [TextExample("", (), name)] * n]
-            found = [own for _, name, n in pairs for own in [ClassPrediction(name, 0.0, ())] * n]
-            metrics = figures(self.stored.kind, gold, found)
-        return Outcome(metrics, [], tuple(self.notes))
+    def metrics(self, done: Streamed) -> dict[str, float]:
+        """Return the figures of a file of one block."""
+        alone = len(self.whole) == done.tally.get(_BLOCKS) == 1
+        return dict(self.whole[0].metrics) if alone else {}
+
+
+def prediction_format(probabilities: bool) -> Format:
+    """Return how predictions are written."""
+    return Format(_COLUMNS | ({"probabilities": str} if probabilities else {}))
+
+
+def tallied_figures(
+    stored: StoredPrompt | StoredPattern, tally: Mapping[str, int]
+) -> dict[str, float]:
+    """Return the figures of counted pairs of gold and predicted classes, if all have a gold."""
+    counts = {name: count for name, count in tally.items() if name != _BLOCKS}
+    pairs = [(*json.loads(name), count) for name, count in counts.items()]
+    if not pairs or any(gold is None for gold, _, _ in pairs):
+        return {}
+    assert isinstance(stored, StoredPrompt)
+    gold = [own for name, _, n in pairs for own in [TextExample("", (), name)] * n]
+    found = [own for _, name, n in pairs for own in [ClassPrediction(name, 0.0, ())] * n]
+    return figures(stored.kind, gold, found)
 
 
 def predict_file(run: str | Path, file: str | Path, **options: Any) -> Outcome:
