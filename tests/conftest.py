@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Said before transformers is imported: no test may reach the network.
@@ -13,10 +13,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from huggingface_hub import constants
 from hypothesis import HealthCheck, settings
 
 from symprompt.facts import FactSet
 from symprompt.models import LanguageModel
+from tiny.hub import Hub, serving
 from tiny.models import CAUSAL_FAMILIES, FAMILIES, make_facts, save_family, save_knowing_bert
 from tiny.runs import Call, Said
 
@@ -129,3 +131,25 @@ def call(capsys: pytest.CaptureFixture[str], plain_wide_terminal: None) -> Call:
         return Said(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A stand-in for the hub, which huggingface's library asks in this process; no token is set."""
+    with serving(Hub()) as own:
+        home = tmp_path / "hf-home"
+        changes = {
+            "ENDPOINT": own.address,
+            "HUGGINGFACE_CO_URL_TEMPLATE": own.address + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_OFFLINE": False,
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_ASSETS_CACHE": str(home / "assets"),
+            "HF_TOKEN_PATH": str(home / "token"),
+            "AGENT_HARNESSES_PATH": str(home / "agents.json"),
+            # Its own storage protocol, compiled, is not stood in for.
+            "HF_HUB_DISABLE_XET": True,
+        }
+        for name, value in changes.items():
+            monkeypatch.setattr(constants, name, value, raising=False)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield own

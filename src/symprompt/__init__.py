@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from symprompt.opening import export_tables as export_tables
     from symprompt.opening import import_run as import_run
     from symprompt.opening import load as load
+    from symprompt.opening import push_run as push_run
     from symprompt.papers.report import reproduce as reproduce
     from symprompt.papers.settings import FactSettings as FactSettings
     from symprompt.papers.settings import TaskSettings as TaskSettings
@@ -70,7 +71,7 @@ _PUBLIC = {
     ),
     "symprompt.files.progress": ("show_progress",),
     "symprompt.models": ("LanguageModel",),
-    "symprompt.opening": ("export_run", "export_tables", "import_run", "load"),
+    "symprompt.opening": ("export_run", "export_tables", "import_run", "load", "push_run"),
     "symprompt.papers.report": ("reproduce",),
     "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
     "symprompt.pretraining.config": (

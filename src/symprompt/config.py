@@ -106,13 +106,15 @@ Different = Annotated[tuple[T, ...], Strict(False), Field(min_length=1), AfterVa
 
 # ---- marks
 
-INCIDENTAL, COMMON, POSITIONAL = "incidental", "common", "positional"
+INCIDENTAL, COMMON, POSITIONAL, RUN = "incidental", "common", "positional", "run"
 Incidental = Annotated[T, INCIDENTAL]
 """A setting in which two halves of the same run may differ: it does not change the recipe."""
 Common = Annotated[T, COMMON]
 """A setting that the short part of a command's help shows."""
 Positional = Annotated[T, POSITIONAL]
 """An argument of a command that has no flag: its place says what it is."""
+OfRun = Annotated[T, RUN]
+"""A run folder, or the name of a run on the hub."""
 
 
 # ---- classes
@@ -436,9 +438,14 @@ def command_of(tables: Iterable[str]) -> Command | None:
 
 def to_toml(config: object) -> str:
     """Write a whole config of any kind as TOML that reads back to an equal config."""
+    return tables_to_toml(asdict(config))  # type: ignore[call-overload]
+
+
+def tables_to_toml(config: Mapping[str, Any]) -> str:
+    """Write a config that was read as plain tables as TOML."""
     lines: list[str] = []
     tables: list[str] = []
-    for key, value in asdict(config).items():  # type: ignore[call-overload]
+    for key, value in config.items():
         if isinstance(value, dict):
             tables.append(f"\n[{key}]")
             tables.extend(f"{inner} = {_toml(entry)}" for inner, entry in value.items())

@@ -47,6 +47,10 @@ class BusyError(RunError):
     """Another process is at work in a run folder."""
 
 
+class ExchangeError(RunError):
+    """What a run has learned cannot be expressed in another library's format."""
+
+
 class TrainingError(SympromptError):
     """Training cannot go on, for example because a loss is not finite."""
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
 
 import symprompt
 from symprompt.errors import SympromptError
 from symprompt.tasks.predict import TaskRun
+from tiny.hub import Hub
 from tiny.labelled import write_toy
 from tiny.runs import Call
 from tiny.tasks import run_toy
@@ -119,3 +121,38 @@ def test_an_exported_run_is_the_same_run_when_it_is_imported(
     with pytest.raises(SympromptError, match="cannot read"):
         symprompt.import_run(tmp_path / "out", tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+def test_what_peft_cannot_express_is_on_the_hub_as_a_run(
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    call: Call,
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", hub.writer)
+    data, model = write_toy(tmp_path / "data", "sequence"), family_folder("bert")
+    run_toy(data, model, tmp_path / "run", "sequence", learning__epochs=1, method="ft")
+    said = call("push", tmp_path / "run", "me/toy")
+    assert said.code == 0, said.err
+    assert "the run itself, for symprompt alone: run was made by ft, which changed" in said.out
+    assert "symprompt predict me/toy FILE" in said.out
+    repo = hub.repos["me/toy"]
+    files = repo.commits[repo.branches["main"]]
+    assert not [name for name, own in files.items() if str(tmp_path).encode() in own]
+    card = ModelCard(files["README.md"].decode()).data
+    stored = TaskRun.load(tmp_path / "run").folder.manifest.records
+    assert card.library_name == "symprompt"
+    assert [own.metric_value for own in card.eval_results] == [
+        round(own.value, 2) for own in stored
+    ]
+    options: dict[str, Any] = {"probabilities": True, "device": "cpu"}
+    wanted = TaskRun.load(tmp_path / "run").predict(TEXTS, **options).rows
+    fetched = symprompt.load("me/toy")
+    assert isinstance(fetched, TaskRun)
+    assert fetched.predict(TEXTS, model=str(model), **options).rows == wanted
+    # With its model named once, it need not be named again.
+    said = call("import", "me/toy", "--out", tmp_path / "back", "--model", model)
+    assert said.code == 0, said.err
+    assert TaskRun.load(tmp_path / "back").predict(TEXTS, **options).rows == wanted
+    assert call("table", tmp_path / "run", "me/toy").code == 0

@@ -7,17 +7,18 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import FrameType
 from typing import Any, Literal
 
 from symprompt import __version__
 from symprompt.cli.parsing import parse
-from symprompt.config import flat_fields, nearest
+from symprompt.config import RUN, flat_fields, nearest
 from symprompt.errors import STOPPING, SympromptError, escape, is_out_of_memory
+from symprompt.files.hub import is_hub_name
 
 # What lowers a command's need of memory, whichever of them it has.
 _MEMORY = ("max_tokens", "micro_batch", "batch", "memory_gib", "train_limit", "limit", "most")
@@ -129,6 +130,11 @@ COMMANDS: dict[str, Command] = {
         "make a run of an exported folder",
         "symprompt.cli.flags:ImportFlags",
         "symprompt.cli.exchange:run_import",
+    ),
+    "push": Command(
+        "put a run on the hub, for others to ask by its name",
+        "symprompt.cli.flags:PushFlags",
+        "symprompt.cli.exchange:run_push",
     ),
     "data check": Command(
         "look at facts: counts, what is dropped, what leaks",
@@ -270,9 +276,34 @@ def _run(words: list[str]) -> None:
     kinds = [load_attribute(kind) for kind in command.configs]
     given = parse(name, load_attribute(command.flags), words[len(name.split()) :], kinds)
     run = load_attribute(command.run)
+    named = _hub_names(given[0])
+    locate = load_attribute("symprompt.opening:locate_run") if named else None
     if "transformers" in sys.modules:
         load_attribute("symprompt.models.loading:silence_transformers")()
-    run(*given)
+    places = {name: str(locate(name)) for name in named} if locate else {}
+    run(*_with_places(given, places))
+
+
+def _hub_names(flags: Any) -> list[str]:
+    """Return the runs among a command's flags that are named as on the hub."""
+    found: list[str] = []
+    for key, field in flat_fields(type(flags)).items():
+        if RUN in field.metadata:
+            value = getattr(flags, key)
+            found += [value] if isinstance(value, str) else value
+    return [name for name in dict.fromkeys(found) if is_hub_name(name)]
+
+
+def _with_places(given: Sequence[Any], places: Mapping[str, str]) -> list[Any]:
+    """Return a command's flags and config with run folders in the place of their names."""
+    flags, changes = given[0], {}
+    for key, field in flat_fields(type(flags)).items():
+        if places and RUN in field.metadata:
+            value = getattr(flags, key)
+            one = isinstance(value, str)
+            listed = tuple(places.get(own, own) for own in ((value,) if one else value))
+            changes[key] = listed[0] if one else listed
+    return [replace(flags, **changes), *given[1:]]
 
 
 def _find(words: Sequence[str]) -> str | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from symprompt.cli.flags import DataExportFlags, ExportFlags, ImportFlags
+from symprompt.cli.flags import DataExportFlags, ExportFlags, ImportFlags, PushFlags
 from symprompt.cli.output import print_json
-from symprompt.errors import ConfigError
+from symprompt.errors import ConfigError, counted, escape
 from symprompt.files.parquet import require_pyarrow, write_parquet
-from symprompt.opening import export_run, export_tables, import_run
+from symprompt.opening import export_run, export_tables, import_run, push_run
 from symprompt.probing.prepare import load_config_facts
-from symprompt.tasks.predict import TaskRun
+from symprompt.runs.folder import Folder
+from symprompt.runs.sharing import file_sizes
+from symprompt.tasks.predict import COMMAND, TaskRun
 
 
 def run_export(flags: ExportFlags) -> None:
@@ -21,18 +25,55 @@ def run_export(flags: ExportFlags) -> None:
         folder = export_run(
             flags.run, flags.folder, to=flags.to, model=flags.model, device=flags.device
         )
-    files = {
-        path.relative_to(folder).as_posix(): path.stat().st_size
-        for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
-    }
+    files = file_sizes(folder)
     if flags.json:
         print_json({"folder": str(folder), "files": files})
         return
-    for name, size in files.items():
-        print(f"{size:>12,}  {name}")
+    _list(files)
     hint = "" if flags.to == "parquet" else f"; {folder / 'README.md'} has a script that loads it"
     print(f"folder: {folder}{hint}")
+
+
+def _list(files: Mapping[str, int]) -> None:
+    for name, size in files.items():
+        print(f"{size:>12,}  {name}")
+
+
+def run_push(flags: PushFlags) -> None:
+    """Run ``symprompt push RUN NAME``."""
+    pushed = push_run(
+        flags.run,
+        flags.name,
+        private=flags.private,
+        revision=flags.revision,
+        overwrite=flags.overwrite,
+        base=flags.base,
+        dry_run=flags.dry_run,
+        model=flags.model,
+        device=flags.device,
+    )
+    if flags.json:
+        print_json(asdict(pushed))
+        return
+    _list(pushed.files)
+    print(f"{sum(pushed.files.values()):>12,}  bytes in {counted(len(pushed.files), 'file')}")
+    if pushed.why_whole:
+        print(escape(f"the run itself, for symprompt alone: {pushed.why_whole}"))
+    if pushed.model.startswith("./"):
+        print(
+            escape(
+                f"note: the run has its model from a folder, {pushed.model[2:]}; others give theirs"
+                " with --model, or push with --base NAME if the hub has it."
+            )
+        )
+    if flags.dry_run:
+        seen = "its owner" if flags.private else "everybody"
+        print(f"nothing was sent; without --dry-run this goes to {pushed.name}, seen by {seen}")
+        return
+    print(f"pushed: {pushed.address}")
+    task = Folder(flags.run).manifest.command == COMMAND
+    rest = "FILE" if task else "--relation NAME --subject TEXT"
+    print(f"ask it: symprompt {'predict' if task else 'ask'} {pushed.name} {rest}")
 
 
 def run_data_export(flags: DataExportFlags) -> None:

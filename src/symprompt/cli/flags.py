@@ -10,6 +10,7 @@ from symprompt.config import (
     Common,
     Count,
     Different,
+    OfRun,
     Positional,
     Positive,
     Rate,
@@ -140,8 +141,8 @@ class PredictFlags(Jobs, DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     Of a run through a pattern the seed that did best on dev answers.
     """
 
-    run: Positional[str]
-    """Run folder of tune."""
+    run: Positional[OfRun[str]]
+    """Run folder of tune, or the name of such a run on the hub."""
     file: Positional[str] = ""
     """Your examples: JSON lines, CSV, TSV, text or CoNLL columns; labels are taken if there are.
     - reads standard input: a text, or JSON, in each line; texts of a pair are parted by a tab."""
@@ -177,8 +178,9 @@ class AskFlags(Jobs, DeviceFlag, JsonFlag):
     asked are listed by line in answers.jsonl.bad.jsonl.
     """
 
-    run: Positional[str] = ""
-    """Run folder; none to ask by --template."""
+    run: Positional[OfRun[str]] = ""
+    """Run folder, or the name of a run on the hub (owner/name, owner/name@revision); none to ask by
+    --template."""
     model: str = ""
     """Folder or hub name of the model to ask by --template ("shipped" if none is named); of a run,
     where its model is now, if it moved since."""
@@ -219,10 +221,10 @@ class RerankFlags(DeviceFlag, MovedModel, MaxTokens):
     Both runs must be of the same model and facts. In one go: train CONFIG --rerank SPE_RUN.
     """
 
-    run: Positional[str]
-    """Run folder of any method."""
-    with_: str
-    """Run folder of spe, whose subject prompts score the candidates."""
+    run: Positional[OfRun[str]]
+    """Run folder of any method, or the name of a run on the hub."""
+    with_: OfRun[str]
+    """Run folder of spe, whose subject prompts score the candidates, or its name on the hub."""
     out: str
     """Run folder to write."""
     k: Count = 0
@@ -247,8 +249,8 @@ class ExportFlags(DeviceFlag, MovedModel, JsonFlag):
     To parquet: the run's records and its predictions, a file for each split.
     """
 
-    run: Positional[str]
-    """Run folder."""
+    run: Positional[OfRun[str]]
+    """Run folder, or the name of a run on the hub."""
     folder: Positional[str]
     """Folder to write."""
     to: Literal["peft", "onnx", "parquet"]
@@ -256,15 +258,48 @@ class ExportFlags(DeviceFlag, MovedModel, JsonFlag):
 
 
 @settings
+class PushFlags(DeviceFlag, MovedModel, JsonFlag):
+    """Put a run on the hub of huggingface, so that others ask it by its name.
+
+      symprompt push runs/spe me/capitals --dry-run
+      symprompt push runs/spe me/capitals
+      symprompt ask me/capitals --relation P36 --subject Luxembourg
+
+    What is sent is the folder of symprompt export --to peft with its card; a run that peft cannot
+    express is sent as it is, and the reason is said. Facts and predictions of the run go with it;
+    paths of this machine do not. The token comes from HF_TOKEN or from hf auth login.
+    """
+
+    run: Positional[str]
+    """Run folder of train, rerank or tune."""
+    name: Positional[str]
+    """Where to: owner/name."""
+    dry_run: bool = False
+    """List the files and their sizes, and send nothing; no server is asked for anything."""
+    private: bool = False
+    """Only its owner sees it; without it everybody does, unless the owner is an organisation whose
+    default is otherwise."""
+    revision: str = ""
+    """A branch to put it on, made if it is not there; none is main."""
+    overwrite: bool = False
+    """Take the place of what is there under this name; git keeps that."""
+    base: str = ""
+    """What the run's model is called on the hub, if the run has it from a folder; without it others
+    name theirs with --model."""
+
+
+@settings
 class ImportFlags:
     """Make a run of a folder that symprompt export --to peft wrote, to ask, compare and re-rank.
+
+    Of one on the hub, too, which ask, table and others also read by its name alone.
 
     The vectors are the adapter's: one that was trained further with peft is asked with what it
     learned, and has no figures until it is measured anew.
     """
 
     folder: Positional[str]
-    """The exported folder."""
+    """The exported folder, or its name on the hub (owner/name, owner/name@revision)."""
     out: str
     """Run folder to write."""
     model: str = ""
@@ -295,8 +330,8 @@ class CoherencyFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens, SampleFlags):
     sentences. Runs that can ask back: of spe, or re-ranked by one (symprompt rerank).
     """
 
-    runs: Positional[Several[str]]
-    """Run folders."""
+    runs: Positional[OfRun[Several[str]]]
+    """Run folders, or names of runs on the hub."""
 
 
 @settings
@@ -313,8 +348,8 @@ class ConsistencyFlags(DeviceFlag, MovedModel, JsonFlag, SampleFlags):
       symprompt consistency runs/manual runs/spe --templates $DATA/paratrex
     """
 
-    runs: Positional[Several[str]]
-    """Run folders; others are compared with the first."""
+    runs: Positional[OfRun[Several[str]]]
+    """Run folders, or names of runs on the hub; others are compared with the first."""
     templates: Several[str] = ()
     """Folders with a RELATION.jsonl for each relation, a template a line ("template", or ParaRel's
     "pattern"), or JSONL files (relation, template); none takes those that BEAR's facts bring."""
@@ -328,8 +363,8 @@ class ConsistencyFlags(DeviceFlag, MovedModel, JsonFlag, SampleFlags):
 class PromptsFlags(MovedModel, JsonFlag):
     """Show a run's prompts: the words nearest to each learned vector, and the vectors' norms."""
 
-    run: Positional[str]
-    """Run folder."""
+    run: Positional[OfRun[str]]
+    """Run folder, or the name of a run on the hub."""
     relations: Several[str] = ()
     """Only these relations; empty takes all."""
     top: Positive = 5
@@ -344,9 +379,10 @@ class PromptsFlags(MovedModel, JsonFlag):
 class TableFlags(JsonFlag):
     """Compare runs: P@1, P@10, MRR, with intervals and paired differences to one of them."""
 
-    runs: Positional[Several[str]]
-    """Run folders; or results stored as JSON, by reproduce or in experiments/results."""
-    baseline: str = ""
+    runs: Positional[OfRun[Several[str]]]
+    """Run folders, or names of runs on the hub; or results stored as JSON, by reproduce or in
+    experiments/results."""
+    baseline: OfRun[str] = ""
     """The run that the others are compared with, one of those given or a further one; empty takes
     the first. Runs whose facts differ are compared on those that both have."""
     by: Literal["run", "relation"] = "run"
@@ -387,9 +423,9 @@ class DiffFlags(JsonFlag):
     compared by example.
     """
 
-    first: Positional[str]
-    """Run folder."""
-    second: Positional[str]
+    first: Positional[OfRun[str]]
+    """Run folder, or the name of a run on the hub."""
+    second: Positional[OfRun[str]]
     """Another one; only facts that both have are compared."""
     top: Positive = 1
     """A fact is known if the right object is among the first so many."""

@@ -7,7 +7,6 @@ card, and in ``run`` what else the run has: config, manifest, facts and predicti
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ import torch
 from pydantic import with_config
 from typing_extensions import TypedDict
 
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ExchangeError, ModelError, RunError, counted
 from symprompt.files.atomic import making_folder, write_file
 from symprompt.models import LanguageModel, Vocabulary
 from symprompt.models.loading import SHIPPED
@@ -37,7 +36,6 @@ from symprompt.probing.results import (
 )
 from symprompt.prompts import Frame, Template
 from symprompt.prompts.exchange import (
-    HELD,
     embedding_scale,
     import_export,
     read_export,
@@ -45,12 +43,8 @@ from symprompt.prompts.exchange import (
     write_export,
     write_tokens,
 )
-from symprompt.runs.folder import (
-    EXPORTED,
-    MANIFEST,
-    Folder,
-    validated,
-)
+from symprompt.runs.folder import EXPORTED, MANIFEST, Folder, validated
+from symprompt.runs.sharing import HELD, card_figures, card_head, require_new
 
 _KIND = "prompts for peft"
 _KEYS = {
@@ -94,11 +88,9 @@ def export_prompts(run: Run, folder: str | Path, *, model: str = "", device: str
     Raises:
         RunError: the run's prompts are none that peft can express; the reason is said.
     """
-    target = Path(folder)
     config = run_config(run.folder)
     _refuse_others(run, config.method.name, rerank=config.rerank)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} is there already; name a new folder to export to.")
+    target = require_new(folder, "to export to")
     backbone = run.load_backbone(model, device)
     problem = stored_problem(run.folder, backbone)
     card = load_card(run.folder)
@@ -117,7 +109,10 @@ def export_prompts(run: Run, folder: str | Path, *, model: str = "", device: str
         for slot, token in enumerate(names)
     }
     with making_folder(target) as part:
-        tokenizer = write_tokens(part, backbone, vectors)
+        try:
+            tokenizer = write_tokens(part, backbone, vectors)
+        except ModelError as error:
+            raise ExchangeError(str(error)) from error
         about = {
             EXPORTED: _KIND,
             "format": 1,
@@ -141,7 +136,7 @@ def _refuse_others(run: Run, method: str, *, rerank: str) -> None:
     """Refuse runs without vectors in the slots of one template a relation."""
     where = run.folder.path
     if rerank:
-        raise RunError(f"{where} re-ranked by the prompts of {rerank}; export that run.")
+        raise ExchangeError(f"{where} re-ranked by the prompts of {rerank}; export that run.")
     if method in _SLOTTED:
         return
     reasons = {
@@ -152,7 +147,7 @@ def _refuse_others(run: Run, method: str, *, rerank: str) -> None:
         f"{where / 'weights'} is an adapter of peft already",
     }
     said = reasons.get(method, "learned no vectors")
-    raise RunError(
+    raise ExchangeError(
         f"{where} was made by {method}, which {said}; export a run of {', '.join(_SLOTTED)}."
     )
 
@@ -269,41 +264,28 @@ def _readme(run: Run, about: Mapping[str, Any], backbone: LanguageModel) -> str:
     """Return the card of the folder: what it is, figures, and a script that asks."""
     manifest, names = run.folder.manifest, list(about["relations"])
     base, data = str(about["base_model"]), Path(manifest.data).name
-    # Not where it lay on this machine.
-    hub = base if not Path(base).exists() and base != SHIPPED else ""
-    figures = [
-        own
-        for own in manifest.records
-        if own.split == "test" and own.settings == {"order": "raw", "mean": "mean over relations"}
-    ]
-    index = {
-        "name": f"{method_name(run_config(run.folder))} prompts for {Path(base).name}",
-        "results": [
-            {
-                "task": {"type": "fill-mask" if not backbone.causal else "text-generation"},
-                "dataset": {"name": data, "type": data},
-                "metrics": [{"type": own.metric, "value": round(own.value, 2)} for own in figures],
-            }
-        ],
-    }
-    head: dict[str, Any] = {
-        "library_name": "peft",
-        **({"base_model": hub} if hub else {}),
-        "tags": ["symprompt", "peft", "trainable-tokens", "factual-probing"],
-        **({"model-index": [index]} if figures else {}),
-    }
-    matter = "".join(f"{key}: {json.dumps(value)}\n" for key, value in head.items())
+    figures = card_figures(manifest)
+    head = card_head(
+        name=f"{method_name(run_config(run.folder))} prompts for {Path(base).name}",
+        library="peft",
+        base=base,
+        tags=("symprompt", "peft", "trainable-tokens", "factual-probing"),
+        data=manifest.data,
+        task="text-generation" if backbone.causal else "fill-mask",
+        figures=figures,
+    )
     asked = [(name, _subject(run, name)) for name in names[:2]]
     measured = ", ".join(f"{own.metric} {own.value:.1f}" for own in figures)
     return (
-        f"---\n{matter}---\n\n# Learned prompts of {len(names)} relation(s) for "
+        f"{head}\n# Learned prompts of {counted(len(names), 'relation')} for "
         f"{Path(base).name}\n\nMade by symprompt's {about['method']} on {data}"
         f"{f': {measured} on test (mean over relations)' if measured else ''}. Every vector is a "
         "new token within the sentence; one adapter of peft holds them all. `symprompt.json` has "
         "each relation's sentence in both directions (`text`, and `ids` with the blanks [X], the "
         "subject, and [Y], the object) and the weights of the joint score.\n\n```python\n"
         f"{_script(about, asked)}```\n\n`symprompt import FOLDER --out RUN` makes "
-        "a run of it again, to ask both ways.\n"
+        "a run of it again, to ask both ways; where this folder is on the hub, `symprompt ask "
+        "OWNER/NAME --relation RELATION --subject TEXT` does without.\n"
         + (
             "\nThe model comes with symprompt: its folder is `symprompt/models/shipped` in the "
             "package; name it as `base`.\n"

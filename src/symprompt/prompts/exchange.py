@@ -30,17 +30,16 @@ from torch import Tensor
 from transformers import AddedToken
 
 from symprompt.config import layers_of
-from symprompt.errors import ConfigError, ModelError, RunError
+from symprompt.errors import ModelError, RunError
 from symprompt.files.atomic import read_json, reason, write_file, write_json, write_tensors
 from symprompt.files.reading import refuse_pipe
 from symprompt.models import LanguageModel, LoraTuning, Prefix, PrefixShape
 from symprompt.runs.folder import CONFIG, EXPORTED, MANIFEST, Folder
+from symprompt.runs.sharing import HELD, inner_names, require_inside, require_new
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
 _FLAT = "prompt_embeddings"
-HELD = "run"
-"""Where an exported folder keeps what the run has beside what it learned."""
 _TASK_TYPES = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "CAUSAL_LM", "FEATURE_EXTRACTION")
 
 
@@ -312,15 +311,15 @@ def import_export(
         learned: the file of what was learned, and its tensors.
         model: where the model is.
     """
-    source, target = Path(folder), Folder(out)
-    if target.path.exists() and (not target.path.is_dir() or any(target.path.iterdir())):
-        raise ConfigError(f"{target.path} is there already; name a new folder with --out.")
+    source, target = Path(folder), Folder(require_new(out, "with --out"))
     held = Folder(source / HELD)
     manifest = held.manifest
+    names = inner_names(manifest, held.path / MANIFEST)
+    require_inside(learned[0], held.path)
     changed = _digest(source / _WEIGHTS) != read_json(source / MANIFEST).get("adapter_sha256")
     fresh = {"state": "begun", "files": {}, "records": (), "model": model}
     target.start(config, manifest.model_copy(update=fresh))
-    for name in manifest.files:
+    for name in names:
         if held.has(name) and not (changed and name.startswith("predictions/")):
             target.write(name, files.get(name) or (held.path / name).read_bytes())
     name, tensors = learned

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.config import load
-from symprompt.errors import ConfigError, RunError
+from symprompt.errors import ExchangeError, ModelError
 from symprompt.files.atomic import making_folder, read_tensors, to_json, write_file, write_tensors
 from symprompt.models import LanguageModel
 from symprompt.prompts.exchange import (
-    HELD,
     import_export,
     padding_tokenizer,
     read_adapter,
@@ -28,11 +27,15 @@ from symprompt.prompts.exchange import (
     write_peft,
 )
 from symprompt.runs.folder import CONFIG, EXPORTED, Folder
+from symprompt.runs.sharing import HELD, card_figures, card_head, require_new
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.predict import CARD, Card, StoredPattern, StoredPrompt, TaskRun
 from symprompt.tasks.trainables import Adapters
 
 _HEAD = "head.safetensors"
+# The hub's words for kinds of tasks; others tag words.
+_TYPES = {"sequence": "text-classification", "pair": "text-classification"}
+_TYPES |= {"question": "question-answering"}
 KIND = "a task for peft"
 """What the folder of a task says that it holds."""
 
@@ -48,29 +51,31 @@ def export_task(run: TaskRun, folder: str | Path, *, model: str = "", device: st
     Raises:
         SympromptError: peft cannot express what was learned; the reason is said.
     """
-    target, stored, where = Path(folder), run.stored, run.folder.path
+    stored, where = run.stored, run.folder.path
     if isinstance(stored, StoredPattern):
-        raise RunError(
+        raise ExchangeError(
             f"{where} answers through a pattern, whose vectors stand within its sentence; export a "
             "run of pt2, lora or pt with a head, or prompts of train."
         )
     if stored.config.method == "ft":
-        raise RunError(
+        raise ExchangeError(
             f"{where} was made by ft, which changed weights of the model and learned no adapter; "
             "export a run of pt2, lora or pt."
         )
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} is there already; name a new folder to export to.")
+    target = require_new(folder, "to export to")
     tuned = stored.prepare(model, device=device, dtype="float32").tuned
     backbone = tuned.backbone
     head = {key: own for key, own in stored.tensors.items() if key.startswith("head.")}
     with making_folder(target) as part:
-        if isinstance(tuned, Adapters):
-            write_adapters(part, tuned.tuning, tuned.row, stored.card["base_model"])
-        elif "prompt.prefix" in stored.tensors:
-            write_peft(part, stored.prefix(), backbone)
-        else:
-            write_input_prompt(part, stored.tensors["prompt.vectors"], backbone)
+        try:
+            if isinstance(tuned, Adapters):
+                write_adapters(part, tuned.tuning, tuned.row, stored.card["base_model"])
+            elif "prompt.prefix" in stored.tensors:
+                write_peft(part, stored.prefix(), backbone)
+            else:
+                write_input_prompt(part, stored.tensors["prompt.vectors"], backbone)
+        except ModelError as error:
+            raise ExchangeError(str(error)) from error
         write_tensors(part / _HEAD, {key[5:]: own for key, own in head.items()}, {})
         padding_tokenizer(backbone).save_pretrained(part)
         about = _about(run, stored, backbone)
@@ -132,9 +137,18 @@ def _readme(run: TaskRun, about: Mapping[str, Any]) -> str:
         f"{own.metric} {own.value:.1f} on {own.split}" for own in run.folder.manifest.records
     )
     script = _SCRIPT.format(base=about["base_model"], texts=["A text.", "Another."], read=read)
+    manifest = run.folder.manifest
+    head = card_head(
+        name=f"{about['task']} by {about['method']}",
+        library="peft",
+        base=about["base_model"],
+        tags=("symprompt", "peft"),
+        data=manifest.data,
+        task=_TYPES.get(about["kind"], "token-classification"),
+        figures=card_figures(manifest),
+    )
     return (
-        '---\nlibrary_name: "peft"\ntags: ["symprompt", "peft"]\n---\n\n'
-        f"# {about['task']} by {about['method']} for {Path(about['base_model']).name}\n\n"
+        f"{head}\n# {about['task']} by {about['method']} for {Path(about['base_model']).name}\n\n"
         f"{figures}. The adapter is of the model's body; `head.safetensors` is the layer on its "
         f"states, `symprompt.json` names its labels.\n\n```python\n{script}```\n"
     )
