@@ -169,6 +169,7 @@ class Pushed:
         name: under which it is there, with the revision if it is not main.
         address: of its page; "" where nothing was sent.
         files: their sizes in bytes.
+        command: that made the run.
         why_whole: what kept the run from being an adapter of peft; "" if it is one.
         model: what the run calls its model there.
     """
@@ -176,6 +177,7 @@ class Pushed:
     name: str
     address: str
     files: Mapping[str, int]
+    command: str
     why_whole: str
     model: str
 
@@ -232,13 +234,14 @@ def push_run(
         sizes = file_sizes(folder)
         called = str(read_json(folder / MANIFEST)["base_model"])
         where = f"{name}@{revision}" if revision not in ("", hub.MAIN) else name
+        made_by = opened.folder.manifest.command
         if dry_run:
-            return Pushed(where, "", sizes, why, called)
+            return Pushed(where, "", sizes, made_by, why, called)
         message = f"{opened.folder.manifest.method} on {Path(called).name}, by symprompt"
         sent = hub.send_folder(
             folder, name, message=message, private=private, revision=revision, overwrite=overwrite
         )
-    return Pushed(sent.name, sent.address, sizes, why, called)
+    return Pushed(sent.name, sent.address, sizes, made_by, why, called)
 
 
 def _prepare(

@@ -17,6 +17,7 @@ from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
@@ -37,6 +38,7 @@ from symprompt.models.loading import FOLDER
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import load_facts
 from symprompt.probing.results import run_config as stored_config
+from tiny.hub import Hub
 from tiny.models import (
     HIDES_DECODER,
     WORDS,
@@ -279,11 +281,28 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(
     assert hub.call_args.args[0].endswith("no-such/model/resolve/main/config.json")
 
 
-@pytest.mark.parametrize("name", ["no-such/model", "a name/with/too/many"])
-def test_what_the_hub_says_is_told_by_transformers(name: str) -> None:
-    # The tests' hub is switched off, which is an answer too.
+def test_a_name_that_is_none_of_the_hubs_is_told_by_transformers() -> None:
     with pytest.raises(ModelError, match="cannot read the config of model"):
-        load_vocabulary(name)
+        load_vocabulary("a name/with/too/many")
+
+
+def test_what_the_hub_says_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add("you/run", {"symprompt.json": b"{}"})
+    for name, message in (
+        ("you/nothing", "there is no folder 'you/nothing', and the hub has no you/nothing, or it"),
+        ("you/run", "you/run on the hub has no config.json and is no model; name another"),
+        ("nothing", "there is no folder 'nothing', and the hub has no nothing"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            load_vocabulary(name)
+    hub.failing["/resolve/"] = 418
+    monkeypatch.setenv("HF_TOKEN", hub.reader)
+    with pytest.raises(ModelError, match="answers with an error") as said:
+        load_vocabulary("you/run")
+    assert hub.reader not in str(said.value)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="and HF_HUB_OFFLINE keeps from looking for it on the"):
+        load_vocabulary("you/nothing")
 
 
 def test_a_folder_and_the_cache_need_no_hub_and_others_ask_it_once(

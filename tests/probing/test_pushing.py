@@ -221,8 +221,9 @@ def test_what_is_there_is_kept_unless_it_is_said(
         (Hub.writer, "me/ä", "is no name of the hub"),
         (Hub.writer, "", "is no name of the hub"),
         (Hub.writer, "me/offline", "HF_HUB_OFFLINE is set, so nothing is sent"),
-        (Hub.writer, "me/down", "cannot be reached, or the connection broke"),
-        (Hub.writer, "me/broken", "answers with an error (418: "),
+        (Hub.writer, "me/down", "cannot be reached, or the connection broke ([Errno 111]"),
+        (Hub.writer, "me/busy", "the hub fails (refused: Bearer ***); push again with --overwrite"),
+        (Hub.writer, "me/broken", "answers with an error (refused: Bearer ***); try again later"),
     ],
 )
 def test_a_refused_push_is_one_sentence_without_the_token(
@@ -236,6 +237,9 @@ def test_a_refused_push_is_one_sentence_without_the_token(
     if name == "me/broken":
         # The stand-in's answer repeats the token.
         hub.failing["/preupload/"] = 418
+    if name == "me/busy":
+        hub.failing["/commit/"] = 500
+        monkeypatch.setattr("time.sleep", lambda _: None)
     said = assert_one_sentence(call("push", finished.folder.path, name))
     assert message in said
     assert not token or token not in said
@@ -252,7 +256,7 @@ def test_a_name_that_cannot_be_fetched_is_one_sentence(
     def ask(name: str) -> str:
         return assert_one_sentence(call("ask", name, "--subject", "Oslo"))
 
-    assert "you/model on the hub has no symprompt.json and is no run" in ask("you/model")
+    assert "you/model on the hub has no symprompt.json and is no run; name" in ask("you/model")
     assert not any("model.safetensors" in path for _, path, _ in hub.asked)
     for name in ("you/nothing", "you/secret"):
         assert f"there is no folder '{name}', and the hub has no {name}, or it is" in ask(name)
@@ -271,7 +275,8 @@ def test_a_name_that_cannot_be_fetched_is_one_sentence(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     template = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    assert "cannot be reached, or the connection broke" in ask("you/nothing")
+    said = ask("you/nothing")
+    assert "the hub, where it may be a run's name, cannot be reached ([Errno 111]" in said
 
 
 @pytest.mark.parametrize("name", ["../outside.json", "/tmp/outside.json", "a/../../outside.json"])

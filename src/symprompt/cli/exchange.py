@@ -12,7 +12,6 @@ from symprompt.errors import ConfigError, counted, escape
 from symprompt.files.parquet import require_pyarrow, write_parquet
 from symprompt.opening import export_run, export_tables, import_run, push_run
 from symprompt.probing.prepare import load_config_facts
-from symprompt.runs.folder import Folder
 from symprompt.runs.sharing import file_sizes
 from symprompt.tasks.predict import COMMAND, TaskRun
 
@@ -71,7 +70,7 @@ def run_push(flags: PushFlags) -> None:
         print(f"nothing was sent; without --dry-run this goes to {pushed.name}, seen by {seen}")
         return
     print(f"pushed: {pushed.address}")
-    task = Folder(flags.run).manifest.command == COMMAND
+    task = pushed.command == COMMAND
     rest = "FILE" if task else "--relation NAME --subject TEXT"
     print(f"ask it: symprompt {'predict' if task else 'ask'} {pushed.name} {rest}")
 

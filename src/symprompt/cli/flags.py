@@ -491,8 +491,8 @@ class ServeFlags(DeviceFlag, MovedModel):
     256 rows and 1 MiB. Needs the extra: pip install symprompt[page].
     """
 
-    runs: Positional[Several[str]]
-    """Finished run folders of train and tune."""
+    runs: Positional[OfRun[Several[str]]]
+    """Finished run folders of train and tune, or names of runs on the hub."""
     port: Count = 0
     """Where to serve; 0 takes any port that is free."""
     token_file: str = ""

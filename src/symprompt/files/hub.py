@@ -112,8 +112,8 @@ def send_folder(
         overwrite: take the place of what is there; git keeps that.
 
     Raises:
-        ConfigError: the name or the token is refused, or something is there already.
-        RunError: the hub cannot be reached, or does not answer as it should.
+        SympromptError: the name or the token is refused, something is there already, or the hub
+            cannot be reached.
     """
     from huggingface_hub import HfApi
 
@@ -124,7 +124,9 @@ def send_folder(
     where = f"{name}@{branch}" if branch else name
     owner = name.partition("/")[0] if "/" in name else "your account"
     said = {
-        400: f"the hub takes {where} for no name, or what was sent for no model",
+        0: f"the hub ({api.endpoint}) cannot be reached, or the connection broke ({{why}}); "
+        "connect, and push again",
+        400: f"the hub does not take {where} ({{why}})",
         401: "the hub refuses the token (401); make one with write access among your account's "
         "settings, and set HF_TOKEN or log in anew with: hf auth login",
         403: f"the token may not write {name} (403); give one with write access to {owner}, or "
@@ -133,10 +135,10 @@ def send_folder(
         409: f"{where} is on the hub already; --overwrite puts this in its place, or choose "
         f"another name{'' if branch else ' or --revision'}",
     }
+    there = overwrite or bool(branch)
     with _told(said, token), warnings.catch_warnings():
         # The hub's opinion of a card's metadata is for its page.
         warnings.simplefilter("ignore")
-        there = overwrite or bool(branch)
         made = api.create_repo(name, private=private or None, exist_ok=there)
         if private and there and not api.model_info(made.repo_id).private:
             raise ConfigError(
@@ -145,6 +147,10 @@ def send_folder(
             )
         if branch:
             api.create_branch(made.repo_id, branch=branch, exist_ok=overwrite)
+        # What was made by then is there, and empty.
+        again = f"push again with --overwrite, as {where} was made"
+        said[0] = said[0].replace("push again", again)
+        said |= {500: f"the hub fails ({{why}}); {again}", 503: f"the hub is busy; {again}"}
         api.upload_folder(
             repo_id=made.repo_id,
             folder_path=folder,
@@ -167,7 +173,7 @@ def fetch_file(name: str, file: str) -> Path:
     from huggingface_hub import hf_hub_download
 
     plain, revision = split_name(name)
-    with _fetching(name, file):
+    with fetching(name, file):
         return Path(hf_hub_download(plain, file, revision=revision or None))
 
 
@@ -175,7 +181,7 @@ def fetch_folder(name: str, commit: str, patterns: Sequence[str]) -> Path:
     """Return the files of a commit that match patterns, in huggingface's cache; as above."""
     from huggingface_hub import snapshot_download
 
-    with _fetching(name, "whole"):
+    with fetching(name, "whole commit"):
         found = snapshot_download(
             split_name(name)[0], revision=commit, allow_patterns=list(patterns)
         )
@@ -193,20 +199,34 @@ def cache_place(name: str, commit: str) -> Path:
 
 
 @contextmanager
-def _fetching(name: str, file: str) -> Iterator[None]:
+def fetching(name: str, file: str, what: str = "run") -> Iterator[None]:
+    """Turn what keeps a file of the hub's from being fetched into one sentence.
+
+    Args:
+        name: of what is no folder here.
+        file: without which it is nothing that can be read.
+        what: is meant to be fetched: a run or a model.
+
+    Raises:
+        RunError: the sentence.
+    """
     from huggingface_hub import constants, get_token
     from huggingface_hub.errors import (
         EntryNotFoundError,
         LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
         RevisionNotFoundError,
     )
 
     plain, revision = split_name(name)
+    start = f"there is no folder {name!r}, and"
     missing = (
-        f"there is no folder {name!r}, and the hub has no {plain}, or it is private and the token "
-        "(HF_TOKEN, or hf auth login) may not read it"
+        f"{start} the hub has no {plain}, or it is private and the token (HF_TOKEN, or hf auth "
+        "login) may not read it"
     )
     said = {
+        0: f"{start} the hub, where it may be a {what}'s name, cannot be reached ({{why}}); give "
+        f"the path of a {what} folder, or connect",
         401: missing,
         403: f"the hub does not let this token read {plain} (403); ask its owner",
         404: missing,
@@ -214,12 +234,12 @@ def _fetching(name: str, file: str) -> Iterator[None]:
     with _told(said, None if constants.HF_HUB_OFFLINE else get_token()):
         try:
             yield
-        except LocalEntryNotFoundError as error:
+        except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
             if not constants.HF_HUB_OFFLINE:
                 raise
             raise RunError(
-                f"there is no folder {name!r}, and HF_HUB_OFFLINE keeps from looking for it on the "
-                "hub, whose cache does not have it; give a run folder, or unset HF_HUB_OFFLINE."
+                f"{start} HF_HUB_OFFLINE keeps from looking for it on the hub, whose cache does "
+                f"not have it; give the path of a {what} folder, or unset HF_HUB_OFFLINE."
             ) from error
         except RevisionNotFoundError as error:
             raise RunError(
@@ -228,8 +248,8 @@ def _fetching(name: str, file: str) -> Iterator[None]:
             ) from error
         except EntryNotFoundError as error:
             raise RunError(
-                f"{plain} on the hub has no {file} and is no run; give one that symprompt push put "
-                "there, or a run folder."
+                f"{plain} on the hub has no {file} and is no {what}; name another, or give the "
+                f"path of a {what} folder."
             ) from error
 
 
@@ -238,10 +258,10 @@ def _told(said: Mapping[int, str], token: str | None) -> Iterator[None]:
     """Turn what the hub's library raises into one sentence, without the token.
 
     Args:
-        said: the sentence for each status of a refusal.
+        said: the sentence for each status of a refusal; for 0, that nobody answers.
     """
     from huggingface_hub import constants
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         yield
@@ -250,23 +270,10 @@ def _told(said: Mapping[int, str], token: str | None) -> Iterator[None]:
     except Exception as error:  # of whichever client the hub's library has
         answers = [own for own in _chain(error) if isinstance(own, HfHubHTTPError)]
         response = next((own.response for own in answers if own.response is not None), None)
-        why = _first_line(error, token)
-        if isinstance(error, OfflineModeIsEnabled):
-            raise ConfigError("HF_HUB_OFFLINE is set; unset it to reach the hub.") from None
-        if response is None:
-            raise RunError(
-                f"the hub ({constants.ENDPOINT}) cannot be reached, or the connection broke "
-                f"({why}); connect, and give the command again."
-            ) from None
-        status = int(response.status_code)
-        if status in said:
-            raise (ConfigError if status in (400, 401, 403, 409) else RunError)(
-                f"{said[status]}{f' ({why})' if status == 400 else ''}."
-            ) from None
-        raise RunError(
-            f"the hub ({constants.ENDPOINT}) answers with an error ({status}: {why}); give the "
-            "command again later."
-        ) from None
+        status = 0 if response is None else int(response.status_code)
+        other = f"the hub ({constants.ENDPOINT}) answers with an error ({{why}}); try again later"
+        sentence = said.get(status, other).replace("{why}", _why(error, token))
+        raise RunError(f"{sentence}.") from None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -275,9 +282,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _first_line(error: BaseException, token: str | None) -> str:
-    """Return why, in the words of the innermost error that says something."""
-    texts = [str(own).strip() for own in _chain(error)]
+def _why(error: BaseException, token: str | None) -> str:
+    """Return the first line of what the hub says, or else of the error that caused it all."""
+    found = list(_chain(error))
+    texts = [str(getattr(own, "server_message", "") or "").strip() for own in found]
+    texts += [str(own).strip() for own in reversed(found)]
     text = next((own for own in texts if own), type(error).__name__)
     line = next(own.strip() for own in text.splitlines() if own.strip())
     return (line.replace(token, "***") if token else line).rstrip(".")

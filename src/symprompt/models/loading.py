@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import HFValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
@@ -24,7 +24,8 @@ from transformers.utils.hub import cached_file
 
 from symprompt.accel.compiling import SWITCHES
 from symprompt.accel.product import SplitProduct
-from symprompt.errors import ModelError
+from symprompt.errors import ModelError, RunError
+from symprompt.files.hub import fetching
 from symprompt.models.vocabulary import Vocabulary
 
 SHIPPED = "shipped"
@@ -139,19 +140,16 @@ def _require_hub(name: str) -> None:
     transformers would ask again and again for half a minute before it gives up.
 
     Raises:
-        ModelError: there is no connection.
+        ModelError: there is no connection, no such model, or it may not be read.
     """
     try:
         if try_to_load_from_cache(name, "config.json") is None:
-            get_hf_file_metadata(hf_hub_url(name, "config.json"))
-    except (HfHubHTTPError, OfflineModeIsEnabled, ValueError):
-        # It answered, is not to be asked, or the name is none of the hub's: loading reports it.
-        return
-    except Exception as error:  # of whichever client the hub's library has
-        raise ModelError(
-            f"there is no folder {name!r}, and the hub, where it may be a model's name, cannot be "
-            f"reached ({_first_line(error)}); give the path of a model folder, or connect."
-        ) from error
+            with fetching(name, "config.json", "model"):
+                get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except HFValidationError:
+        return  # none of the hub's names: loading reports it
+    except RunError as error:
+        raise ModelError(str(error)) from error
 
 
 def _check_gguf(path: str) -> None:
