@@ -551,6 +551,64 @@ def test_two_processes_are_one(tmp_path: Path, text: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
 
 
+LOST = """
+import os, signal
+from symprompt.engine.loop import Loop
+paused = Loop._pause
+def pause(self):
+    paused(self)
+    if self._first:
+        self.save()
+    if os.environ["RANK"] == "1" and self.progress.done == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+Loop._pause = pause
+from symprompt.cli import main
+main()
+"""
+
+
+def test_a_lost_process_is_told_and_any_number_goes_on(tmp_path: Path, text: Path) -> None:
+    config = pretrain_config(
+        tmp_path / "whole", evaluate_every=3, learning={"steps": 12, "epsilon": 1e-3}
+    )
+    whole = pretrain(config, [str(text)])
+    script = tmp_path / "lost.py"
+    script.write_text(LOST)
+    broken = replace(config, out=str(tmp_path / "broken"))
+    words = ["pretrain", "pretrain-tiny", "--text", str(text), *flags_of(broken)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    options: Any = {
+        "env": {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        "capture_output": True,
+        "text": True,
+        "timeout": 300,
+        "check": False,
+    }
+    lost = subprocess.run([*launch, "2", str(script), *words], **options)
+    assert lost.returncode
+    assert "symprompt: one of the 2 processes is lost, so this one, number 0, stops" in lost.stderr
+    assert "start torchrun again with --resume" in lost.stderr
+    work = tmp_path / "broken.work"
+    assert work.is_dir()
+    # One process, and four, go on from what two had written.
+    shutil.copytree(work, tmp_path / "four.work")
+    one = pretrain(broken, [str(text)], resume=True)
+    four = replace(config, out=str(tmp_path / "four"))
+    words = ["pretrain", "pretrain-tiny", "--text", str(text), *flags_of(four), "--resume"]
+    done = subprocess.run([*launch, "4", "-m", "symprompt.cli", *words], **options)
+    assert done.returncode == 0, done.stderr
+    wanted = load_file(whole.folder / "model.safetensors")
+    for folder in (one.folder, tmp_path / "four"):
+        rows = zip(load_training(folder)["history"], whole.training["history"], strict=True)
+        for own, row in rows:
+            assert own["step"] == row["step"]
+            assert own["loss"] == pytest.approx(row["loss"], rel=1e-4)
+            assert (own["validation"] is None) == (row["validation"] is None)
+            assert (own["validation"] or {}) == pytest.approx(row["validation"] or {}, rel=1e-4)
+        for name, value in load_file(folder / "model.safetensors").items():
+            torch.testing.assert_close(value, wanted[name], atol=2e-6, rtol=1e-4)
+
+
 def test_the_processes_must_divide_the_batch() -> None:
     assert ProcessGroup(1, 2, torch.device("cpu")).share(8) == slice(4, 8)
     with pytest.raises(ConfigError, match=r"learning\.batch is 9 and there are 2 processes"):

@@ -107,7 +107,9 @@ class PretrainFlags(ResumeFlag):
     From scratch, or with --model from a trained one: all its weights, or with --weights.layers the
     last layers and the head.
 
-    Several GPUs: torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ...
+    Several GPUs, or machines with --nnodes; killed, it goes on with any number of processes:
+
+      torchrun --nproc-per-node 8 -m symprompt.cli pretrain CONFIG ... --resume
     """
 
     text: Common[Several[str]] = ()

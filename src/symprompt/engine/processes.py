@@ -10,16 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from symprompt.errors import ConfigError
+from symprompt.errors import ConfigError, TrainingError, is_out_of_memory
 from symprompt.runs.environment import choose_device
 
 # The first process may learn a vocabulary and tokenise for hours while the others wait.
 _PATIENCE = timedelta(hours=24)
+# A step, or the writing of a checkpoint, that takes longer has lost a process.
+_STEP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,13 @@ class ProcessGroup:
         rank: this one's number.
         size: how many there are.
         device: where this one computes.
+        patient: the same processes, to wait for each other as long as it takes.
     """
 
     rank: int
     size: int
     device: torch.device
+    patient: Any = None
 
     @property
     def is_first(self) -> bool:
@@ -42,17 +47,41 @@ class ProcessGroup:
         return self.rank == 0
 
     def add_up(self, value: Tensor) -> None:
-        """Replace a tensor by its sum over all processes."""
-        if self.size > 1:
-            dist.all_reduce(value)
+        """Replace a tensor by its sum over all processes.
 
-    def any(self, flag: bool) -> bool:
-        """Return whether the flag is set in any process; all must call."""
+        Raises:
+            TrainingError: one of them is lost.
+        """
+        if self.size > 1:
+            with self._refusing_loss():
+                dist.all_reduce(value)
+
+    def any(self, flag: bool, *, patient: bool = False) -> bool:
+        """Return whether the flag is set in any process; all must call.
+
+        Args:
+            patient: wait for hours if need be.
+        """
         if self.size == 1:
             return flag
-        value = torch.tensor(float(flag), device=self.device)
-        self.add_up(value)
-        return bool(value.item())
+        value = torch.tensor(float(flag), device="cpu" if patient else self.device)
+        with self._refusing_loss():
+            dist.all_reduce(value, group=self.patient if patient else None)
+            return bool(value.item())
+
+    @contextmanager
+    def _refusing_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            told = str(error).splitlines()[0]
+            raise TrainingError(
+                f"one of the {self.size} processes is lost, so this one, number {self.rank}, stops "
+                f"({told}); what was written is kept: start torchrun again with --resume, with any "
+                "number of processes that divides the batch."
+            ) from error
 
     def wait(self) -> None:
         """Wait until every process is here."""
@@ -100,8 +129,9 @@ def join_group(device: str) -> Iterator[ProcessGroup]:
         if chosen.type not in ("cuda", "cpu"):
             raise ConfigError(f"several processes train on cuda or cpu, not on {chosen.type}.")
         backend = "nccl" if chosen.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=_PATIENCE)
+        dist.init_process_group(backend, timeout=_STEP)
+        patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
         try:
-            yield ProcessGroup(dist.get_rank(), size, chosen)
+            yield ProcessGroup(dist.get_rank(), size, chosen, patient)
         finally:
             dist.destroy_process_group()

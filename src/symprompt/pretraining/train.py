@@ -101,7 +101,7 @@ def pretrain(
             finished = folders.out.check(COMMAND, portable(config), resume=True)
             lineage = None if parent is None else parent.lineage
             folders.open(text, tick, finished=finished, resume=resume, lineage=lineage)
-        if not group.any(finished):
+        if not group.any(finished, patient=True):
             _train(config, folders, group, parent, tick)
             group.wait()
     return PretrainResult(folders.out.path, load_training(folders.out.path))
