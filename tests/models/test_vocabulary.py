@@ -9,6 +9,7 @@ import pytest
 from tokenizers import AddedToken
 
 from symprompt.models import LanguageModel, Vocabulary
+from symprompt.models import vocabulary as vocabulary_module
 from tiny.models import CAUSAL_FAMILIES, CITIES, COUNTRIES, FAMILIES, make_wordpiece
 
 
@@ -56,6 +57,17 @@ def test_words_are_read_as_inside_a_sentence(vocabulary: Vocabulary) -> None:
     assert vocabulary.encode_names(["Paris"], [True]) == vocabulary.encode_words(["Paris"])
     assert vocabulary.encode_names(["Paris"], [False]) == vocabulary.encode(["Paris"])
     assert vocabulary.encode([]) == vocabulary.encode_words([]) == []
+
+
+def test_texts_are_read_a_few_at_a_time(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [*COUNTRIES, "", *CITIES]
+    wanted = vocabulary.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    assert vocabulary._plain() is not None
+    assert vocabulary.encode(texts) == wanted
+    monkeypatch.setattr(vocabulary_module, "_AT_ONCE", 3)
+    assert vocabulary.encode(texts) == wanted == [vocabulary.encode([one])[0] for one in texts]
 
 
 def test_byte_level_tokens_know_whether_a_space_stands_before(

@@ -15,6 +15,7 @@ from symprompt.probing.methods.base import make_encoder
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.queries import object_logits
 from symprompt.prompts import EncodedFacts, Frame, Layout, Template, encode_facts, make_layout
+from symprompt.prompts import layout as layout_module
 from tiny.models import facts_of, run_config
 
 Load = Callable[..., LanguageModel]
@@ -74,7 +75,11 @@ def test_question_is_read_as_the_tokenizer_reads_the_mask_token(
         assert question.ids[row, question.at[row]] == vocabulary.mask_id
 
 
-def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(bert: LanguageModel) -> None:
+@pytest.mark.parametrize("at_once", [7, 1000])
+def test_facts_of_many_templates_are_laid_out_as_each_frame_is_filled(
+    bert: LanguageModel, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_module, "_ROWS_AT_ONCE", at_once)
     texts = ["[X] [Y]", "[Y] [X] .", "<2> [X] of <1> [Y] in <3>", "in [Y] , <2> [X]", "[X] is [Y]."]
     templates = [Template.parse(text) for text in texts]
     generator = np.random.default_rng(0)

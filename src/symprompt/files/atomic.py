@@ -132,8 +132,14 @@ def read_json(path: Path) -> Any:
         raise RunError(f"cannot read {path}: {reason(error)}.") from error
 
 
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines.
+def write_json_lines(target: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as JSON, one a line and one at a time."""
+    with replacing(target) as part, part.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file of JSON lines, one at a time.
 
     Raises:
         RunError: it is missing or a line is not JSON.
@@ -141,9 +147,14 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     refuse_pipe(path, RunError)
     try:
         with path.open(encoding="utf-8") as stream:
-            return [json.loads(line) for line in stream]
+            yield from map(json.loads, stream)
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read {path}: {reason(error)}.") from error
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines whole; see ``json_lines``."""
+    return list(json_lines(path))
 
 
 def write_tensors(target: Path, tensors: Mapping[str, Tensor], about: Note) -> None:

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from symprompt.errors import ModelError
 
 _NO_LIMIT = 1 << 30
 _MOST_READ = 1 << 18
 """So many texts are remembered."""
+_AT_ONCE = 1 << 14
+"""So many texts are read in one call of the tokenizer."""
 _OTHER_ROLES = ("pad", "unk", "cls", "sep", "bos", "eos")
 
 
@@ -116,13 +120,24 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it stands, without special tokens."""
-        if not texts:
-            return []
-        # Texts longer than the model takes are no news here: whoever asks cuts or counts them.
-        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ]
+        ids: list[list[int]] = []
+        # What a tokenizer gives beside ids takes a hundred times their memory, so a few at a time.
+        for start in range(0, len(texts), _AT_ONCE):
+            some, plain = list(texts[start : start + _AT_ONCE]), self._plain()
+            if plain is not None:
+                read = plain.encode_batch(some, add_special_tokens=False)
+                ids += [encoding.ids for encoding in read]
+                continue
+            # Texts longer than the model takes are no news here: whoever asks cuts or counts them.
+            ids += self.tokenizer(some, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
+
+    def _plain(self) -> Any:
+        """Return what the tokenizer is a wrapper of, four times as fast; None if it does more."""
+        inner = getattr(self.tokenizer, "backend_tokenizer", None)
+        if not isinstance(inner, Tokenizer) or inner.truncation or inner.padding:
+            return None
+        return inner
 
     def encode_sentences(
         self, texts: Sequence[str]

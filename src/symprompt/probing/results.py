@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from typing_extensions import TypedDict
 from symprompt.config import load
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
+from symprompt.files.atomic import json_lines
 from symprompt.runs.folder import CONFIG, MANIFEST, Folder, Record, validated
 from symprompt.runs.statistics import by_relation, summarise
 
@@ -392,29 +394,32 @@ def load_prompts(folder: Folder, parts: Iterable[str]) -> dict[str, Tensor]:
 
 def write_facts(folder: Folder, facts: FactSet) -> None:
     """Write the facts the run uses, one a line."""
-    rows = [
+    rows = (
         {"split": split, "relation": fact.relation, "subject": fact.subject, "object": fact.object}
         for split in SPLITS
-        for fact in facts.facts(split)
-    ]
+        for relation in facts.relations
+        for fact in relation.split(split)
+    )
     folder.write_rows(FACTS, rows)
 
 
 def load_facts(folder: Folder) -> FactSet:
     """Read the run's facts back, with labels and manual templates from its card."""
-    return folder.read(FACTS, lambda _: _make_facts(folder), "facts")
+    return folder.read(FACTS, lambda path: _make_facts(folder, path), "facts")
 
 
-def _make_facts(folder: Folder) -> FactSet:
+def _make_facts(folder: Folder, path: Path) -> FactSet:
     card = load_card(folder)
     groups: dict[tuple[str, str], list[Fact]] = {}
-    relations = []
+    relations, same = [], dict[str, str]()
     with folder.refuse_damage(FACTS):
-        for row in folder.read_rows(FACTS):
+        for row in json_lines(path):
             names = (row["relation"], row["subject"], row["object"])
             if not all(isinstance(name, str) for name in names):
                 raise TypeError(f"{names} is not all text")
-            fact = Fact(*names)
+            # Relations and objects come again and again: each text is kept once.
+            relation, known = (same.setdefault(name, name) for name in (names[0], names[2]))
+            fact = Fact(relation, names[1], known)
             groups.setdefault((fact.relation, row["split"]), []).append(fact)
         for name, about in card["relations"].items():
             train, dev, test = (tuple(groups.get((name, split), ())) for split in SPLITS)

@@ -24,6 +24,7 @@ from symprompt.models import Inputs, LanguageModel, Vocabulary
 
 Kind = Literal["vectors", "words", "subject", "object"]
 _MOST_VECTORS = 1000
+_ROWS_AT_ONCE = 1 << 16
 _BLANKS: dict[str, Literal["subject", "object"]] = {"[X]": "subject", "[Y]": "object"}
 _MARK = r"\[X\]|\[Y\]|<\d+>"
 # White space, then a blank, vectors, or words up to the next of them.
@@ -475,8 +476,10 @@ def make_layout(
         Frame(vocabulary, template.swapped() if swapped else template) for template in templates
     ]
     subjects, subject_lengths = pad_rows(facts.subjects)
-    names = facts.names or [[token] for token in facts.objects.tolist()]
-    objects, object_lengths = pad_rows(names)
+    if facts.names is None:
+        objects, object_lengths = facts.objects[:, None], np.ones(len(facts.objects), np.int64)
+    else:
+        objects, object_lengths = pad_rows(facts.names)
     words, lengths = pad_rows([frame.ids for frame in frames])
     slots, _ = pad_rows([frame.slots for frame in frames])
     relation = facts.relation
@@ -494,24 +497,30 @@ def make_layout(
             "shorten the subject or the template."
         )
     steps = np.arange(min(round_up(longest), max_length))[None, :]
-    # All other places hold what stands so many places earlier in the frame.
-    source = steps.repeat(len(relation), 0)
-    for at, count in ((subject_at, subject_lengths), (object_at, object_lengths)):
-        source = source - np.where(steps >= at[:, None], count[:, None], 0)
-    source = np.clip(source, 0, words.shape[1] - 1)
-    is_word = steps < lengths[:, None]
-    ids = np.where(is_word, words[relation[:, None], source], vocabulary.pad_id)
-    for table, at, count in (
-        (subjects, subject_at, subject_lengths),
-        (objects, object_at, object_lengths),
-    ):
-        place = steps - at[:, None]
-        inside = (place >= 0) & (place < count[:, None])
-        own = np.take_along_axis(table, np.clip(place, 0, table.shape[1] - 1), 1)
-        ids, is_word = np.where(inside, own, ids), is_word & ~inside
+    ids = np.full((len(relation), steps.shape[1]), vocabulary.pad_id, dtype=np.int64)
+    placed = np.full_like(ids, -1)
+    names = ((subjects, subject_at, subject_lengths), (objects, object_at, object_lengths))
+    # Some rows at a time: what is made on the way takes several times the memory of what stays.
+    for start in range(0, len(relation), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        owner = relation[rows, None]
+        # All other places hold what stands so many places earlier in the frame.
+        source = steps.repeat(len(owner), 0)
+        for _, at, count in names:
+            source = source - np.where(steps >= at[rows, None], count[rows, None], 0)
+        source = np.clip(source, 0, words.shape[1] - 1)
+        is_word = steps < lengths[rows, None]
+        np.copyto(ids[rows], words[owner, source], where=is_word)
+        for table, at, count in names:
+            place = steps - at[rows, None]
+            inside = (place >= 0) & (place < count[rows, None])
+            own = np.take_along_axis(table[rows], np.clip(place, 0, table.shape[1] - 1), 1)
+            np.copyto(ids[rows], own, where=inside)
+            is_word &= ~inside
+        np.copyto(placed[rows], slots[owner, source], where=is_word)
     return Layout(
         ids=torch.from_numpy(ids),
-        slots=torch.from_numpy(np.where(is_word, slots[relation[:, None], source], -1)),
+        slots=torch.from_numpy(placed),
         relation=torch.from_numpy(relation),
         object_at=torch.from_numpy(object_at),
         subject_at=torch.from_numpy(subject_at),

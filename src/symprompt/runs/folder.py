@@ -459,7 +459,7 @@ class Folder:
 
     def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows as JSON lines."""
-        self.write(name, atomic.to_json_lines(rows))
+        atomic.write_json_lines(self.path / name, rows)
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
         """Read JSON lines.
