@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from symprompt.opening import import_run as import_run
     from symprompt.opening import load as load
     from symprompt.opening import push_run as push_run
+    from symprompt.opening import upgrade_run as upgrade_run
     from symprompt.papers.report import reproduce as reproduce
     from symprompt.papers.settings import FactSettings as FactSettings
     from symprompt.papers.settings import TaskSettings as TaskSettings
@@ -71,7 +72,14 @@ _PUBLIC = {
     ),
     "symprompt.files.progress": ("show_progress",),
     "symprompt.models": ("LanguageModel",),
-    "symprompt.opening": ("export_run", "export_tables", "import_run", "load", "push_run"),
+    "symprompt.opening": (
+        "export_run",
+        "export_tables",
+        "import_run",
+        "load",
+        "push_run",
+        "upgrade_run",
+    ),
     "symprompt.papers.report": ("reproduce",),
     "symprompt.papers.settings": ("FactSettings", "TaskSettings"),
     "symprompt.pretraining.config": (

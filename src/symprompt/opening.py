@@ -16,7 +16,9 @@ from symprompt.files.parquet import require_pyarrow, to_columns, write_parquet
 from symprompt.probing.ask import Run
 from symprompt.probing.exchange import export_prompts, import_prompts
 from symprompt.probing.results import ASKED
-from symprompt.runs.folder import EXPORTED, MANIFEST, PREDICTIONS, Folder
+from symprompt.probing.results import COMMANDS as ON_FACTS
+from symprompt.probing.upgrade import convert_weights
+from symprompt.runs.folder import EXPORTED, FORMAT, MANIFEST, PREDICTIONS, Folder
 from symprompt.runs.sharing import (
     HELD,
     WHOLE,
@@ -321,3 +323,36 @@ def export_tables(run: str | Path, folder: str | Path) -> Path:
         for name, own in tables.items():
             write_parquet(part / f"{name}.parquet", own)
     return target
+
+
+def upgrade_run(run: str | Path, *, dry_run: bool = False) -> list[str]:
+    """Convert a finished run that an earlier version made to the present format, in place.
+
+    Each file is written beside and then takes the old one's place, the manifest last; after a kill
+    the same call goes on.
+
+    Args:
+        run: a run folder of any command.
+        dry_run: say what would change, and change nothing.
+
+    Returns:
+        What changed, in words; nothing where the run has the present format.
+
+    Raises:
+        RunError: there is no finished run, it is damaged, or a newer version made it.
+
+    Example:
+        >>> upgrade_run("runs/spe")
+        []
+    """
+    folder = Folder(run)
+    if folder.require_finished().format == FORMAT:
+        return []
+    with nullcontext() if dry_run else folder.held():
+        manifest = folder.manifest
+        details, told = manifest.details, list[str]()
+        if manifest.command in ON_FACTS:
+            details, told = convert_weights(folder, dry_run=dry_run)
+        if not dry_run:
+            folder.restate(format=FORMAT, details=details)
+        return [*told, f"the manifest states format {FORMAT}; it was {manifest.format}"]

@@ -25,7 +25,7 @@ RUN = [
     and any(block.commands() or block.language == "python" for block in blocks(path))
 ]
 # Pages that take runs for granted.
-NEED_RUNS = {"numbers", "export", "hub", "many", "measures", "page"}
+NEED_RUNS = {"numbers", "export", "hub", "many", "measures", "page", "versions"}
 # What makes a command short on the tiny model.
 SHORT = {"tune": ["--learning.epochs", "1", "--max-length", "40", "--stride", "4"]}
 SHORT["tune"] += ["--train-limit", "24", "--dev-limit", "8", "--test-limit", "8"]

@@ -90,6 +90,12 @@ COMMANDS: dict[str, Command] = {
         "symprompt.cli.flags:RunsFlags",
         "symprompt.cli.table:run_runs",
     ),
+    "runs upgrade": Command(
+        "convert runs of earlier versions to the present format",
+        "symprompt.cli.flags:UpgradeFlags",
+        "symprompt.cli.exchange:run_upgrade",
+        goes_on="by itself",
+    ),
     "page": Command(
         "look at runs in a browser: ask, compare, every fact; or write them as one file",
         "symprompt.cli.flags:PageFlags",

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from symprompt.cli.flags import DataExportFlags, ExportFlags, ImportFlags, PushFlags
+from symprompt.cli.flags import DataExportFlags, ExportFlags, ImportFlags, PushFlags, UpgradeFlags
 from symprompt.cli.output import print_json
-from symprompt.errors import ConfigError, counted, escape
+from symprompt.errors import ConfigError, RunError, counted, escape
 from symprompt.files.parquet import require_pyarrow, write_parquet
-from symprompt.opening import export_run, export_tables, import_run, push_run
+from symprompt.opening import export_run, export_tables, import_run, push_run, upgrade_run
 from symprompt.probing.prepare import load_config_facts
+from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.sharing import file_sizes
 from symprompt.tasks.predict import COMMAND, TaskRun
 
@@ -101,3 +102,30 @@ def run_import(flags: ImportFlags) -> None:
         print(f"ask it: symprompt predict {run.folder.path} FILE")
     else:
         print(f"ask it: symprompt ask {run.folder.path} --relation NAME --subject TEXT")
+
+
+def run_upgrade(flags: UpgradeFlags) -> None:
+    """Run ``symprompt runs upgrade FOLDER``."""
+    every = [Folder(path.parent) for path in sorted(Path(flags.folder).rglob(MANIFEST))]
+    found = [folder for folder in every if not folder.exported]
+    if not found:
+        raise RunError(f"{flags.folder} holds no runs; give a run folder, or one that holds some.")
+    changed: dict[str, list[str]] = {}
+    unfinished = []
+    for folder in found:
+        # One of a newer version or a damaged one ends it; what was converted stays so.
+        if folder.finished:
+            changed[str(folder.path)] = upgrade_run(folder.path, dry_run=flags.dry_run)
+        else:
+            unfinished.append(str(folder.path))
+    if flags.json:
+        print_json({"changed": changed, "unfinished": unfinished, "dry_run": flags.dry_run})
+        return
+    for name, told in changed.items():
+        for line in told:
+            print(f"{name}: {line}")
+    for name in unfinished:
+        print(f"{name}: left alone, as it is unfinished; --resume writes the present format")
+    count = counted(sum(map(bool, changed.values())), "run")
+    done = "would be converted" if flags.dry_run else "converted"
+    print(f"{count} {done}, {len(found)} looked at")

@@ -453,6 +453,21 @@ class RunsFlags(JsonFlag):
 
 
 @settings
+class UpgradeFlags(JsonFlag):
+    """Convert runs that an earlier version of symprompt made to the present format, in place.
+
+    Each file is written beside and then takes the old one's place, the manifest last; after a kill
+    the same command goes on. Unfinished runs are left alone: --resume of the command that made them
+    writes the present format. Runs of a newer version are refused.
+    """
+
+    folder: Positional[str]
+    """A run folder, or a folder that holds runs, however deep."""
+    dry_run: bool = False
+    """Say what would change, and change nothing."""
+
+
+@settings
 class PageFlags(DeviceFlag, MovedModel):
     """Look at runs in a browser: ask them, compare them, every fact before and after asking back.
 

@@ -357,15 +357,21 @@ def load_card(folder: Folder) -> Card:
     return card
 
 
+def has_old_weights(folder: Folder) -> bool:
+    """Return whether a run has one weight of each relation for all terms, as format 1 had."""
+    weights = folder.manifest.details.get("weights")
+    return isinstance(weights, dict) and any(isinstance(own, float) for own in weights.values())
+
+
 def load_combination(folder: Folder) -> Combination | None:
     """Return how a run combines its scores; None if it ranks by object score alone."""
     weights = folder.manifest.details.get("weights")
     if weights is None:
         return None
-    if isinstance(weights, dict) and any(isinstance(own, float) for own in weights.values()):
+    if has_old_weights(folder):
         raise RunError(
             f"{folder.path} was made by an earlier version of symprompt, which stored weights "
-            "otherwise; make the run again in another folder."
+            f"otherwise; convert it: symprompt runs upgrade {folder.path}."
         )
     with folder.refuse_damage(MANIFEST):
         names = load_card(folder)["relations"]

@@ -54,6 +54,8 @@ PREDICTIONS = "predictions"
 EXPORTED = "exported"
 """The entry that the file of an exported folder has, in the place of a manifest."""
 LOCK = ".running"
+FORMAT = 2
+"""The format of run folders that is written; ``symprompt runs upgrade`` converts earlier ones."""
 _OWN = (MANIFEST, CONFIG, LOCK)
 _SAME = {"model_fingerprint": "weights", "data_fingerprint": "data"}
 """What a run must be made from to be the same run, and what its message calls it."""
@@ -112,6 +114,7 @@ class Manifest(_Plain):
     Attributes:
         command: the command that made it: train, rerank, tune, pretrain, embed, senses, ...
         state: "finished" is written last.
+        format: of the folder; 1 where none is stated, as before formats had numbers.
         data: what the run is about: facts, a task, texts.
         data_fingerprint: digest of the data; "" where the config and the files say it all.
         seeds: of all random draws; none where nothing is drawn.
@@ -128,6 +131,7 @@ class Manifest(_Plain):
 
     command: str
     state: Literal["begun", "finished"] = "begun"
+    format: int = 1
     model: str = ""
     model_fingerprint: str = ""
     data: str = ""
@@ -243,13 +247,19 @@ class Folder:
         """What the run states about itself.
 
         Raises:
-            RunError: there is none, or it is damaged.
+            RunError: there is none, it is damaged, or a newer version of symprompt wrote it.
         """
-        said = self.read_json(MANIFEST)
-        if isinstance(said, dict) and EXPORTED in said:
+        if self.exported:
             raise RunError(
-                f"{self.path} holds {said[EXPORTED]} and is no run; make one of it: symprompt "
+                f"{self.path} holds {self.exported} and is no run; make one of it: symprompt "
                 f"import {self.path} --out RUN."
+            )
+        said = self.read_json(MANIFEST)
+        stated = said.get("format") if isinstance(said, dict) else None
+        if isinstance(stated, int) and stated > FORMAT:
+            raise RunError(
+                f"{self.path} has format {stated}, of a newer version of symprompt; this one reads "
+                f"formats up to {FORMAT}: pip install --upgrade symprompt."
             )
         return self.load(MANIFEST, Manifest)
 
@@ -257,6 +267,12 @@ class Folder:
     def digest(self) -> str:
         """The digest of the manifest, which tells the run from others."""
         return hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()
+
+    @property
+    def exported(self) -> str:
+        """What an exported folder says that it holds; "" for a run."""
+        said = self.read_json(MANIFEST)
+        return str(said.get(EXPORTED, "")) if isinstance(said, dict) else ""
 
     @property
     def finished(self) -> bool:
@@ -368,7 +384,7 @@ class Folder:
         if self.has(MANIFEST):
             self._refuse_other(manifest)
         self._hold()
-        changes: dict[str, Any] = {"state": "begun"}
+        changes: dict[str, Any] = {"state": "begun", "format": FORMAT}
         if config is not None:
             changes["incidental"] = tuple(incidental_keys(type(config)))
             if not self.has(CONFIG):
@@ -408,6 +424,25 @@ class Folder:
         self.remove_checkpoint()
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
         self.release()
+        return manifest
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing here as long as the block lasts.
+
+        Raises:
+            RunError: another process is at work here, or the folder cannot be written.
+        """
+        self._hold()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def restate(self, **changes: Any) -> Manifest:
+        """Write the manifest of a run whose files were converted, with some fields changed."""
+        manifest = self.manifest.model_copy(update={"files": self._files(), **changes})
+        self._write_manifest(manifest)
         return manifest
 
     @contextmanager
